@@ -1,0 +1,61 @@
+# The project's commands; `make` alone lists them. `make test ARGS="-k preview"` passes words on.
+
+.DEFAULT_GOAL := help
+unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+BIN = .venv/bin
+INSTALL = $(BIN)/python -m pip install
+LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--custom-compile-command "make lock"
+
+help: ## list the commands
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+
+install: .venv/dev.stamp ## make .venv with everything that building and testing need
+
+demo: .venv/run.stamp ## bill three months of twenty subscribers, then keep serving
+	@$(BIN)/fatura demo $(ARGS)
+
+up: .venv/run.stamp ## start the database, the API and a worker
+	@$(BIN)/fatura up $(ARGS)
+
+test: .venv/dev.stamp ## run all tests, on a real PostgreSQL that nobody has to install
+	@$(BIN)/pytest -n logical --maxprocesses 4 $(ARGS)
+
+check: .venv/dev.stamp ## lint, formatting, types, import contracts, house rules, citations
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/basedpyright
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/pytest -q tests/tidy
+	$(BIN)/python -m tools.spec
+
+format: .venv/dev.stamp ## put the code into its form and mend what can be mended by itself
+	$(BIN)/ruff check --fix-only
+	$(BIN)/ruff format
+
+spec: .venv/dev.stamp ## list what is built and cited by no test; ALL=1 lists what comes later, too
+	@$(BIN)/python -m tools.spec $(if $(ALL),--all)
+
+docs: .venv/dev.stamp ## write the generated pages of docs/reference anew
+	@$(BIN)/python -m tools.generated
+
+lock: .venv/dev.stamp ## pin the dependencies again; ARGS=--upgrade takes the newest
+	$(LOCK) $(ARGS) pyproject.toml --group build -o requirements.lock
+	$(LOCK) $(ARGS) pyproject.toml --group dev -c requirements.lock -o requirements-dev.lock
+
+bench: .venv/dev.stamp ## measure, as ratios
+	@$(BIN)/python -m bench $(ARGS)
+
+.PHONY: help install demo up test check format spec docs lock bench
+
+.venv/run.stamp: requirements.lock pyproject.toml tools/venv.sh
+	@sh tools/venv.sh
+	$(INSTALL) --require-hashes --only-binary :all: -r requirements.lock
+	$(INSTALL) --quiet --no-deps --no-build-isolation --no-index --editable .
+	@touch $@
+
+.venv/dev.stamp: requirements-dev.lock .venv/run.stamp
+	$(INSTALL) --require-hashes --only-binary :all: -r requirements-dev.lock
+	@touch $@

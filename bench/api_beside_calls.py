@@ -1,0 +1,102 @@
+"""What merchants that misbehave in 91 ways, three times over at once, cost the API of the same process.
+
+    python -m bench.api_beside_calls [--rounds 5]
+
+Each round times GET /v1/products over and over, alone and then while the calls are open, for ten seconds each.
+"""
+
+import argparse
+import asyncio
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import uvloop
+
+from fatura.observability import configure_logs
+from fatura.outbound.http import MerchantClient
+from fatura.store import embedded
+from fatura.store.migrate import migrate
+from tests.integration.test_misbehaving_merchants import Merchants, misbehaving_merchants
+from tests.world import World, open_world
+
+TIMES_OVER = 3
+ALONE_SECONDS = 10
+PACE_SECONDS = 0.01
+
+
+async def timed(world: World, stop: asyncio.Event) -> list[float]:
+    """Return the milliseconds of each request until `stop` is set."""
+    latencies_ms: list[float] = []
+    while not stop.is_set():
+        started = time.perf_counter()
+        answer = await world.get("/v1/products")
+        latencies_ms.append((time.perf_counter() - started) * 1000)
+        assert answer.status == 200
+        await asyncio.sleep(PACE_SECONDS)
+    return latencies_ms
+
+
+async def alone(world: World) -> list[float]:
+    """Time requests with nothing beside them."""
+    stop = asyncio.Event()
+    asyncio.get_running_loop().call_later(ALONE_SECONDS, stop.set)
+    return await timed(world, stop)
+
+
+async def beside(world: World, merchants: Merchants) -> list[float]:
+    """Time requests while every kind of merchant is called, until the last call has ended."""
+    stop = asyncio.Event()
+    timing = asyncio.create_task(timed(world, stop))
+    client = MerchantClient(allowed={"127.0.0.1"})
+    async with client.line() as line:
+        urls = [*merchants.urls.values()] * TIMES_OVER
+        await asyncio.gather(*(line.post(url, body=b"{}", headers={}) for url in urls))
+    await client.close()
+    stop.set()
+    return await timing
+
+
+def p99(latencies_ms: Sequence[float]) -> float:
+    """Return the 99th percentile."""
+    return statistics.quantiles(latencies_ms, n=100)[-1]
+
+
+async def run(url: str, rounds: int) -> None:
+    """Measure in turns and print the table."""
+    await migrate(url)
+    ratios: list[tuple[float, float]] = []
+    print("round  p50 ms: alone  beside  ratio   p99 ms: alone  beside  ratio")
+    async with open_world(url) as world:
+        with misbehaving_merchants() as merchants:
+            for number in range(1, rounds + 1):
+                single, together = await alone(world), await beside(world, merchants)
+                medians = statistics.median(single), statistics.median(together)
+                tails = p99(single), p99(together)
+                ratios.append((medians[1] / medians[0], tails[1] / tails[0]))
+                print(
+                    f"{number:5}  {medians[0]:13.2f}  {medians[1]:6.2f}  {ratios[-1][0]:5.2f}"
+                    f"  {tails[0]:14.2f}  {tails[1]:6.2f}  {ratios[-1][1]:5.2f}",
+                    flush=True,
+                )
+    for name, kept in zip(("p50", "p99"), zip(*ratios, strict=True), strict=True):
+        print(f"{name}: median {statistics.median(kept):.2f}, min {min(kept):.2f}, max {max(kept):.2f}")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Read the options and run on an embedded server of its own."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args(arguments)
+    configure_logs(level="error")
+    with tempfile.TemporaryDirectory(prefix="fatura-bench-") as folder:
+        Path(folder).chmod(0o711)
+        runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+        with embedded.start(Path(folder) / "data") as server, runner:
+            runner.run(run(server.url, options.rounds))
+
+
+if __name__ == "__main__":
+    main()

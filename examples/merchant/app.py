@@ -1,0 +1,246 @@
+"""A merchant's side in one file, on Python's standard library: a price endpoint and a webhook receiver.
+
+POST /price      what a metered item costs in a cycle
+POST /webhooks   what became of invoices and subscriptions, each event once
+GET /summary     counts of both, for whoever watches
+"""
+
+import argparse
+import contextlib
+import hashlib
+import json
+import os
+import sys
+import threading
+from collections import Counter
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+try:
+    from fatura.signature import HEADER, SignatureError, verify
+except ModuleNotFoundError:  # run from a checkout in which nothing is installed
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
+    from fatura.signature import HEADER, SignatureError, verify
+
+VARIABLE = "FATURA_INTEGRATION_SECRET"
+MAX_BODY_BYTES = 1024 * 1024
+IDLE_SECONDS = 60
+
+Answer = tuple[HTTPStatus, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Meter:
+    """What is counted of a product; prices are integer cents."""
+
+    one: str
+    many: str
+    cents: int
+    most_a_month: int
+    fails_first: int = 0
+    """How many calls for an item fail before one is answered: a meter that takes its time."""
+    is_broken: bool = False
+
+
+METERS = {
+    "classes": Meter("class", "classes", cents=3500, most_a_month=4),
+    "towels": Meter("towel", "towels", cents=250, most_a_month=12, fails_first=2),
+    "smoothies": Meter("smoothie", "smoothies", cents=1800, most_a_month=9, is_broken=True),
+}
+"""By the product's `externalRef`: the first answers, the second fails at first, the third always."""
+
+
+class Books:
+    """What was asked and what arrived. A real program keeps this in its database."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._price_calls: Counter[str] = Counter()
+        self._handled: set[str] = set()
+        self._asked: Counter[str] = Counter()
+        self._failed: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter()
+        self._types: Counter[str] = Counter()
+
+    def count(self, what: str) -> None:
+        """Add one to a count of the summary."""
+        with self._lock:
+            self._counts[what] += 1
+
+    def count_price_call(self, product: str, request_id: str) -> int:
+        """Return how often this price was asked for, this time included; a retry keeps its request's id."""
+        with self._lock:
+            self._asked[product] += 1
+            self._price_calls[request_id] += 1
+            return self._price_calls[request_id]
+
+    def count_price_failure(self, product: str) -> None:
+        """Remember a price that could not be answered."""
+        with self._lock:
+            self._failed[product] += 1
+
+    def is_new(self, event_id: str) -> bool:
+        """Say whether an event comes for the first time: delivery is at least once, acting has to be once.
+
+        A real program inserts the id under a unique key, in the transaction that acts on the event.
+        """
+        with self._lock:
+            if event_id in self._handled:
+                return False
+            self._handled.add(event_id)
+            return True
+
+    def act(self, event: dict[str, Any]) -> None:
+        """Do what an event is for: open the gym's door, write to the customer. Here it is counted."""
+        with self._lock:
+            self._types[event["type"]] += 1
+
+    def summary(self) -> dict[str, Any]:
+        """Return all counts."""
+        with self._lock:
+            return {
+                "priceCalls": dict(self._asked),
+                "priceFailures": dict(self._failed),
+                "received": self._counts["received"],
+                "verified": self._counts["verified"],
+                "refused": self._counts["refused"],
+                "duplicates": self._counts["duplicates"],
+                "events": dict(self._types),
+            }
+
+
+def price(request: dict[str, Any], books: Books) -> Answer:
+    """Answer what an item costs in a cycle: `amount` in cents, or `skip` when nothing was used."""
+    product = request["product"]["externalRef"]
+    meter = METERS.get(product)
+    if meter is None:
+        return HTTPStatus.NOT_FOUND, {"error": "no such product is metered here"}
+    asked = books.count_price_call(product, request["pricingRequestId"])
+    is_late = request["mode"] == "live" and asked <= meter.fails_first
+    if meter.is_broken or is_late:
+        books.count_price_failure(product)
+        return HTTPStatus.SERVICE_UNAVAILABLE, {"error": f"the meter of {meter.many} cannot be read"}
+    used = _used(meter, f"{request['subscription']['externalRef']} {request['cycle']}")
+    if used == 0:
+        return HTTPStatus.OK, {"skip": True}
+    line = f"{used} {meter.one if used == 1 else meter.many} until {request['period']['start']}"
+    return HTTPStatus.OK, {"amount": used * meter.cents, "description": line}
+
+
+def _used(meter: Meter, what: str) -> int:
+    """Return a number that is the same whenever it is asked for; a real program reads its meter."""
+    digest = hashlib.sha256(f"{meter.one} {what}".encode()).digest()
+    return digest[0] % (meter.most_a_month + 1)
+
+
+class Endpoints(BaseHTTPRequestHandler):
+    """The three routes."""
+
+    protocol_version = "HTTP/1.1"
+    timeout = IDLE_SECONDS
+    disable_nagle_algorithm = True
+
+    @property
+    def _merchant(self) -> "Merchant":
+        assert isinstance(self.server, Merchant)
+        return self.server
+
+    def do_POST(self) -> None:
+        """Verify the raw bytes first, and only then parse what the engine sent."""
+        length = self.headers.get("Content-Length", "")
+        if not length.isdecimal() or int(length) > MAX_BODY_BYTES:
+            self.close_connection = True
+            self._answer(HTTPStatus.LENGTH_REQUIRED, {"error": "a body of known, modest length, please"})
+            return
+        body = self.rfile.read(int(length))
+        try:
+            verify(body, self.headers.get(HEADER), secret=self._merchant.secret)
+        except SignatureError as error:
+            self._merchant.books.count("refused")
+            self._answer(HTTPStatus.UNAUTHORIZED, {"error": str(error)})
+            return
+        routes = {"/price": self._price, "/webhooks": self._take_event}
+        route = routes.get(self.path)
+        answer = (HTTPStatus.NOT_FOUND, {"error": "no such route"}) if route is None else route(body)
+        self._answer(*answer)
+
+    def do_GET(self) -> None:
+        """Show the counts."""
+        if self.path == "/summary":
+            self._answer(HTTPStatus.OK, self._merchant.books.summary())
+        else:
+            self._answer(HTTPStatus.NOT_FOUND, {"error": "no such route"})
+
+    def _price(self, body: bytes) -> Answer:
+        return price(json.loads(body), self._merchant.books)
+
+    def _take_event(self, body: bytes) -> Answer:
+        """Answer at once and act later: what is slow must not make the engine send again."""
+        event, books = json.loads(body), self._merchant.books
+        books.count("received")
+        books.count("verified")
+        if books.is_new(event["id"]):
+            self._merchant.inbox.put(event)
+        else:
+            books.count("duplicates")
+        return HTTPStatus.OK, {}
+
+    def _answer(self, status: HTTPStatus, answer: dict[str, Any]) -> None:
+        content = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+
+class Merchant(ThreadingHTTPServer):
+    """The server, what it knows, and the events that wait to be acted on."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, host: str, port: int, *, secret: str) -> None:
+        super().__init__((host, port), Endpoints)
+        self.secret = secret
+        self.books = Books()
+        self.inbox: SimpleQueue[dict[str, Any]] = SimpleQueue()
+
+    def act_for_ever(self) -> None:
+        """Act on one event after the other, beside the answers."""
+        while True:
+            self.books.act(self.inbox.get())
+
+
+def main() -> None:
+    """Serve until Ctrl-C."""
+    parser = argparse.ArgumentParser(
+        description="An example merchant: a price endpoint and a webhook receiver."
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
+    parser.add_argument("--port", type=int, default=9000, help="port to listen on; 0 takes a free one")
+    parser.add_argument("--secret", default=os.environ.get(VARIABLE), help=f"default: ${VARIABLE}")
+    parser.add_argument("--until-stdin-closes", action="store_true", help="end with the starting process")
+    options = parser.parse_args()
+    if not options.secret:
+        parser.error(f"give the account's integration secret, whsec_..., as --secret or in {VARIABLE}")
+    with Merchant(options.host, options.port, secret=options.secret) as merchant:
+        threading.Thread(target=merchant.act_for_ever, daemon=True).start()
+        if options.until_stdin_closes:
+            threading.Thread(target=_end_with_stdin, args=[merchant], daemon=True).start()
+        print(f"http://{options.host}:{merchant.server_port}", flush=True)
+        with contextlib.suppress(KeyboardInterrupt):
+            merchant.serve_forever()
+
+
+def _end_with_stdin(merchant: Merchant) -> None:
+    sys.stdin.read()
+    merchant.shutdown()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,3 @@
+"""Fatura: a recurring-billing engine on PostgreSQL."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,52 @@
+"""The HTTP application: routes, failures and documentation put together."""
+
+from collections.abc import Sequence
+
+from fastapi import FastAPI
+from starlette.middleware.exceptions import ExceptionMiddleware
+from starlette.types import StatelessLifespan
+
+from fatura.api import docs, gateway_webhook, health, problems
+from fatura.api.declare import Routes
+from fatura.api.gate import Authenticate, Gate
+from fatura.api.limits import RateLimiter
+from fatura.api.observer import Observer
+from fatura.api.routes import NOUNS
+from fatura.usecases import accounts
+from fatura.usecases.deps import Deps
+
+
+def create_app(
+    deps: Deps | None = None,
+    *,
+    lifespan: StatelessLifespan[FastAPI] | None = None,
+    nouns: Sequence[Routes] = NOUNS,
+    authenticate: Authenticate = accounts.authenticate,
+) -> FastAPI:
+    """Return the application. Without `deps`, its lifespan must `give` them before the first request."""
+    app = FastAPI(
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        openapi_tags=[
+            {"name": tag} for tag in (*(noun.tag for noun in nouns), gateway_webhook.TAG, health.TAG)
+        ],
+        redirect_slashes=False,
+        telemetry={"tracing": False, "metrics": False, "logs": False},
+    )
+    problems.register(app)
+    for noun in nouns:
+        app.router.routes += noun.routes
+    app.router.routes += [*gateway_webhook.ROUTES, *health.ROUTES]
+    docs.add(app)
+    # The framework's own stack has four more layers, which serve what is not used here.
+    app.middleware_stack = Observer(ExceptionMiddleware(app.router, app.exception_handlers))
+    if deps is not None:
+        give(app, deps, authenticate=authenticate)
+    return app
+
+
+def give(app: FastAPI, deps: Deps, *, authenticate: Authenticate = accounts.authenticate) -> None:
+    """Give an application what its routes work with."""
+    app.state.gate = Gate(deps, authenticate, RateLimiter(deps.settings.rate_limit_per_second))

@@ -1,0 +1,181 @@
+"""Request bodies: bytes from the wire, at most so many in at most so long, and the strict JSON in them (D-11).
+
+What the JSON must hold is `fields` and each route's model.
+"""
+
+import asyncio
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, cast
+
+from starlette.requests import ClientDisconnect
+from starlette.types import Message, Receive
+
+from fatura.domain.errors import INVALID_REQUEST, PAYLOAD_TOO_LARGE, EngineError, invalid_fields
+
+MAX_BYTES = 256 * 1024
+MAX_DEPTH = 32
+MAX_INTEGER_CHARS = 40
+READ_SECONDS = 30
+"""How long a whole body may take to arrive."""
+MAX_LISTED = 1000
+"""How many invalid fields one answer lists at most."""
+MAX_NAME_CHARS = 120
+WHOLE_BODY = ""
+"""The path of what no single field is to blame for."""
+TOO_DEEP = f"must not be nested deeper than {MAX_DEPTH} levels"
+UNSTORABLE = "must not hold NUL characters or lone surrogates"
+
+
+async def read(receive: Receive, *, announced_bytes: int | None, max_bytes: int = MAX_BYTES) -> bytes:
+    """Return the whole body; `announced_bytes` is its Content-Length (D-10: 413 before 400).
+
+    Raises EngineError: `engine.payload_too_large`, `engine.invalid_request` when it takes longer than READ_SECONDS.
+    Raises ClientDisconnect.
+    """
+    if announced_bytes is not None and announced_bytes > max_bytes:
+        raise _too_large(max_bytes)
+    if announced_bytes == 0:
+        return b""
+    try:
+        async with asyncio.timeout(READ_SECONDS):
+            return await _collect(receive, max_bytes)
+    except TimeoutError:
+        raise EngineError(
+            INVALID_REQUEST, f"The body did not arrive within {READ_SECONDS} seconds."
+        ) from None
+
+
+async def _collect(receive: Receive, max_bytes: int) -> bytes:
+    pieces: list[bytes] = []
+    size = 0
+    while True:
+        message: Message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        piece: bytes = message.get("body", b"")
+        size += len(piece)
+        if size > max_bytes:
+            raise _too_large(max_bytes)
+        pieces.append(piece)
+        if not message.get("more_body", False):
+            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _too_large(max_bytes: int) -> EngineError:
+    return EngineError(
+        PAYLOAD_TOO_LARGE, f"The body is larger than {max_bytes // 1024} KiB; send less at once."
+    )
+
+
+class _Repeated(dict[str, Any]):
+    """An object in which `names` stood twice."""
+
+    names: tuple[str, ...] = ()
+
+
+def parse(body: bytes) -> Any:
+    """Return the JSON value of a body, floats as floats, so that models can tell 10.0 from 10 (D-8).
+
+    Raises EngineError: `engine.invalid_request` for what is no strict JSON in UTF-8, keys that stand twice,
+    NUL characters and lone surrogates, numbers that no double holds, nesting deeper than MAX_DEPTH (D-11).
+    """
+    repeated: list[_Repeated] = []
+
+    def read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        value = dict(pairs)
+        if len(value) == len(pairs):
+            return value
+        marked = _Repeated(value)
+        marked.names = tuple(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        repeated.append(marked)
+        return marked
+
+    decoder = json.JSONDecoder(
+        object_pairs_hook=read_object,
+        parse_int=_read_integer,
+        parse_float=_read_float,
+        parse_constant=_refuse_constant,
+    )
+    try:
+        value = decoder.decode(body.decode())
+    except UnicodeDecodeError:
+        raise invalid_fields((WHOLE_BODY, "must be JSON in UTF-8")) from None
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise invalid_fields((WHOLE_BODY, f"must be JSON; {error.msg} at {where}")) from None
+    except RecursionError:
+        raise invalid_fields((WHOLE_BODY, TOO_DEEP)) from None
+    if repeated or _may_hide_refusals(body):
+        refused = list(islice(_refusals(value, WHOLE_BODY, 0), MAX_LISTED))
+        if refused:
+            raise invalid_fields(*refused)
+    return value
+
+
+def _read_integer(digits: str) -> int:
+    if len(digits) > MAX_INTEGER_CHARS:
+        raise invalid_fields((WHOLE_BODY, f"must not hold integers of more than {MAX_INTEGER_CHARS} digits"))
+    return int(digits)
+
+
+def _read_float(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise invalid_fields((WHOLE_BODY, "must not hold numbers too large for a double"))
+    return value
+
+
+def _refuse_constant(name: str) -> None:
+    raise invalid_fields((WHOLE_BODY, f"must be JSON; {name} is not"))
+
+
+def _may_hide_refusals(body: bytes) -> bool:
+    """Say whether it is worth looking at every value: raw NULs and surrogates are refused by the decoders."""
+    return b"\\u" in body or body.count(b"{") + body.count(b"[") > MAX_DEPTH
+
+
+def _refusals(value: Any, path: str, depth: int) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        if not is_storable(value):
+            yield path, UNSTORABLE
+    elif isinstance(value, (dict, list)):
+        if depth == MAX_DEPTH:
+            yield path, TOO_DEEP
+        elif isinstance(value, list):
+            for index, item in enumerate(cast("list[Any]", value)):
+                yield from _refusals(item, member(path, index), depth + 1)
+        else:
+            yield from _refusals_inside(cast("dict[str, Any]", value), path, depth)
+
+
+def _refusals_inside(value: dict[str, Any], path: str, depth: int) -> Iterator[tuple[str, str]]:
+    if isinstance(value, _Repeated):
+        for name in value.names:
+            yield member(path, name), "stands twice in the same object"
+    for name, item in value.items():
+        if not is_storable(name):
+            yield member(path, name), UNSTORABLE
+        yield from _refusals(item, member(path, name), depth + 1)
+
+
+def is_storable(text: str) -> bool:
+    """Say whether text has neither NUL characters nor lone surrogates, which PostgreSQL cannot store (D-11)."""
+    if "\0" in text:
+        return False
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def member(path: str, of: str | int) -> str:
+    """Return the path of an object's member or an array's element, such as `items[0].discounts[1].percent`."""
+    if isinstance(of, int):
+        return f"{path}[{of}]"
+    name = of[:MAX_NAME_CHARS].encode(errors="replace").decode()
+    return f"{path}.{name}" if path else name

@@ -1,0 +1,291 @@
+"""The types of which request bodies and queries are made: strict, bounded, each refusal saying what is expected.
+
+All are metadata for `Annotated`: they check the value and write their own limits into the OpenAPI document.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+from email_validator import EmailNotValidError, validate_email
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationInfo
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from fatura.domain import endpoint_url
+from fatura.domain.calendar import start_of_day
+from fatura.domain.money import MAX_CENTS
+from fatura.settings import Settings
+
+MAX_EMAIL_CHARS = 254
+MAX_COUNT = 2_147_483_647
+"""Bound of counts that the specification leaves open (cycles): they fit PostgreSQL's integer."""
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII | re.IGNORECASE)
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+_INSTANT = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,3})?Z", re.ASCII)
+_WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)
+_DOCUMENTED_INSTANT = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:[0-5]\d(\.\d{1,3})?Z$"
+_NOT_BLANK = r"[^\s\u001c-\u001f\u0085]"
+_LABEL = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_PORT = "[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]"
+_PUBLIC_URL = (
+    rf"^https://(?:{_LABEL}\.)+"
+    r"(?!(?:local|internal|localhost|arpa)(?:[/?:]|$))[A-Za-z](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])"
+    rf"(?::(?:{_PORT}))?(?:[/?](?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{{2}})*)?$"
+)
+"""What is taken everywhere, up to the length of its host; the operator may allow more (D-47)."""
+
+
+def refusal(message: str) -> PydanticCustomError:
+    """Return the error that refuses a value; the message completes "the field ..." in plain words."""
+    return PydanticCustomError("refused", "{message}", {"message": message})
+
+
+def refusals(*places: tuple[str, str]) -> PydanticCustomError:
+    """Return the error that refuses several places inside a value, each `(relative path, message)`."""
+    return PydanticCustomError("refused_inside", "several places", {"places": list(places)})
+
+
+def _expecting(message: str, schema: CoreSchema) -> CoreSchema:
+    """Let any failure of the schema say what is expected, not what went wrong inside."""
+    return core_schema.custom_error_schema(
+        schema,
+        custom_error_type="refused",
+        custom_error_message="{message}",
+        custom_error_context={"message": message},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """An integer from `least` to `most`; 10.0, 1e3, true and "10" are none (D-8)."""
+
+    least: int
+    most: int
+
+    def __get_pydantic_core_schema__(self, _source: Any, _handler: GetCoreSchemaHandler) -> CoreSchema:
+        schema = core_schema.int_schema(strict=True, ge=self.least, le=self.most)
+        return _expecting(f"must be an integer from {self.least} to {self.most}", schema)
+
+
+@dataclass(frozen=True, slots=True)
+class Among:
+    """One of a few integers, strictly: `Literal` would take `true` for 1 (D-8)."""
+
+    allowed: tuple[int, ...]
+
+    def __get_pydantic_core_schema__(self, _source: Any, _handler: GetCoreSchemaHandler) -> CoreSchema:
+        schema = core_schema.no_info_after_validator_function(
+            self._check, core_schema.int_schema(strict=True)
+        )
+        *others, last = map(str, self.allowed)
+        return _expecting(f"must be {', '.join(others)} or {last}", schema)
+
+    def __get_pydantic_json_schema__(
+        self, _schema: CoreSchema, _handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return {"type": "integer", "enum": list(self.allowed)}
+
+    def _check(self, value: int) -> int:
+        if value not in self.allowed:
+            raise ValueError(value)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One of a few words."""
+
+    allowed: tuple[str, ...]
+
+    def __get_pydantic_core_schema__(self, _source: Any, _handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Take the allowed words only."""
+        return _expecting(
+            f"must be one of {', '.join(self.allowed)}", core_schema.literal_schema(list(self.allowed))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Text of `least` to `most` code points, kept exactly as sent; with a minimum it is not blank (D-11)."""
+
+    least: int
+    most: int
+
+    def __get_pydantic_json_schema__(
+        self, _schema: CoreSchema, _handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        if not self.least:
+            return {"type": "string", "maxLength": self.most}
+        return {"type": "string", "minLength": self.least, "maxLength": self.most, "pattern": _NOT_BLANK}
+
+    def __get_pydantic_core_schema__(self, _source: Any, _handler: GetCoreSchemaHandler) -> CoreSchema:
+        schema = core_schema.str_schema(strict=True, min_length=self.least or None, max_length=self.most)
+        if not self.least:
+            return _expecting(f"must be text of at most {self.most} characters", schema)
+        filled = core_schema.no_info_after_validator_function(_filled, schema)
+        return _expecting(f"must be text of {self.least} to {self.most} characters, and not blank", filled)
+
+
+def _filled(text: str) -> str:
+    if not text.strip():
+        raise ValueError(text)
+    return text
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Read:
+    """Text that a function reads into a value, or refuses by ValueError; `schema` documents it."""
+
+    read: Callable[[str], Any]
+    message: str
+    schema: tuple[tuple[str, Any], ...]
+
+    def __get_pydantic_core_schema__(self, _source: Any, _handler: GetCoreSchemaHandler) -> CoreSchema:
+        text = core_schema.str_schema(strict=True)
+        return _expecting(self.message, core_schema.no_info_after_validator_function(self.read, text))
+
+    def __get_pydantic_json_schema__(
+        self, _schema: CoreSchema, _handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return dict(self.schema)
+
+
+def read_uuid(text: str) -> UUID:
+    """Read a UUID of canonical form, in either case; `uuid.UUID` reads many more (D-11). Raises ValueError."""
+    if not _UUID.fullmatch(text):
+        raise ValueError(text)
+    return UUID(text)
+
+
+def _read_date(text: str) -> date:
+    if not _DATE.fullmatch(text):
+        raise ValueError(text)
+    return date.fromisoformat(text)
+
+
+def _read_instant(text: str) -> datetime:
+    """Read an instant in UTC to the millisecond, or a date as its first instant. Raises ValueError."""
+    if _DATE.fullmatch(text):
+        return start_of_day(_read_date(text))
+    if not _INSTANT.fullmatch(text):
+        raise ValueError(text)
+    return datetime.fromisoformat(text).astimezone(UTC)
+
+
+def _check_email(text: str) -> str:
+    """Check an address without asking the network; names under `.test` are addresses too. Kept as sent."""
+    if len(text) > MAX_EMAIL_CHARS:
+        raise ValueError(text)
+    try:
+        validate_email(text, check_deliverability=False, test_environment=True, strict=True)
+    except EmailNotValidError as error:
+        raise ValueError(text) from error
+    return text
+
+
+def _read_whole(value: Any) -> Any:
+    return int(value) if isinstance(value, str) and _WHOLE.fullmatch(value) else value
+
+
+class WholeText:
+    """Put after `Whole`: reads the integer from a query's text."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Read first, then check as `Whole` does."""
+        return core_schema.no_info_before_validator_function(_read_whole, handler(source))
+
+
+def _read_flag(text: str) -> bool:
+    if text not in {"true", "false"}:
+        raise ValueError(text)
+    return text == "true"
+
+
+Cents = Annotated[int, Whole(0, MAX_CENTS)]
+PositiveCents = Annotated[int, Whole(1, MAX_CENTS)]
+Count = Annotated[int, Whole(1, MAX_COUNT)]
+PeriodMonths = Annotated[int, Among((1, 3, 6, 12))]
+ExternalRef = Annotated[str, Text(1, 120)]
+Flag = Annotated[bool, _Read(_read_flag, "must be true or false", (("type", "boolean"),))]
+"""A boolean of a query."""
+Id = Annotated[
+    UUID,
+    _Read(
+        read_uuid,
+        "must be a UUID of 36 characters",
+        (("type", "string"), ("format", "uuid"), ("examples", ["019a2f6e-1c3b-7d52-9f0a-6b1c2d3e4f50"])),
+    ),
+]
+Day = Annotated[
+    date,
+    _Read(
+        _read_date,
+        "must be a date as YYYY-MM-DD",
+        (("type", "string"), ("format", "date"), ("examples", ["2026-12-10"])),
+    ),
+]
+Email = Annotated[
+    str,
+    _Read(
+        _check_email,
+        f"must be an e-mail address of at most {MAX_EMAIL_CHARS} characters",
+        (
+            ("type", "string"),
+            ("format", "email"),
+            ("maxLength", MAX_EMAIL_CHARS),
+            ("examples", ["ana@example.com"]),
+        ),
+    ),
+]
+StrictBool = Annotated[bool, Field(strict=True)]
+Instant = Annotated[
+    datetime,
+    _Read(
+        _read_instant,
+        "must be an instant in UTC as 2026-12-10T03:00:00.000Z, or a date as YYYY-MM-DD",
+        (
+            (
+                "anyOf",
+                [
+                    {"type": "string", "format": "date-time", "pattern": _DOCUMENTED_INSTANT},
+                    {"type": "string", "format": "date"},
+                ],
+            ),
+            ("examples", ["2026-12-10T03:00:00.000Z", "2026-12-10"]),
+        ),
+    ),
+]
+"""An instant; a date stands for its first instant in America/Sao_Paulo."""
+
+
+class EndpointUrl:
+    """A URL that we may call; the operator's exceptions are in the settings, the validation's context (D-47)."""
+
+    def __get_pydantic_core_schema__(self, _source: Any, _handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Judge it by `domain.endpoint_url`."""
+        return core_schema.with_info_after_validator_function(_check_url, core_schema.str_schema(strict=True))
+
+    def __get_pydantic_json_schema__(
+        self, _schema: CoreSchema, _handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Document it as a URI."""
+        return {
+            "type": "string",
+            "format": "uri",
+            "maxLength": endpoint_url.MAX_CHARS,
+            "pattern": _PUBLIC_URL,
+            "examples": ["https://merchant.example/prices"],
+        }
+
+
+def _check_url(url: str, info: ValidationInfo) -> str:
+    settings = info.context
+    assert isinstance(settings, Settings), "routes validate with the settings as context"
+    refused = endpoint_url.refusal(url, allowed=settings.outbound_allow)
+    if refused is not None:
+        raise refusal(refused)
+    return url

@@ -1,0 +1,107 @@
+"""Which answers lead to which operations: the document's links, for clients that explore and tests that follow."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Schema = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """What some operations answer, and the parameters that it is of others.
+
+    `found` maps a parameter, or `body` with a pointer into it, to the pointer of its value in the answer.
+    """
+
+    answers: tuple[str, ...]
+    found: Mapping[str, str]
+    lead_to: tuple[str, ...]
+
+
+_PRODUCT = (
+    "read_product",
+    "patch_product",
+    "archive_product",
+    "unarchive_product",
+    "pricing_test_product",
+)
+_PLAN = ("read_plan", "publish_plan", "archive_plan", "propagate_plan")
+_SUBSCRIPTION = (
+    "read_subscription",
+    "read_terms",
+    "preview_subscription",
+    "customize_subscription",
+    "cancel_subscription",
+    "list_invoices",
+)
+_CUSTOMER = ("read_customer", "patch_customer", "list_subscriptions")
+_INVOICE = (
+    "read_invoice",
+    "retry_pricing",
+    "retry_issuance",
+    "cancel_invoice",
+    "list_sandbox_charges",
+)
+_CHARGE = ("pay_sandbox_charge", "refuse_sandbox_charge", "cancel_sandbox_charge", "refund_sandbox_charge")
+_EVENT = ("read_event", "read_deliveries", "redeliver_event")
+
+LEADS: tuple[Lead, ...] = (
+    Lead(("create_product",), {"productId": "/id"}, _PRODUCT),
+    Lead(("list_products",), {"productId": "/data/0/id"}, _PRODUCT),
+    Lead(("create_product",), {"body/items/0/productId": "/id"}, ("create_plan",)),
+    Lead(("create_plan",), {"planId": "/id"}, _PLAN),
+    Lead(("list_plans",), {"planId": "/data/0/id"}, _PLAN),
+    Lead(("create_plan",), {"body/planId": "/id"}, ("create_subscription",)),
+    Lead(("create_subscription",), {"subscriptionId": "/id"}, _SUBSCRIPTION),
+    Lead(("list_subscriptions",), {"subscriptionId": "/data/0/id"}, _SUBSCRIPTION),
+    Lead(("create_subscription", "read_subscription"), {"customerId": "/customer/id"}, _CUSTOMER),
+    Lead(("list_customers",), {"customerId": "/data/0/id"}, (*_CUSTOMER, "list_invoices")),
+    Lead(("list_invoices",), {"invoiceId": "/data/0/id"}, _INVOICE),
+    Lead(("read_invoice",), {"invoiceId": "/id", "itemId": "/items/0/id"}, ("close_item",)),
+    Lead(("read_invoice",), {"subscriptionId": "/subscriptionId"}, ("read_subscription",)),
+    Lead(("list_sandbox_charges",), {"chargeId": "/data/0/chargeId"}, _CHARGE),
+    Lead(("list_sandbox_charges",), {"invoiceId": "/data/0/invoiceId"}, ("read_invoice",)),
+    Lead(("list_events",), {"cursor": "/nextCursor"}, ("list_events",)),
+    Lead(("list_events",), {"eventId": "/data/0/id"}, _EVENT),
+    Lead(("create_api_key",), {"apiKeyId": "/id"}, ("revoke_api_key",)),
+    Lead(("connect_gateway",), {"connectionId": "/connectionId"}, ("patch_gateway",)),
+    Lead(("list_gateways",), {"connectionId": "/data/0/connectionId"}, ("patch_gateway",)),
+    Lead(("list_gateways",), {"body/connectionId": "/data/0/connectionId"}, ("add_sandbox_fault",)),
+    Lead(
+        ("read_integration",),
+        {"accountId": "/accountId", "connectionId": "/gateways/0/connectionId"},
+        ("receive_gateway_webhook",),
+    ),
+    Lead(("put_webhook",), {}, ("read_webhook", "delete_webhook")),
+    Lead(("advance_test_clock",), {}, ("read_test_clock",)),
+)
+
+
+def links_of(operation_id: str) -> Schema:
+    """Return the links of an operation's success, by their names."""
+    return {name: link for lead in LEADS if operation_id in lead.answers for name, link in _links(lead)}
+
+
+def _links(lead: Lead) -> Iterator[tuple[str, Schema]]:
+    parameters: Schema = {}
+    body: Any = None
+    for name, pointer in lead.found.items():
+        expression = f"$response.body#{pointer}"
+        if name.startswith("body/"):
+            body = _nested(name.split("/")[1:], expression)
+        else:
+            parameters[name] = expression
+    for target in lead.lead_to:
+        link: Schema = {"operationId": target}
+        if parameters:
+            link["parameters"] = parameters
+        if body is not None:
+            link["requestBody"] = body
+        yield target, link
+
+
+def _nested(steps: list[str], value: Any) -> Any:
+    for step in reversed(steps):
+        value = [value] if step == "0" else {step: value}
+    return value

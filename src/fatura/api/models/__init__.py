@@ -1,0 +1,1 @@
+"""What answers look like, for the OpenAPI document alone: the answers themselves are `domain.shapes`."""

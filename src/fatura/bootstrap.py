@@ -1,0 +1,217 @@
+"""The composition root: settings in, wired dependencies out. The only module that names a provider."""
+
+import asyncio
+import os
+import resource
+import socket
+import tempfile
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from fatura.api.app import create_app
+from fatura.api.server import run_server
+from fatura.domain.credentials import Mode
+from fatura.gateways.adapters.sandbox import SandboxGateway
+from fatura.gateways.registry import Provider
+from fatura.observability import log
+from fatura.outbound.http import MerchantClient
+from fatura.settings import Settings, SettingsError
+from fatura.store import embedded, notify
+from fatura.store.accounts import discover_newest
+from fatura.store.db import Database, DatabaseUnavailableError, connect
+from fatura.store.embedded import EmbeddedPostgresError
+from fatura.store.migrate import MigrationError, migrate, pending
+from fatura.store.vault import KeyRingError, Vault, new_key
+from fatura.usecases import accounts
+from fatura.usecases.accounts import OpenedAccount
+from fatura.usecases.deps import Deps
+from fatura.workers.lanes import LANES
+from fatura.workers.loop import Loop
+
+KEY_RING_FILE = "secret_keys"
+MAX_OPEN_FILES = 65_536
+
+
+class PortTakenError(Exception):
+    """The address to listen on is in use or not ours."""
+
+
+STARTUP_FAILURES = (
+    DatabaseUnavailableError,
+    EmbeddedPostgresError,
+    KeyRingError,
+    MigrationError,
+    PortTakenError,
+    SettingsError,
+)
+"""What a person can mend; each message says how."""
+
+
+def real_clock() -> datetime:
+    """Return real UTC time."""
+    return datetime.now(UTC)
+
+
+async def key_ring(settings: Settings, db: Database) -> tuple[str, ...]:
+    """Return the key ring: the environment's, else the data folder's, which is made with the first account.
+
+    Never beside existing accounts: what they hold was sealed with a ring that is somewhere else.
+    Raises KeyRingError.
+    """
+    if settings.secret_keys:
+        return settings.secret_keys
+    path = settings.data_dir / KEY_RING_FILE
+    if not path.exists():
+        async with db.discovery() as look:
+            if await discover_newest(look) is not None:
+                message = (
+                    f"the database holds accounts, and the key ring that sealed their secrets is not here: "
+                    f"set FATURA_SECRET_KEYS, or put the file {KEY_RING_FILE} into {settings.data_dir}"
+                )
+                raise KeyRingError(message)
+        _make_key_ring(path)
+        log.warning(
+            "key_ring.made", path=str(path), advice="keep it with your backups, and give it to every host"
+        )
+    return tuple(path.read_text().split())
+
+
+def _make_key_ring(path: Path) -> None:
+    """Write a ring that appears whole or not at all, whoever else starts at the same moment."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=path.name) as file:
+        file.write(new_key() + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+        with suppress(FileExistsError):
+            os.link(file.name, path)
+
+
+def wire(
+    settings: Settings,
+    db: Database,
+    *,
+    vault: Vault,
+    clock: Callable[[], datetime] = real_clock,
+    wake: Callable[[str], None],
+) -> Deps:
+    """Put the dependencies together; tests pass a clock of their own."""
+    return Deps(
+        settings=settings,
+        db=db,
+        vault=vault,
+        providers={SandboxGateway.provider: Provider(partial(SandboxGateway, db), frozenset({Mode.SANDBOX}))},
+        merchants=MerchantClient(allowed=settings.outbound_allow),
+        clock=clock,
+        wake=wake,
+    )
+
+
+@contextmanager
+def database(settings: Settings) -> Generator[str]:
+    """Yield the URL of the user's database, or of the embedded one, shared with whoever runs it already (D-47).
+
+    Raises EmbeddedPostgresError.
+    """
+    if settings.database_url is not None:
+        yield settings.database_url
+        return
+    with embedded.start(settings.data_dir, bin_dir=settings.pg_bin) as server:
+        yield server.url
+
+
+def revive_database(settings: Settings) -> None:
+    """Start the embedded PostgreSQL again if it died; one that runs, or is the user's own, is left alone.
+
+    Raises EmbeddedPostgresError.
+    """
+    if settings.database_url is None:
+        embedded.start(settings.data_dir, bin_dir=settings.pg_bin).stop()
+
+
+@contextmanager
+def migrated_database(settings: Settings) -> Generator[str]:
+    """Yield the URL of a database that is up to date: an embedded one is brought there, another only checked.
+
+    Raises EmbeddedPostgresError, MigrationError.
+    """
+    with database(settings) as url:
+        if settings.database_url is None:
+            asyncio.run(migrate(url))
+        elif waiting := asyncio.run(pending(url)):
+            message = f"the database lacks {len(waiting)} migration(s); run `fatura migrate` first"
+            raise MigrationError(message)
+        yield url
+
+
+@asynccontextmanager
+async def opened(settings: Settings, url: str) -> AsyncGenerator[Deps]:
+    """Open the database for one process; hints go to the workers by NOTIFY.
+
+    Raises DatabaseUnavailableError, and KeyRingError when another ring sealed what the database holds.
+    """
+    db = await connect(url, max_connections=settings.max_connections)
+    try:
+        vault = Vault(await key_ring(settings, db))
+        deps = wire(settings, db, vault=vault, wake=notify.Waker(db))
+        await accounts.check_key_ring(deps)
+        try:
+            yield deps
+        finally:
+            await deps.merchants.close()
+    finally:
+        await db.close()
+
+
+async def open_account(settings: Settings, url: str, *, name: str, mode: Mode) -> OpenedAccount:
+    """Open an account (D-44, D-47). Raises DatabaseUnavailableError, KeyRingError."""
+    async with opened(settings, url) as deps:
+        return await accounts.open_account(deps, name=name, mode=mode)
+
+
+async def open_first_account(settings: Settings, url: str, *, name: str, mode: Mode) -> OpenedAccount | None:
+    """Open an account if there is none yet (D-47). Raises DatabaseUnavailableError, KeyRingError."""
+    async with opened(settings, url) as deps:
+        if await accounts.newest_account(deps) is not None:
+            return None
+        return await accounts.open_account(deps, name=name, mode=mode)
+
+
+def check_port(host: str, port: int) -> None:
+    """Find out before anything starts that the port is free. Raises PortTakenError."""
+    try:
+        with socket.create_server((host, port)):
+            return
+    except OSError as error:
+        message = f"cannot listen on {host}:{port} ({error.strerror}); choose another with --port"
+        raise PortTakenError(message) from error
+
+
+def _allow_many_open_files() -> None:
+    """Raise this process's limit as far as the system lets it: thousands of price calls may be open (D-31)."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+async def work(settings: Settings, url: str, *, stop: asyncio.Event) -> None:
+    """Run all lanes until `stop` is set. Raises DatabaseUnavailableError, KeyRingError."""
+    _allow_many_open_files()
+    async with opened(settings, url) as deps:
+        loop = Loop(deps, LANES)
+        listening = asyncio.create_task(notify.listen(url, loop.wake))
+        try:
+            await loop.run(stop)
+        finally:
+            listening.cancel()
+
+
+async def serve(settings: Settings, url: str, *, stop: asyncio.Event, host: str, port: int) -> None:
+    """Serve the HTTP API until `stop` is set. Raises DatabaseUnavailableError, KeyRingError, OSError."""
+    _allow_many_open_files()
+    async with opened(settings, url) as deps:
+        await run_server(create_app(deps), stop, host=host, port=port)

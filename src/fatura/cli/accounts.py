@@ -1,0 +1,61 @@
+"""`fatura account`: open accounts."""
+
+import asyncio
+import json
+from typing import Annotated
+
+import typer
+
+from fatura import bootstrap
+from fatura.cli.options import DataDir, Json, read_settings
+from fatura.domain.credentials import Mode
+from fatura.usecases.accounts import OpenedAccount
+
+app = typer.Typer(help="Open accounts.", no_args_is_help=True)
+MAX_NAME_CHARS = 120
+
+
+def _checked_name(name: str) -> str:
+    if not name.strip() or len(name) > MAX_NAME_CHARS:
+        message = f"must be 1 to {MAX_NAME_CHARS} characters"
+        raise typer.BadParameter(message)
+    return name
+
+
+@app.command()
+def create(
+    name: Annotated[str, typer.Argument(callback=_checked_name, help="What the account is called.")],
+    mode: Annotated[
+        Mode, typer.Option(help="`sandbox` charges nobody and has a test clock; `live` charges.")
+    ],
+    data_dir: DataDir = None,
+    *,
+    json_: Json = False,
+) -> None:
+    """Open an account and print its API key and integration secret, for the only time."""
+    settings = read_settings(data_dir)
+    with bootstrap.migrated_database(settings) as url:
+        opened = asyncio.run(bootstrap.open_account(settings, url, name=name, mode=mode))
+    typer.echo(as_json(opened) if json_ else as_text(opened))
+
+
+@app.callback()
+def accounts() -> None:
+    """Open accounts."""
+
+
+def as_json(opened: OpenedAccount) -> str:
+    """Return the account as one line for programs (D-47)."""
+    return json.dumps(
+        {"accountId": str(opened.account_id), "apiKey": opened.api_key, "secret": opened.secret}
+    )
+
+
+def as_text(opened: OpenedAccount) -> str:
+    """Return the account for people; the secrets are shown this once."""
+    return (
+        f"account   {opened.account_id}\n"
+        f"API key   {opened.api_key}\n"
+        f"secret    {opened.secret}\n"
+        "Keep both: they are not shown again."
+    )

@@ -1,0 +1,58 @@
+"""`fatura check`: every promise about the stored data, checked where it lies."""
+
+import asyncio
+import json
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from fatura import bootstrap
+from fatura.cli.options import DataDir, Json, read_settings
+from fatura.usecases.checking import Finding, all_accounts, findings
+
+
+def check(data_dir: DataDir = None, *, json_: Json = False) -> None:
+    """Check the invariants of all accounts; exit 1 and print the offending ids when one is broken."""
+    settings = read_settings(data_dir)
+    with bootstrap.migrated_database(settings) as url:
+        accounts, found = asyncio.run(_check(settings, url))
+    if json_:
+        typer.echo(json.dumps({"accounts": accounts, "findings": [_as_json(finding) for finding in found]}))
+    else:
+        _print(accounts, found)
+    if found:
+        raise typer.Exit(1)
+
+
+async def _check(settings: bootstrap.Settings, url: str) -> tuple[int, list[Finding]]:
+    async with bootstrap.opened(settings, url) as deps:
+        accounts = await all_accounts(deps)
+        found: list[Finding] = []
+        with Progress(console=Console(stderr=True), transient=True) as progress:
+            for account_id in progress.track(accounts, description="checking accounts"):
+                found.extend([finding async for finding in findings(deps, account_id)])
+    return len(accounts), found
+
+
+def _as_json(finding: Finding) -> dict[str, object]:
+    return {
+        "accountId": str(finding.account_id),
+        "invariant": finding.invariant.name,
+        "says": finding.invariant.says,
+        "offenders": [str(offender) for offender in finding.offenders],
+    }
+
+
+def _print(accounts: int, found: list[Finding]) -> None:
+    if not found:
+        typer.echo(f"clean: every invariant holds in {accounts} account(s)")
+        return
+    table = Table(
+        "account", "invariant", "it says that", "broken by", title=f"{len(found)} broken", show_lines=True
+    )
+    for finding in found:
+        offenders = "\n".join(map(str, finding.offenders))
+        table.add_row(str(finding.account_id), finding.invariant.name, finding.invariant.says, offenders)
+    Console().print(table)

@@ -1,0 +1,102 @@
+"""A small client of our own HTTP API, for commands that do what a merchant's program would do."""
+
+import asyncio
+import json
+from http import HTTPStatus
+from types import TracebackType
+from typing import Any, Self
+from uuid import uuid4
+
+import aiohttp
+
+START_WITHIN_SECONDS = 60
+CALL_WITHIN_SECONDS = 130
+
+
+class ApiError(Exception):
+    """The API refused a call; the message is its problem document's."""
+
+
+class ApiAwayError(ApiError):
+    """The API cannot be reached, or not answer now: the same call may succeed a little later."""
+
+
+class Client:
+    """Calls the API of one account; use as an async context manager."""
+
+    def __init__(self, base_url: str, api_key: str) -> None:
+        """Remember whom to call as whom."""
+        self.base_url = base_url
+        self.api_key = api_key
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        """Open the session."""
+        self._session = aiohttp.ClientSession(
+            base_url=self.base_url,
+            headers={"Authorization": f"Bearer {self.api_key}"},
+            timeout=aiohttp.ClientTimeout(total=CALL_WITHIN_SECONDS),
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the session."""
+        await self._opened.close()
+
+    @property
+    def _opened(self) -> aiohttp.ClientSession:
+        assert self._session is not None, "used outside its block"
+        return self._session
+
+    async def wait_until_ready(self) -> None:
+        """Wait until the API serves. Raises TimeoutError."""
+        async with asyncio.timeout(START_WITHIN_SECONDS):
+            while not await self._is_ready():  # noqa: ASYNC110 - another process becomes ready
+                await asyncio.sleep(0.1)
+
+    async def _is_ready(self) -> bool:
+        try:
+            async with self._opened.get("/health/ready") as response:
+                return response.ok
+        except aiohttp.ClientConnectionError:
+            return False
+
+    async def get(self, path: str) -> Any:
+        """Read. Raises ApiAwayError, ApiError."""
+        return json.loads(await self.read("GET", path))
+
+    async def post(self, path: str, body: object) -> Any:
+        """Create or act, once. Raises ApiAwayError, ApiError."""
+        return json.loads(await self.read("POST", path, body=body, idempotency_key=str(uuid4())))
+
+    async def put(self, path: str, body: object) -> Any:
+        """Set. Raises ApiAwayError, ApiError."""
+        return json.loads(await self.read("PUT", path, body=body))
+
+    async def read(
+        self, method: str, path: str, *, body: object = None, idempotency_key: str | None = None
+    ) -> bytes:
+        """Call, and return the answer's very bytes. Raises ApiAwayError, ApiError."""
+        headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
+        try:
+            async with self._opened.request(method, path, json=body, headers=headers) as response:
+                answer, status = await response.read(), response.status
+        except (aiohttp.ClientError, TimeoutError) as error:
+            message = f"{self.base_url} does not answer: {error or type(error).__name__}"
+            raise ApiAwayError(message) from error
+        if status < HTTPStatus.BAD_REQUEST:
+            return answer
+        is_passing = status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS
+        refused = f"{method} {path}: {_problem(answer, status)}"
+        raise ApiAwayError(refused) if is_passing else ApiError(refused)
+
+
+def _problem(answer: bytes, status: int) -> str:
+    """Return what a problem document says, or the status when it is none."""
+    try:
+        problem = json.loads(answer)
+        return f"{problem['type']}: {problem['detail']}"
+    except (ValueError, TypeError, KeyError):
+        return f"status {status}"

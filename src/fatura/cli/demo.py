@@ -1,0 +1,61 @@
+"""`fatura demo`: three months of billing on an empty machine, watched, and then left running to play with."""
+
+import asyncio
+from dataclasses import replace
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import typer
+from rich.console import Console
+
+from fatura import bootstrap
+from fatura.cli.client import Client
+from fatura.cli.demo_story import tell
+from fatura.cli.merchant_process import example_merchant
+from fatura.cli.options import DEFAULT_HOST, DEFAULT_PORT, DataDir, Host, Port, read_settings
+from fatura.cli.processes import run_until_stopped
+from fatura.cli.up import run_engine
+from fatura.domain.credentials import Mode
+
+Once = Annotated[
+    bool, typer.Option("--once", help="Leave when the story is told, instead of serving until Ctrl-C.")
+]
+
+
+def demo(
+    host: Host = DEFAULT_HOST,
+    port: Port = DEFAULT_PORT,
+    *,
+    data_dir: DataDir = None,
+    once: Once = False,
+) -> None:
+    """Open a sandbox account, bill twenty subscribers through three months, show the result, and keep serving.
+
+    Variable items are priced by the example merchant, which runs beside the engine and takes its webhooks.
+    """
+    settings = read_settings(data_dir, quiet=True)
+    if data_dir is None:  # `fatura up` on the same folder must still find it fresh
+        settings = replace(settings, data_dir=settings.data_dir / "demo")
+    bootstrap.check_port(host, port)
+    console = Console()
+    console.print("[bold]Fatura[/]: PostgreSQL, API and worker start on this machine; nobody is charged.")
+    with bootstrap.database(settings) as url:
+        asyncio.run(bootstrap.migrate(url))
+        opened = asyncio.run(bootstrap.open_account(settings, url, name="Demo", mode=Mode.SANDBOX))
+
+        async def story(stop: asyncio.Event) -> None:
+            async with example_merchant(opened.secret) as merchant:
+
+                async def meanwhile() -> None:
+                    async with Client(f"http://{host}:{port}", opened.api_key) as client:
+                        await tell(client, console, merchant=merchant)
+                    if once:
+                        stop.set()
+                    else:
+                        console.print("Serving until Ctrl-C.")
+
+                allowed = frozenset({urlsplit(merchant).netloc})
+                engine = replace(settings, outbound_allow=allowed)
+                await run_engine(engine, stop, host=host, port=port, meanwhile=meanwhile)
+
+        run_until_stopped(story)

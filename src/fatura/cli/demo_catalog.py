@@ -1,0 +1,106 @@
+"""What the demo sells and to whom: fixed products and metered ones, five plans, twenty subscribers."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from rich.progress import Progress
+
+from fatura.cli.client import Client
+
+SUBSCRIBERS = 20
+NEVER_PAY = frozenset({4, 11, 17})
+QUARTERLY, MONTHLY, CLASSES, TOWELS, SMOOTHIES = range(5)
+"""The plans, by their place in the catalog."""
+METERED = {1: CLASSES, 7: CLASSES, 10: TOWELS, 13: TOWELS, 5: SMOOTHIES, 14: SMOOTHIES}
+"""Which subscribers have a metered plan."""
+CAP_CENTS = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class MeteredProduct:
+    """A product whose price the example merchant answers; how it answers depends on the product."""
+
+    external_ref: str
+    name: str
+    says: str
+
+
+METERED_PRODUCTS = (
+    MeteredProduct("classes", "Classes", "are answered at once"),
+    MeteredProduct("towels", "Towels", "are held until a retry is answered"),
+    MeteredProduct("smoothies", "Smoothies", "until somebody enters a value"),
+)
+
+
+async def make_catalog(client: Client, *, merchant: str) -> list[str]:
+    """Create the products and plans, and return the plans' ids; `merchant` is the example's address."""
+    fixed = [
+        await _make_product(client, name, {"mode": "fixed", "monthlyPriceCents": cents})
+        for name, cents in (("Gym membership", 9990), ("Personal trainer", 15000), ("Locker", 1250))
+    ]
+    gym, trainer, locker = fixed
+    metered = [
+        await _make_product(
+            client,
+            each.name,
+            {"mode": "endpoint", "url": f"{merchant}/price", "capCents": CAP_CENTS},
+            externalRef=each.external_ref,
+        )
+        for each in METERED_PRODUCTS
+    ]
+    launch = [{"percent": 20, "fromCycle": 1, "toCycle": 2}]
+    quarterly = {"periodMonths": 3, "defaultPaymentMethod": "card", "maxInstallments": 3}
+    monthly = {"periodMonths": 1, "defaultPaymentMethod": "pix"}
+    plans: list[dict[str, Any]] = [
+        {"name": "Gym and trainer, quarterly", **quarterly, "items": _items(gym, trainer)},
+        {
+            "name": "Gym monthly, 20% off the first two months",
+            **monthly,
+            "items": [{"productId": gym, "discounts": launch}, {"productId": locker}],
+        },
+        *(
+            {"name": f"Gym and {each.name.lower()}", **monthly, "items": _items(gym, product)}
+            for each, product in zip(METERED_PRODUCTS, metered, strict=True)
+        ),
+    ]
+    return [(await client.post("/v1/plans", plan))["id"] for plan in plans]
+
+
+async def _make_product(client: Client, name: str, pricing: dict[str, Any], **fields: str) -> str:
+    return (await client.post("/v1/products", {"name": name, "pricing": pricing, **fields}))["id"]
+
+
+def _items(*products: str) -> list[dict[str, str]]:
+    return [{"productId": product} for product in products]
+
+
+async def enroll(client: Client, plans: list[str], *, progress: Progress) -> None:
+    """Bind twenty customers on different charge days; three bill through a gateway where nobody ever pays."""
+    prompt = (await client.get("/v1/integration"))["gateways"][0]["connectionId"]
+    never = await client.post(
+        "/v1/integration/gateways",
+        {
+            "provider": "sandbox",
+            "label": "Nobody pays here",
+            "credentials": {},
+            "settings": {"behaviour": "never_pay"},
+        },
+    )
+    task = progress.add_task("binding customers", total=SUBSCRIBERS, note="")
+    for number in range(SUBSCRIBERS):
+        plan = METERED.get(number, QUARTERLY if number % 3 == 0 else MONTHLY)
+        await client.post(
+            "/v1/subscriptions",
+            {
+                "planId": plans[plan],
+                "externalRef": f"subscription-{number + 1}",
+                "customer": {
+                    "externalRef": f"customer-{number + 1}",
+                    "name": f"Customer {number + 1}",
+                    "email": f"customer{number + 1}@example.com",
+                },
+                "chargeDay": 1 + number * 28 // SUBSCRIBERS,
+                "gatewayConnectionId": never["connectionId"] if number in NEVER_PAY else prompt,
+            },
+        )
+        progress.update(task, advance=1)

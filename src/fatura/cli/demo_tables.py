@@ -1,0 +1,126 @@
+"""What came of the demo, in tables: months, metered items, and the webhooks."""
+
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.table import Table
+
+from fatura.cli.client import Client
+from fatura.cli.demo_catalog import METERED_PRODUCTS
+
+PAGE = 100
+STATUSES = ("paid", "overdue", "issued", "awaiting_value")
+
+
+@dataclass(slots=True)
+class Month:
+    """What fell due in one month, in cents and numbers."""
+
+    invoices: int = 0
+    invoiced_cents: int = 0
+    by_status: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+
+async def months_table(client: Client) -> Table:
+    """Return what was invoiced, month by month."""
+    months: dict[str, Month] = defaultdict(Month)
+    total = Month()
+    async for invoice in invoices(client):
+        for month in (months[invoice["dueDate"][:7]], total):
+            month.invoices += 1
+            month.invoiced_cents += invoice["totalCents"] or 0  # null while an item awaits its value
+            month.by_status[invoice["status"]] += 1
+    heads = ("month", "invoices", "invoiced", "paid", "overdue", "not due yet", "held")
+    table = _table("What was invoiced, by due month", heads, ("total", *_cells(total)))
+    for name, month in sorted(months.items()):
+        table.add_row(name, *_cells(month))
+    return table
+
+
+def _cells(month: Month) -> tuple[str, ...]:
+    numbers = (month.by_status[status] for status in STATUSES)
+    return str(month.invoices), money(month.invoiced_cents), *map(str, numbers)
+
+
+@dataclass(slots=True)
+class Metered:
+    """What became of one metered product's items, in cents and numbers."""
+
+    held: int = 0
+    billed_cents: int = 0
+    closed: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+
+async def metered_table(client: Client, merchant: dict[str, Any]) -> Table:
+    """Return what became of the variable items; `merchant` is the example's own summary."""
+    found: dict[str, Metered] = defaultdict(Metered)
+    async for event in events(client):
+        if event["type"] not in {"invoice.held", "invoice.ready"}:
+            continue
+        for item in event["data"]["invoice"]["items"]:
+            metered = found[item["productExternalRef"] or ""]
+            if event["type"] == "invoice.held":
+                metered.held += item["pricingStatus"] == "pending"
+            elif event["type"] == "invoice.ready":
+                metered.closed[
+                    "skipped" if item["pricingStatus"] == "skipped" else item["pricingSource"]
+                ] += 1
+                metered.billed_cents += item["amountCents"] or 0
+    heads = ("item", "calls", "failed", "priced", "skipped", "by hand", "billed", "held")
+    table = _table("What was metered", heads)
+    for product in METERED_PRODUCTS:
+        metered = found[product.external_ref]
+        numbers = (
+            merchant["priceCalls"].get(product.external_ref, 0),
+            merchant["priceFailures"].get(product.external_ref, 0),
+            *(metered.closed[how] for how in ("endpoint", "skipped", "manual")),
+        )
+        table.add_row(product.name, *map(str, numbers), money(metered.billed_cents), str(metered.held))
+    table.caption = ", ".join(f"{product.name.lower()} {product.says}" for product in METERED_PRODUCTS)
+    return table
+
+
+def webhooks_line(merchant: dict[str, Any], *, reported: int) -> str:
+    """Return how many of the events reported have arrived at the merchant's, and how many were verified there."""
+    return (
+        f"[bold]webhooks[/] {reported} events were reported, {sum(merchant['events'].values())} arrived; "
+        f"{merchant['verified']} posts were verified, {merchant['refused']} refused, "
+        f"{merchant['duplicates']} came twice"
+    )
+
+
+def money(cents: int) -> str:
+    """Return cents as people in Brazil write them."""
+    reais, rest = divmod(cents, 100)
+    return f"R$ {reais:,}".replace(",", ".") + f",{rest:02}"
+
+
+def _table(title: str, heads: tuple[str, ...], feet: tuple[str, ...] = ()) -> Table:
+    table = Table(title=title, show_footer=bool(feet))
+    for place, head in enumerate(heads):
+        justify = "left" if place == 0 else "right"
+        table.add_column(head, footer=feet[place] if feet else "", justify=justify)
+    return table
+
+
+async def invoices(client: Client, query: str = "") -> AsyncIterator[dict[str, Any]]:
+    """Yield all invoices, or those of a query, page by page."""
+    page, pages = 1, 1
+    while page <= pages:
+        answer = await client.get(f"/v1/invoices?page={page}&pageSize={PAGE}{query}")
+        for invoice in answer["data"]:
+            yield invoice
+        page, pages = page + 1, answer["pagination"]["totalPages"]
+
+
+async def events(client: Client) -> AsyncIterator[dict[str, Any]]:
+    """Yield all events so far, by the cursor."""
+    cursor = "0"
+    while answer := await client.get(f"/v1/events?cursor={cursor}&limit=200"):
+        for event in answer["data"]:
+            yield event
+        if not answer["data"]:
+            return
+        cursor = answer["nextCursor"]

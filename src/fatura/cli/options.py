@@ -1,0 +1,41 @@
+"""Options that several commands share, and the settings they end up in."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fatura import settings
+from fatura.observability import configure_logs
+from fatura.settings import Settings
+
+DataDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir", help="Folder of the embedded PostgreSQL and the key ring [FATURA_DATA_DIR, ./.fatura]."
+    ),
+]
+Host = Annotated[str, typer.Option("--host", help="Address to listen on.")]
+Port = Annotated[int, typer.Option("--port", min=1, max=65535, help="Port of the HTTP API.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+WithParent = Annotated[
+    bool,
+    typer.Option(
+        "--until-stdin-closes", hidden=True, help="End when the process that started this one ends."
+    ),
+]
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 8000
+
+
+def read_settings(data_dir: Path | None, *, quiet: bool = False) -> Settings:
+    """Read the environment, let an option win over it, and start logging. Raises SettingsError."""
+    found = settings.read(os.environ)
+    if data_dir is not None:
+        found = replace(found, data_dir=data_dir)
+    if quiet:
+        found = replace(found, log_level="error")
+    configure_logs(format_=found.log_format, level=found.log_level)
+    return found

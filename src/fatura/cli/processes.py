@@ -1,0 +1,93 @@
+"""Stopping and starting processes: signals become an event, children end with their parent."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+
+from fatura.observability import log
+from fatura.settings import Settings
+
+RESTART_AFTER_SECONDS = 1
+"""How long a child that ended by itself stays down."""
+STOP_WITHIN_SECONDS = 20
+
+
+def run_until_stopped(work: Callable[[asyncio.Event], Awaitable[None]], *, with_parent: bool = False) -> None:
+    """Run `work` until SIGINT or SIGTERM, or (with_parent) until stdin closes, which a killed parent cannot help."""
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop.set)
+        if with_parent:
+            loop.add_reader(sys.stdin.fileno(), _until_closed, stop)
+        await work(stop)
+
+    try:
+        import uvloop  # noqa: PLC0415 - not there on every platform
+    except ImportError:
+        asyncio.run(main())
+    else:
+        uvloop.run(main())
+
+
+async def run_beside(stop: asyncio.Event, work: Callable[[], Awaitable[None]]) -> None:
+    """Run `work` to its end, or cancel it when `stop` is set; its failure is raised."""
+    working, stopping = asyncio.ensure_future(work()), asyncio.create_task(stop.wait())
+    await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if working.done():
+        working.result()
+    else:
+        working.cancel()
+        await asyncio.wait({working})
+
+
+def _until_closed(stop: asyncio.Event) -> None:
+    if not os.read(sys.stdin.fileno(), 1):
+        stop.set()
+        asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+
+
+class Child:
+    """One of our own commands as a child process, started again when it ends by itself."""
+
+    def __init__(self, arguments: Sequence[str], *, settings: Settings) -> None:
+        """Remember what to start; the child logs as its parent does, and may call out where its parent may."""
+        self._environment = {
+            **os.environ,
+            "FATURA_LOG_LEVEL": settings.log_level,
+            "FATURA_OUTBOUND_ALLOW": ",".join(sorted(settings.outbound_allow)),
+        }
+        self._arguments = [*arguments, "--data-dir", str(settings.data_dir), "--until-stdin-closes"]
+
+    async def keep_running(self, stop: asyncio.Event) -> None:
+        """Run the child until `stop` is set, then end it and wait for it."""
+        name = self._arguments[0]
+        while not stop.is_set():
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "fatura", *self._arguments, stdin=subprocess.PIPE, env=self._environment
+            )
+            ended, stopped = asyncio.create_task(process.wait()), asyncio.create_task(stop.wait())
+            await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            stopped.cancel()
+            if stop.is_set():
+                await _end(process, ended)
+                return
+            log.error("process.ended", name=name, exit_code=process.returncode)
+            await asyncio.sleep(RESTART_AFTER_SECONDS)
+
+
+async def _end(process: asyncio.subprocess.Process, ended: asyncio.Task[int]) -> None:
+    if process.returncode is None:
+        process.terminate()
+    try:
+        async with asyncio.timeout(STOP_WITHIN_SECONDS):
+            await ended
+    except TimeoutError:
+        process.kill()
+        await process.wait()

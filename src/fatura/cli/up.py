@@ -1,0 +1,81 @@
+"""`fatura up`: everything in one process group, from an empty folder to a serving API (D-47)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import typer
+
+from fatura import bootstrap
+from fatura.cli import accounts
+from fatura.cli.options import DEFAULT_HOST, DEFAULT_PORT, DataDir, Host, Port, read_settings
+from fatura.cli.processes import Child, run_beside, run_until_stopped
+from fatura.domain.credentials import Mode
+from fatura.observability import log
+from fatura.settings import Settings
+
+LOOK_AFTER_SECONDS = 2
+"""How often the embedded PostgreSQL is looked after."""
+
+
+def up(host: Host = DEFAULT_HOST, port: Port = DEFAULT_PORT, *, data_dir: DataDir = None) -> None:
+    """Start PostgreSQL (unless FATURA_DATABASE_URL names one), migrate, and run API and worker until Ctrl-C."""
+    settings = read_settings(data_dir)
+    bootstrap.check_port(host, port)
+    with bootstrap.database(settings) as url:
+        asyncio.run(bootstrap.migrate(url))
+        _greet(settings, url, host=host, port=port)
+        run_until_stopped(lambda stop: run_engine(settings, stop, host=host, port=port))
+
+
+def _greet(settings: Settings, url: str, *, host: str, port: int) -> None:
+    first = asyncio.run(bootstrap.open_first_account(settings, url, name="Sandbox", mode=Mode.SANDBOX))
+    if first is not None:
+        typer.echo("A sandbox account was opened for you:\n" + accounts.as_text(first))
+    else:
+        typer.echo("Accounts are there already; `fatura account create NAME --mode sandbox` opens another.")
+    typer.echo(f"API       http://{host}:{port}/v1\ndocs      http://{host}:{port}/docs\nStop with Ctrl-C.")
+
+
+async def run_engine(
+    settings: Settings,
+    stop: asyncio.Event,
+    *,
+    host: str,
+    port: int,
+    meanwhile: Callable[[], Awaitable[None]] | None = None,
+) -> None:
+    """Run API and worker as children until `stop` is set; `meanwhile` runs beside them, and its failure stops all."""
+    children = [
+        Child(["api", "--host", host, "--port", str(port)], settings=settings),
+        Child(["worker"], settings=settings),
+    ]
+    async with asyncio.TaskGroup() as group:
+        for child in children:
+            group.create_task(child.keep_running(stop))
+        group.create_task(_keep_database(settings, stop))
+        if meanwhile is not None:
+            group.create_task(_beside(meanwhile, stop))
+
+
+async def _beside(meanwhile: Callable[[], Awaitable[None]], stop: asyncio.Event) -> None:
+    """Run what goes on beside the engine, no longer than the engine itself."""
+    try:
+        await run_beside(stop, meanwhile)
+    except Exception as error:
+        log.error("demo.failed", error=f"{type(error).__name__}: {error}")
+        stop.set()
+        raise
+
+
+async def _keep_database(settings: Settings, stop: asyncio.Event) -> None:
+    """Look after the embedded PostgreSQL as after the children: whoever dies is started again."""
+    while not stop.is_set():
+        try:
+            await asyncio.to_thread(bootstrap.revive_database, settings)
+        except bootstrap.STARTUP_FAILURES as error:
+            log.error("database.not_started", error=str(error))
+        try:
+            async with asyncio.timeout(LOOK_AFTER_SECONDS):
+                await stop.wait()
+        except TimeoutError:
+            continue

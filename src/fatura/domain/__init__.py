@@ -1,0 +1,1 @@
+"""Rules that are true without clock, network or database. Pure: nothing here does I/O."""

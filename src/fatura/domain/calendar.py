@@ -1,0 +1,86 @@
+"""Civil dates of America/Sao_Paulo and the cycle's calendar (D-1 to D-5). No clock: *now* is an argument."""
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+ZONE = ZoneInfo("America/Sao_Paulo")
+LEAD = timedelta(days=3)
+"""How long before its due date an invoice is generated (spec 8, D-2)."""
+CATCH_UP_GAP = timedelta(hours=24)
+"""Least time between two missed cycles of one subscription (D-5)."""
+LAST_CHARGE_DAY = 28
+PERIOD_MONTHS = (1, 3, 6, 12)
+FIRST_CHARGE_YEARS_AHEAD = 5
+"""How far ahead the first charge may lie, in years (D-4)."""
+
+
+def local_date(instant: datetime) -> date:
+    """Return the Sao Paulo date of an instant; never built from a local midnight, which may not exist (D-1)."""
+    return instant.astimezone(ZONE).date()
+
+
+def start_of_day(day: date) -> datetime:
+    """Return the first instant of a Sao Paulo day, in UTC; 03:00Z on 2018-11-04, which had no midnight."""
+    return datetime(day.year, day.month, day.day, tzinfo=ZONE).astimezone(UTC)
+
+
+def cap_day(day: date) -> date:
+    """Return the date with its day capped at 28 (D-3, D-4)."""
+    return day.replace(day=min(day.day, LAST_CHARGE_DAY))
+
+
+def on_or_after(day: date, charge_day: int) -> date:
+    """Return the first date whose day of month is `charge_day` (1..28), on or after `day`."""
+    candidate = day.replace(day=charge_day)
+    return candidate if candidate >= day else add_months(candidate, 1)
+
+
+def add_months(day: date, months: int) -> date:
+    """Return the same day of month some months on; the day must be 1..28, so every month has it."""
+    assert day.day <= LAST_CHARGE_DAY, day
+    month_index = day.year * 12 + day.month - 1 + months
+    return date(month_index // 12, month_index % 12 + 1, day.day)
+
+
+def latest_first_charge(today: date) -> date:
+    """Return the last date accepted as `firstChargeDate` (D-4)."""
+    return add_months(cap_day(today), 12 * FIRST_CHARGE_YEARS_AHEAD) + timedelta(
+        days=today.day - cap_day(today).day
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FirstCycle:
+    """Where a subscription starts: its charge day, and cycle 1's period start and due date."""
+
+    charge_day: int
+    period_start: date
+    due_date: date
+
+
+def first_cycle(today: date, *, charge_day: int | None, first_charge_date: date | None) -> FirstCycle:
+    """Return the first cycle of a subscription bound today (D-3)."""
+    anchor = charge_day or cap_day(first_charge_date or today).day
+    if first_charge_date is not None:
+        return FirstCycle(anchor, first_charge_date, first_charge_date)
+    if charge_day is not None:
+        due_date = on_or_after(today + LEAD, charge_day)
+        return FirstCycle(anchor, due_date, due_date)
+    return FirstCycle(anchor, today, today + LEAD)
+
+
+def next_period_start(period_start: date, *, charge_day: int, period_months: int) -> date:
+    """Return the next cycle's period start, which is also its due date (D-4)."""
+    return on_or_after(add_months(cap_day(period_start), period_months), charge_day)
+
+
+def generation_instant(due_date: date) -> datetime:
+    """Return the instant from which a cycle is due for generation (D-2)."""
+    return start_of_day(due_date - LEAD)
+
+
+def next_generation_instant(due_date: date, *, generated_at: datetime) -> datetime:
+    """Return when the next cycle may be generated: at its own instant, or a day on if that was missed (D-5)."""
+    scheduled = generation_instant(due_date)
+    return scheduled if scheduled > generated_at else generated_at + CATCH_UP_GAP

@@ -1,0 +1,101 @@
+"""API keys: `rk_<mode>_<account>_<secret>`, so that a malformed key costs no query (spec 5, D-41)."""
+
+import hashlib
+import string
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from uuid import UUID
+
+ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase
+ACCOUNT_CHARS = 22
+SECRET_BYTES = 32
+SECRET_CHARS = 43
+VISIBLE_SECRET_CHARS = 4
+
+
+class Mode(StrEnum):
+    """Whether an account charges for real (D-44)."""
+
+    LIVE = "live"
+    SANDBOX = "sandbox"
+
+
+KEY_WORDS = {Mode.LIVE: "live", Mode.SANDBOX: "test"}
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """An API key as listed; the key itself is shown once, at creation (D-41)."""
+
+    api_key_id: UUID
+    name: str
+    prefix: str
+    created_at: datetime
+    last_used_at: datetime | None
+    revoked_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedKey:
+    """A well-formed key taken apart."""
+
+    account_id: UUID
+    mode: Mode
+    secret_hash: bytes
+
+
+def _encode(number: int, width: int) -> str:
+    digits: list[str] = []
+    for _ in range(width):
+        number, digit = divmod(number, len(ALPHABET))
+        digits.append(ALPHABET[digit])
+    assert number == 0, "number wider than its text"
+    return "".join(reversed(digits))
+
+
+def _decode(text: str) -> int:
+    number = 0
+    for character in text:
+        number = number * len(ALPHABET) + ALPHABET.index(character)
+    return number
+
+
+def format_key(account_id: UUID, mode: Mode, *, secret: bytes) -> str:
+    """Return the key's text for 32 random bytes."""
+    assert len(secret) == SECRET_BYTES, len(secret)
+    return "_".join(
+        (
+            "rk",
+            KEY_WORDS[mode],
+            _encode(account_id.int, ACCOUNT_CHARS),
+            _encode(int.from_bytes(secret), SECRET_CHARS),
+        )
+    )
+
+
+def parse_key(text: str) -> ParsedKey | None:
+    """Take a key apart, or return None when no account can have given it out."""
+    parts = text.split("_")
+    modes = [mode for mode, word in KEY_WORDS.items() if parts[1:2] == [word]]
+    if len(parts) != len(("rk", "mode", "account", "secret")) or parts[0] != "rk" or not modes:
+        return None
+    account, secret = parts[2], parts[3]
+    if len(account) != ACCOUNT_CHARS or len(secret) != SECRET_CHARS:
+        return None
+    if not set(account + secret) <= set(ALPHABET):
+        return None
+    number = _decode(account)
+    if number >> 128:
+        return None
+    return ParsedKey(UUID(int=number), modes[0], hash_secret(text))
+
+
+def hash_secret(key: str) -> bytes:
+    """Return what is stored of a key: SHA-256 is enough for 256 random bits."""
+    return hashlib.sha256(key.encode()).digest()
+
+
+def visible_prefix(key: str) -> str:
+    """Return the start of a key that lists show, with four characters of the secret."""
+    return key[: len(key) - SECRET_CHARS + VISIBLE_SECRET_CHARS]

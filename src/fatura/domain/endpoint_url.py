@@ -1,0 +1,108 @@
+"""Which URLs a merchant may give us to call; judged on input by their text, at each call by their addresses (D-47)."""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+MAX_CHARS = 2048
+MAX_HOST_CHARS = 253
+MAX_PORT = 65535
+DEFAULT_PORTS = {"http": 80, "https": 443}
+_FORBIDDEN = re.compile(r"[\x00-\x20\x7f\\]|[^\x00-\x7f]")
+_URL = re.compile(r"(https?)://([^/?#]+)([^#]*)", re.IGNORECASE)
+_AUTHORITY = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]:@]+))(?::([0-9]{1,5}))?", re.IGNORECASE)
+_HOST = re.compile(
+    r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)+", re.IGNORECASE
+)
+_NUMERIC_LABEL = re.compile(r"[0-9]+|0x[0-9a-f]*", re.IGNORECASE)
+_PRIVATE_SUFFIXES = (".local", ".internal", ".localhost", ".arpa")
+
+
+class RefusedUrlError(ValueError):
+    """A URL that may not be called; the message says what it must be instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A URL taken apart, once: the host that is judged is the host that is dialled.
+
+    `host` is lower case and, of an IPv6 address, without brackets; `path` carries the query.
+    `is_exempt` says that the operator allowed this host or port: http and private addresses may be called.
+    """
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+    is_exempt: bool
+
+    @property
+    def authority(self) -> str:
+        """The host, and the port unless it is the scheme's own, as the header `Host` carries them."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
+
+
+def refusal(url: str, *, allowed: Collection[str] = ()) -> str | None:
+    """Return why a URL is refused, or None: https at a public name, without user, fragment or odd characters.
+
+    `allowed` are the operator's `host` or `host:port` exceptions, which may be http and private (D-47).
+    """
+    try:
+        read(url, allowed=allowed)
+    except RefusedUrlError as refused:
+        return str(refused)
+    return None
+
+
+def read(url: str, *, allowed: Collection[str] = ()) -> Target:
+    """Take a URL apart, by a grammar of our own so that no second reader may see another host in it.
+
+    Raises RefusedUrlError.
+    """
+    target = _parse(url)
+    if _is_allowed(target, allowed):
+        return Target(target.scheme, target.host, target.port, target.path, is_exempt=True)
+    if target.scheme != "https":
+        raise RefusedUrlError("must be an https URL")
+    if len(target.host) > MAX_HOST_CHARS or not _HOST.fullmatch(target.host):
+        raise RefusedUrlError("must name a public host, not an address or a single label")
+    if _NUMERIC_LABEL.fullmatch(target.host.rsplit(".", 1)[-1]) or target.host.endswith(_PRIVATE_SUFFIXES):
+        raise RefusedUrlError("must name a public host")
+    return target
+
+
+def _parse(url: str) -> Target:
+    if len(url) > MAX_CHARS:
+        raise RefusedUrlError(f"must be at most {MAX_CHARS} characters")
+    if _FORBIDDEN.search(url):
+        raise RefusedUrlError("must be plain ASCII without spaces, control characters or backslashes")
+    if "#" in url:
+        raise RefusedUrlError("must not carry a fragment")
+    parts = _URL.fullmatch(url)
+    if parts is None:
+        raise RefusedUrlError("must be an absolute https URL")
+    if "@" in parts[2]:
+        raise RefusedUrlError("must not carry a user or a password")
+    authority = _AUTHORITY.fullmatch(parts[2])
+    if authority is None:
+        raise RefusedUrlError("is not a URL: its host or port cannot be read")
+    scheme = parts[1].lower()
+    port = int(authority[3] or DEFAULT_PORTS[scheme])
+    if not 0 < port <= MAX_PORT:
+        raise RefusedUrlError(f"must have a port from 1 to {MAX_PORT}")
+    path = parts[3] if parts[3].startswith("/") else f"/{parts[3]}"
+    return Target(scheme, (authority[1] or authority[2]).lower(), port, path, is_exempt=False)
+
+
+def _is_allowed(target: Target, allowed: Collection[str]) -> bool:
+    bracketed = f"[{target.host}]"
+    return any(
+        entry in allowed
+        for entry in (
+            target.host,
+            f"{target.host}:{target.port}",
+            bracketed,
+            f"{bracketed}:{target.port}",
+        )
+    )

@@ -1,0 +1,214 @@
+"""The catalogue of problems a client can meet: one row per stable `engine.*` code (spec 7, D-12)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One kind of problem: its stable code, HTTP status, title and when it is answered (spec 7)."""
+
+    type: str
+    status: int
+    title: str
+    when: str
+
+
+INVALID_REQUEST = Problem(
+    "engine.invalid_request",
+    400,
+    "Invalid request",
+    "The header, query or body breaks the contract; `meta.fields` lists every invalid field.",
+)
+IDEMPOTENCY_KEY_REQUIRED = Problem(
+    "engine.idempotency_key_required",
+    400,
+    "Idempotency-Key required",
+    "The route creates something and the `Idempotency-Key` header is missing.",
+)
+UNAUTHORIZED = Problem(
+    "engine.unauthorized", 401, "Unauthorized", "The API key is missing, malformed, unknown or revoked."
+)
+NOT_FOUND = Problem(
+    "engine.not_found",
+    404,
+    "Not found",
+    "The route or the resource does not exist, or the resource is another account's.",
+)
+METHOD_NOT_ALLOWED = Problem(
+    "engine.method_not_allowed", 405, "Method not allowed", "The route exists, but not with this method."
+)
+PRICING_MODE_IMMUTABLE = Problem(
+    "engine.pricing_mode_immutable",
+    409,
+    "Pricing mode is immutable",
+    "A product's pricing mode, or a field of the other mode, was sent in a change.",
+)
+PRODUCT_ARCHIVED = Problem(
+    "engine.product_archived", 409, "Product archived", "A plan's terms name an archived product."
+)
+PLAN_ARCHIVED = Problem(
+    "engine.plan_archived",
+    409,
+    "Plan archived",
+    "The plan is archived and takes no new version or subscriber.",
+)
+SUBSCRIPTION_CANCELED = Problem(
+    "engine.subscription_canceled",
+    409,
+    "Subscription canceled",
+    "The subscription is canceled: there is no next invoice and no way back.",
+)
+ITEM_NOT_PENDING = Problem(
+    "engine.item_not_pending", 409, "Item not pending", "The invoice item is not waiting for a value."
+)
+INVOICE_NOT_CANCELABLE = Problem(
+    "engine.invoice_not_cancelable",
+    409,
+    "Invoice not cancelable",
+    "The invoice is paid, canceled or being issued, or the gateway does not confirm the cancellation.",
+)
+INVOICE_NOT_READY = Problem(
+    "engine.invoice_not_ready", 409, "Invoice not ready", "Issuance can be retried on a `ready` invoice only."
+)
+CLOCK_CONFLICT = Problem(
+    "engine.clock_conflict",
+    409,
+    "Clock conflict",
+    "The test clock cannot go back, is already advancing, or the account is live.",
+)
+WEBHOOK_DISABLED = Problem(
+    "engine.webhook_disabled",
+    409,
+    "Webhook disabled",
+    "Nothing can be pushed: no webhook is registered, or it was disabled; the detail says how to enable it.",
+)
+IDEMPOTENCY_IN_PROGRESS = Problem(
+    "engine.idempotency_in_progress",
+    409,
+    "Request in progress",
+    "Another request with this Idempotency-Key is still running; `Retry-After` says when to ask again.",
+)
+SANDBOX_CHARGE_CONFLICT = Problem(
+    "engine.sandbox_charge_conflict",
+    409,
+    "Sandbox charge conflict",
+    "The sandbox charge's status does not allow the move (D-101).",
+)
+PAYLOAD_TOO_LARGE = Problem(
+    "engine.payload_too_large", 413, "Payload too large", "The request body is larger than 256 KiB."
+)
+DISCOUNT_ON_VARIABLE_PRODUCT = Problem(
+    "engine.discount_on_variable_product",
+    422,
+    "Discount on a variable product",
+    "A discount schedule stands on a product whose price is asked from an endpoint.",
+)
+PAYMENT_METHOD_UNSUPPORTED = Problem(
+    "engine.payment_method_unsupported",
+    422,
+    "Payment method unsupported",
+    "No connection that may bill this issues the payment method; `meta.options` says what each issues.",
+)
+INSTALLMENTS_UNSUPPORTED = Problem(
+    "engine.installments_unsupported",
+    422,
+    "Installments unsupported",
+    "The method is issued, but not in so many installments; `meta.gatewayMax` says how many.",
+)
+GATEWAY_CHOICE_REQUIRED = Problem(
+    "engine.gateway_choice_required",
+    422,
+    "Gateway choice required",
+    "Several connections could bill the subscription: name one of `meta.options`.",
+)
+GATEWAY_CONNECTION_NOT_FOUND = Problem(
+    "engine.gateway_connection_not_found",
+    422,
+    "Gateway connection not found",
+    "The gateway connection is unknown, inactive or does not issue charges, or there is none.",
+)
+IDEMPOTENCY_KEY_REUSED = Problem(
+    "engine.idempotency_key_reused",
+    422,
+    "Idempotency-Key reused",
+    "The key was used for another route or another body.",
+)
+RATE_LIMITED = Problem(
+    "engine.rate_limited",
+    429,
+    "Too many requests",
+    "The API key asks too often; `Retry-After` says when to go on.",
+)
+INTERNAL = Problem(
+    "engine.internal",
+    500,
+    "Internal error",
+    "Something failed on our side; `requestId` finds it in the logs.",
+)
+UNAVAILABLE = Problem(
+    "engine.unavailable",
+    503,
+    "Temporarily unavailable",
+    "The database is away or busy; repeat the request with the same Idempotency-Key after `Retry-After` (D-100).",
+)
+
+CATALOGUE: tuple[Problem, ...] = (
+    INVALID_REQUEST,
+    IDEMPOTENCY_KEY_REQUIRED,
+    UNAUTHORIZED,
+    NOT_FOUND,
+    METHOD_NOT_ALLOWED,
+    PRICING_MODE_IMMUTABLE,
+    PRODUCT_ARCHIVED,
+    PLAN_ARCHIVED,
+    SUBSCRIPTION_CANCELED,
+    ITEM_NOT_PENDING,
+    INVOICE_NOT_CANCELABLE,
+    INVOICE_NOT_READY,
+    CLOCK_CONFLICT,
+    WEBHOOK_DISABLED,
+    IDEMPOTENCY_IN_PROGRESS,
+    SANDBOX_CHARGE_CONFLICT,
+    PAYLOAD_TOO_LARGE,
+    DISCOUNT_ON_VARIABLE_PRODUCT,
+    PAYMENT_METHOD_UNSUPPORTED,
+    INSTALLMENTS_UNSUPPORTED,
+    GATEWAY_CHOICE_REQUIRED,
+    GATEWAY_CONNECTION_NOT_FOUND,
+    IDEMPOTENCY_KEY_REUSED,
+    RATE_LIMITED,
+    INTERNAL,
+    UNAVAILABLE,
+)
+
+
+class EngineError(Exception):
+    """A problem that the client can mend; the API answers it as problem+json (spec 7)."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        detail: str,
+        *,
+        meta: Mapping[str, Any] | None = None,
+        retry_after_seconds: int | None = None,
+    ) -> None:
+        """Say what happened in a `detail` that is safe to show to end users, and the next step."""
+        super().__init__(f"{problem.type}: {detail}")
+        self.problem = problem
+        self.detail = detail
+        self.meta = meta
+        self.retry_after_seconds = retry_after_seconds
+
+
+def invalid_fields(*fields: tuple[str, str]) -> EngineError:
+    """Answer 400 for `(path, message)` pairs, all of them at once (D-11)."""
+    listed = [{"path": path, "message": message} for path, message in fields]
+    return EngineError(INVALID_REQUEST, "The request has invalid fields.", meta={"fields": listed})
+
+
+def not_found(noun: str, sought: object) -> EngineError:
+    """Answer 404 alike for an unknown, a malformed and another account's id (spec 5 rule 4, D-11)."""
+    return EngineError(NOT_FOUND, f"No {noun} has the id {sought}.")

@@ -1,0 +1,177 @@
+"""What a cycle bills: the preview and the billing run call the same `build` (spec 2.5, 4.4, D-24)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from enum import StrEnum
+from uuid import UUID
+
+from fatura.domain.connection import installments_of
+from fatura.domain.invoice_states import InvoiceStatus
+from fatura.domain.money import item_amount_cents
+from fatura.domain.offer import Discount, PaymentMethod, discount_percent
+from fatura.domain.product import PricingMode
+
+
+class PricingSource(StrEnum):
+    """Where an item's value comes from (spec 2.5)."""
+
+    TABLE = "table"
+    ENDPOINT = "endpoint"
+    MANUAL = "manual"
+
+
+class PricingStatus(StrEnum):
+    """Whether an item's value is known (spec 2.5)."""
+
+    PENDING = "pending"
+    PRICED = "priced"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class BilledProduct:
+    """One item of the terms with its product as it stands when the invoice is built."""
+
+    product_id: UUID
+    product_name: str
+    pricing_mode: PricingMode
+    monthly_price_cents: int | None
+    discounts: tuple[Discount, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BillingTerms:
+    """All that building an invoice must know of a plan version."""
+
+    plan_version_id: UUID
+    period_months: int
+    max_installments: int
+    products: tuple[BilledProduct, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ItemDraft:
+    """An invoice item as generation builds it; amounts in cents, null while pending (spec 2.5)."""
+
+    product_id: UUID
+    product_name: str
+    pricing_source: PricingSource
+    pricing_status: PricingStatus
+    months: int
+    monthly_price_cents: int | None
+    discount_percent: int | None
+    amount_cents: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class InvoiceDraft:
+    """What all subscriptions on equal terms, cycle and method are billed: no ids, no dates."""
+
+    cycle: int
+    status: InvoiceStatus
+    payment_method: PaymentMethod
+    installments: int | None
+    total_cents: int | None
+    fixed_total_cents: int
+    items: tuple[ItemDraft, ...]
+
+    @property
+    def has_pending_items(self) -> bool:
+        """Say whether a variable item still awaits its value."""
+        return self.total_cents is None
+
+
+def build(terms: BillingTerms, *, cycle: int, method: PaymentMethod) -> InvoiceDraft:
+    """Build one cycle's invoice; born `draft`, `ready`, or `paid` when nothing is to be charged (D-9, D-24)."""
+    items = tuple(_item(product, months=terms.period_months, cycle=cycle) for product in terms.products)
+    fixed_total_cents = sum(item.amount_cents for item in items if item.amount_cents is not None)
+    pending = any(item.pricing_status is PricingStatus.PENDING for item in items)
+    return InvoiceDraft(
+        cycle=cycle,
+        status=_birth(pending=pending, total_cents=fixed_total_cents),
+        payment_method=method,
+        installments=installments_of(method, terms.max_installments),
+        total_cents=None if pending else fixed_total_cents,
+        fixed_total_cents=fixed_total_cents,
+        items=items,
+    )
+
+
+def _birth(*, pending: bool, total_cents: int) -> InvoiceStatus:
+    if pending:
+        return InvoiceStatus.DRAFT
+    return InvoiceStatus.READY if total_cents else InvoiceStatus.PAID
+
+
+def _item(product: BilledProduct, *, months: int, cycle: int) -> ItemDraft:
+    price = product.monthly_price_cents
+    if price is None:
+        assert product.pricing_mode is PricingMode.ENDPOINT, product.product_id
+        return ItemDraft(
+            product_id=product.product_id,
+            product_name=product.product_name,
+            pricing_source=PricingSource.ENDPOINT,
+            pricing_status=PricingStatus.PENDING,
+            months=months,
+            monthly_price_cents=None,
+            discount_percent=None,
+            amount_cents=None,
+        )
+    percent = discount_percent(product.discounts, cycle)
+    return ItemDraft(
+        product_id=product.product_id,
+        product_name=product.product_name,
+        pricing_source=PricingSource.TABLE,
+        pricing_status=PricingStatus.PRICED,
+        months=months,
+        monthly_price_cents=price,
+        discount_percent=percent,
+        amount_cents=item_amount_cents(price, months=months, discount_percent=percent or 0),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class InvoiceItem:
+    """An item as stored (spec 2.5); `product_external_ref` is the client's own id of the product, for events."""
+
+    item_id: UUID
+    product_id: UUID
+    product_name: str
+    pricing_source: PricingSource
+    pricing_status: PricingStatus
+    months: int
+    monthly_price_cents: int | None
+    discount_percent: int | None
+    amount_cents: int | None
+    description: str | None
+    product_external_ref: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Invoice:
+    """An invoice as stored, without its items (spec 2.5)."""
+
+    invoice_id: UUID
+    subscription_id: UUID
+    cycle: int
+    status: InvoiceStatus
+    due_date: date
+    payment_method: PaymentMethod
+    installments: int | None
+    total_cents: int | None
+    gateway_invoice_id: str | None
+    issued_at: datetime | None
+    paid_at: datetime | None
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class InvoiceDetail:
+    """An invoice with its items, and the client's own ids that events carry (D-37)."""
+
+    invoice: Invoice
+    items: Sequence[InvoiceItem]
+    customer_id: UUID
+    customer_external_ref: str
+    subscription_external_ref: str | None

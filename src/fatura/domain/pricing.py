@@ -1,0 +1,190 @@
+"""The price pull's rules: what is asked, what an answer means, when the next call is due (spec 4.7, D-29 to D-31)."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from enum import StrEnum
+from typing import Any, cast
+from uuid import UUID
+
+PAYLOAD_VERSION = 1
+MAX_DESCRIPTION_CHARS = 300
+MAX_STORED_BYTES = 64 * 1024
+
+OFFSETS: tuple[timedelta, ...] = tuple(
+    timedelta(hours=hours, minutes=minutes, seconds=seconds)
+    for hours, minutes, seconds in (
+        (0, 0, 0),
+        (0, 0, 30),
+        (0, 1, 30),
+        (0, 3, 30),
+        (0, 7, 30),
+        (0, 15, 30),
+        (0, 30, 30),
+        (1, 0, 30),
+        (2, 0, 30),
+        (4, 0, 30),
+        (8, 0, 30),
+        (12, 30, 30),
+    )
+)
+"""When each attempt is due, counted from the first (D-29)."""
+JITTER_PERCENT = 10
+"""At most how much of an interval is added to it, so that what failed together is not retried together (D-29)."""
+WARN_AFTER = timedelta(minutes=15)
+"""How long after its first failure a pending item is warned of (D-29)."""
+
+
+class CallMode(StrEnum):
+    """Whether a call prices an invoice or only tries the endpoint out (D-31)."""
+
+    LIVE = "live"
+    TEST = "test"
+
+
+class PricingOutcome(StrEnum):
+    """How a price call ended (spec 4.2)."""
+
+    OK = "ok"
+    SKIP = "skip"
+    TIMEOUT = "timeout"
+    HTTP_ERROR = "http_error"
+    INVALID_RESPONSE = "invalid_response"
+    OVER_CAP = "over_cap"
+
+
+CLOSING = frozenset({PricingOutcome.OK, PricingOutcome.SKIP})
+"""The outcomes that close an item; all others are failures (spec 4.7)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PriceRequest:
+    """What a price endpoint is told (spec 4.7); references are the merchant's own where it gave any (D-17, D-31)."""
+
+    mode: CallMode
+    pricing_request_id: str
+    product_ref: str
+    subscription_ref: str
+    customer_ref: str
+    period_start: date
+    period_end: date
+    cycle: int
+    currency: str
+
+    def body(self) -> str:
+        """Return the JSON that is sent, signed and kept."""
+        return json.dumps(
+            {
+                "version": PAYLOAD_VERSION,
+                "mode": str(self.mode),
+                "pricingRequestId": self.pricing_request_id,
+                "product": {"externalRef": self.product_ref},
+                "subscription": {"externalRef": self.subscription_ref},
+                "customer": {"externalRef": self.customer_ref},
+                "period": {"start": self.period_start.isoformat(), "end": self.period_end.isoformat()},
+                "cycle": self.cycle,
+                "currency": self.currency,
+            },
+            ensure_ascii=False,
+            separators=(",", ":"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PriceAnswer:
+    """What the body of a 2xx means; `amount_cents` is null unless the outcome is `ok`, `problem` is for people."""
+
+    outcome: PricingOutcome
+    amount_cents: int | None = None
+    description: str | None = None
+    problem: str | None = None
+
+
+def read_answer(body: bytes, *, cap_cents: int) -> PriceAnswer:
+    """Read the body of a 2xx answer; `skip: true` wins over `amount`, unknown keys are ignored (spec 4.7, D-30)."""
+    try:
+        answer = _parsed(body)
+    except (ValueError, RecursionError):
+        return _invalid("the body is not a JSON object in UTF-8")
+    skip, description = answer.get("skip", False), answer.get("description", "")
+    if not isinstance(skip, bool):
+        return _invalid("`skip` is not true or false")
+    if not isinstance(description, str) or not _is_storable(description):
+        return _invalid("`description` is not text")
+    line = description[:MAX_DESCRIPTION_CHARS] if "description" in answer else None
+    if skip:
+        return PriceAnswer(PricingOutcome.SKIP, description=line)
+    amount = answer.get("amount")
+    if not isinstance(amount, int) or isinstance(amount, bool) or amount < 0:
+        return _invalid("`amount` is not an integer of cents, 0 or more")
+    if amount > cap_cents:
+        return PriceAnswer(
+            PricingOutcome.OVER_CAP, problem=f"`amount` is above the product's cap of {cap_cents}"
+        )
+    return PriceAnswer(PricingOutcome.OK, amount, line)
+
+
+def _invalid(problem: str) -> PriceAnswer:
+    return PriceAnswer(PricingOutcome.INVALID_RESPONSE, problem=problem)
+
+
+def _parsed(body: bytes) -> Mapping[str, Any]:
+    """Return a JSON object that means the same to every reader. Raises ValueError, RecursionError."""
+    answer: object = json.loads(
+        body.decode(), object_pairs_hook=_without_duplicates, parse_constant=_refuse_constant
+    )
+    if isinstance(answer, dict):
+        return cast("dict[str, Any]", answer)
+    raise ValueError("not an object")
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key stands twice")
+    return found
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(name)
+
+
+def _is_storable(text: str) -> bool:
+    """Say whether PostgreSQL can hold a text: no NUL, no half of a surrogate pair."""
+    return "\x00" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+@dataclass(frozen=True, slots=True)
+class PricingAttempt:
+    """A settled call, as an invoice's detail shows it (spec 2.5)."""
+
+    item_id: UUID
+    attempt: int
+    url: str
+    outcome: PricingOutcome
+    response_status: int | None
+    latency_ms: int | None
+    response_body: str | None
+    created_at: datetime
+
+
+def stored_body(body: bytes) -> str:
+    """Return a raw body as text that can be stored and shown: at most 64 KiB, odd bytes replaced (D-30)."""
+    text = body[:MAX_STORED_BYTES].decode(errors="replace").replace("\x00", "\ufffd")
+    return text.encode()[:MAX_STORED_BYTES].decode(errors="ignore")
+
+
+def next_attempt_at(
+    first_attempt_at: datetime, failures: int, *, now: datetime, jitter_permille: int
+) -> datetime | None:
+    """Return when the call after the given number of failed ones is due, or None when it was the last (D-29).
+
+    `jitter_permille` (0..1000) chooses how much of the allowed jitter is added. After an outage the missed calls are
+    made one by one, no closer than the first interval.
+    """
+    if failures >= len(OFFSETS):
+        return None
+    interval = OFFSETS[failures] - OFFSETS[failures - 1]
+    jitter = interval * JITTER_PERCENT * jitter_permille // (100 * 1000)
+    return max(first_attempt_at + OFFSETS[failures], now + OFFSETS[1]) + jitter

@@ -1,0 +1,56 @@
+"""The catalog product: a monthly price, fixed or asked from the merchant's endpoint (spec 2.2)."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from uuid import UUID
+
+from fatura.domain.errors import PRICING_MODE_IMMUTABLE, EngineError
+
+
+class PricingMode(StrEnum):
+    """How a product's price is defined; immutable after creation (spec 2.2)."""
+
+    FIXED = "fixed"
+    ENDPOINT = "endpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A product as stored; cents fields are null in the mode that does not use them (spec 2.2)."""
+
+    product_id: UUID
+    name: str
+    description: str | None
+    external_ref: str | None
+    pricing_mode: PricingMode
+    monthly_price_cents: int | None
+    endpoint_url: str | None
+    cap_cents: int | None
+    archived_at: datetime | None
+    created_at: datetime
+
+
+FIELDS_OF_THE_OTHER_MODE = {
+    PricingMode.FIXED: ("endpointUrl", "capCents"),
+    PricingMode.ENDPOINT: ("monthlyPriceCents",),
+}
+
+
+def check_patch(mode: PricingMode, sent: frozenset[str]) -> None:
+    """Refuse a change of the pricing mode and fields of the other mode (spec 4.2, D-18).
+
+    Raises EngineError: `engine.pricing_mode_immutable` with `meta.fields`.
+    """
+    refused = sorted(sent & {"pricing", "pricingMode", *FIELDS_OF_THE_OTHER_MODE[mode]})
+    if refused:
+        raise EngineError(
+            PRICING_MODE_IMMUTABLE,
+            f"The product's pricing mode is {mode} and cannot change; create another product instead.",
+            meta={
+                "pricingMode": str(mode),
+                "fields": [
+                    {"path": field, "message": f"does not change a {mode} product"} for field in refused
+                ],
+            },
+        )

@@ -1,0 +1,59 @@
+"""Which addresses are public enough to be called: all but the denied blocks (D-47)."""
+
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+
+_DENIED_IPV4 = tuple(
+    IPv4Network(block)
+    for block in (
+        "0.0.0.0/8",  # this host
+        "10.0.0.0/8",  # private
+        "100.64.0.0/10",  # carriers' NAT; 100.100.100.200 is a cloud's metadata
+        "127.0.0.0/8",  # loopback
+        "168.63.129.16/32",  # a cloud's own services
+        "169.254.0.0/16",  # link-local; 169.254.169.254 is most clouds' metadata
+        "172.16.0.0/12",  # private
+        "192.0.0.0/24",  # protocol assignments
+        "192.0.2.0/24",  # documentation
+        "192.88.99.0/24",  # 6to4 relays
+        "192.168.0.0/16",  # private
+        "198.18.0.0/15",  # benchmarks
+        "198.51.100.0/24",  # documentation
+        "203.0.113.0/24",  # documentation
+        "224.0.0.0/4",  # multicast
+        "240.0.0.0/4",  # reserved, broadcast
+    )
+)
+_GLOBAL_UNICAST = IPv6Network("2000::/3")
+"""Outside it lie loopback, link-local, unique local and multicast addresses, and most disguises of IPv4: mapped,
+compatible and NAT64. The others, Teredo and 6to4, are denied below; so no address has to be unwrapped."""
+_DENIED_IPV6 = tuple(
+    IPv6Network(block)
+    for block in (
+        "2001::/23",  # protocol assignments, Teredo
+        "2001:db8::/32",  # documentation
+        "2002::/16",  # 6to4
+        "3fff::/20",  # documentation
+    )
+)
+
+
+def is_public(address: str) -> bool:
+    """Say whether an address, as sockets and resolvers write it, may be called; what is no address may not.
+
+    Not `ipaddress.is_global`, which takes NAT64, 6to4 and IPv4-compatible addresses of private ones for public.
+    """
+    try:
+        judged = ip_address(address)
+    except ValueError:
+        return False
+    if isinstance(judged, IPv4Address):
+        return not any(judged in block for block in _DENIED_IPV4)
+    return _is_public_ipv6(judged)
+
+
+def _is_public_ipv6(judged: IPv6Address) -> bool:
+    return (
+        judged.scope_id is None
+        and judged in _GLOBAL_UNICAST
+        and not any(judged in block for block in _DENIED_IPV6)
+    )

@@ -1,0 +1,102 @@
+"""A customer bound to a plan's terms, and what enrolling, customizing and canceling decide (spec 2.4, 3.2)."""
+
+from dataclasses import dataclass
+from datetime import date, datetime
+from enum import StrEnum
+from uuid import UUID
+
+from fatura.domain.errors import SUBSCRIPTION_CANCELED, EngineError
+from fatura.domain.offer import PaymentMethod
+
+
+class SubscriptionStatus(StrEnum):
+    """The two states of a subscription; there is no pause and no way back (spec 3.2)."""
+
+    ACTIVE = "active"
+    CANCELED = "canceled"
+
+
+class PaymentMethodSource(StrEnum):
+    """Where a subscription's method came from (spec 2.4)."""
+
+    PLAN_DEFAULT = "plan_default"
+    OVERRIDE = "override"
+
+
+@dataclass(frozen=True, slots=True)
+class Customer:
+    """The merchant's end customer; the tax document is kept apart, encrypted (spec 2.4, D-15)."""
+
+    customer_id: UUID
+    external_ref: str
+    name: str
+    email: str
+
+
+@dataclass(frozen=True, slots=True)
+class CustomerProfile:
+    """A customer on its own routes: whether a tax document is known, never which (D-15)."""
+
+    customer: Customer
+    has_document: bool
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """A subscription with its customer (spec 2.4); `next_period_start` and `next_due_date` are the next cycle's."""
+
+    subscription_id: UUID
+    external_ref: str | None
+    plan_id: UUID
+    plan_version_id: UUID
+    plan_version: int
+    customized: bool
+    customer: Customer
+    status: SubscriptionStatus
+    charge_day: int
+    payment_method: PaymentMethod
+    payment_method_source: PaymentMethodSource
+    connection_id: UUID | None
+    cycle_count: int
+    commitment_cycles: int | None
+    next_period_start: date
+    next_due_date: date
+    started_at: datetime
+    canceled_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Commitment:
+    """How a canceled subscription stands to its commitment; recorded, never judged (spec 4.4)."""
+
+    cycles: int | None
+    completed: int
+    fulfilled: bool
+
+
+def commitment(subscription: Subscription) -> Commitment:
+    """Return the commitment block of a cancellation; no commitment counts as fulfilled (D-23a)."""
+    cycles, completed = subscription.commitment_cycles, subscription.cycle_count
+    return Commitment(cycles, completed, fulfilled=cycles is None or completed >= cycles)
+
+
+def effective_method(
+    default: PaymentMethod, override: PaymentMethod | None
+) -> tuple[PaymentMethod, PaymentMethodSource]:
+    """Return the method that bills, and where it came from: an override wins over the terms (spec 4.4)."""
+    if override is None:
+        return default, PaymentMethodSource.PLAN_DEFAULT
+    return override, PaymentMethodSource.OVERRIDE
+
+
+def check_active(subscription: Subscription) -> None:
+    """Refuse what a canceled subscription no longer has (spec 3.2).
+
+    Raises EngineError: `engine.subscription_canceled`.
+    """
+    if subscription.status is SubscriptionStatus.CANCELED:
+        raise EngineError(
+            SUBSCRIPTION_CANCELED,
+            "The subscription is canceled and has no next invoice; create a new subscription instead.",
+        )

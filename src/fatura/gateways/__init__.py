@@ -1,0 +1,1 @@
+"""Payment gateways behind one port."""

@@ -1,0 +1,1 @@
+"""One module per payment provider; only the bootstrap names them."""

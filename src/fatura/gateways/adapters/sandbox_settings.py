@@ -1,0 +1,104 @@
+"""The settings of a sandbox connection: their defaults, and every way in which they can be wrong (D-46)."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import permutations
+from typing import Any
+
+from fatura.domain.offer import MAX_INSTALLMENTS, PaymentMethod
+from fatura.gateways.port import GatewaySettingsError
+
+
+class Behaviour(StrEnum):
+    """What payers do with the charges of a connection, unless the merchant moves one by hand."""
+
+    PAY_ON_DUE = "pay_on_due"
+    PAY_AT_ONCE = "pay_at_once"
+    REFUSE = "refuse"
+    NEVER_PAY = "never_pay"
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxSettings:
+    """Settings that were found valid."""
+
+    methods: tuple[PaymentMethod, ...]
+    max_installments: int
+    issues_charges: bool
+    product_catalog: bool
+    behaviour: Behaviour
+    webhook_secret: str | None
+
+
+DEFAULTS: Mapping[str, Any] = {
+    "methods": list(PaymentMethod),
+    "maxInstallments": MAX_INSTALLMENTS,
+    "issuesCharges": True,
+    "productCatalog": False,
+    "behaviour": Behaviour.PAY_ON_DUE,
+    "webhookSecret": None,
+}
+
+
+def parse(settings: Mapping[str, Any], credentials: Mapping[str, Any]) -> SandboxSettings:
+    """Return the settings with the defaults filled in; JSON types are taken strictly (D-8).
+
+    Raises GatewaySettingsError with every invalid field; `credentials` must be empty.
+    """
+    wrong = [(f"settings.{key}", _fault_of(key, value)) for key, value in settings.items()]
+    wrong += [(f"credentials.{key}", "the sandbox takes no credentials") for key in credentials]
+    invalid = tuple((path, message) for path, message in wrong if message is not None)
+    if invalid:
+        raise GatewaySettingsError(invalid)
+    given = {**DEFAULTS, **settings}
+    return SandboxSettings(
+        methods=tuple(PaymentMethod(method) for method in given["methods"]),
+        max_installments=given["maxInstallments"],
+        issues_charges=given["issuesCharges"],
+        product_catalog=given["productCatalog"],
+        behaviour=Behaviour(given["behaviour"]),
+        webhook_secret=given["webhookSecret"],
+    )
+
+
+def _fault_of(key: str, value: object) -> str | None:
+    if key not in _RULES:
+        return "is not a setting of the sandbox"
+    holds, message = _RULES[key]
+    return None if holds(value) else message
+
+
+def _is_list_of_methods(value: object) -> bool:
+    return value in _LISTS_OF_METHODS
+
+
+def _is_installments(value: object) -> bool:
+    return type(value) is int and 1 <= value <= MAX_INSTALLMENTS
+
+
+def _is_boolean(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_behaviour(value: object) -> bool:
+    return isinstance(value, str) and value in _BEHAVIOURS
+
+
+def _is_webhook_secret(value: object) -> bool:
+    return value is None or (isinstance(value, str) and _WEBHOOK_SECRET.fullmatch(value) is not None)
+
+
+_WEBHOOK_SECRET = re.compile("[!-~]{16,120}")
+_METHODS = tuple(str(method) for method in PaymentMethod)
+_LISTS_OF_METHODS = [list(order) for count in (1, 2, 3) for order in permutations(_METHODS, count)]
+_BEHAVIOURS = tuple(str(behaviour) for behaviour in Behaviour)
+_RULES: Mapping[str, tuple[Callable[[object], bool], str]] = {
+    "methods": (_is_list_of_methods, f"must be a list of one or more of {', '.join(_METHODS)}, each once"),
+    "maxInstallments": (_is_installments, f"must be an integer from 1 to {MAX_INSTALLMENTS}"),
+    "issuesCharges": (_is_boolean, "must be true or false"),
+    "productCatalog": (_is_boolean, "must be true or false"),
+    "behaviour": (_is_behaviour, f"must be one of {', '.join(_BEHAVIOURS)}"),
+    "webhookSecret": (_is_webhook_secret, "must be 16 to 120 visible ASCII characters, or null"),
+}

@@ -1,0 +1,123 @@
+"""Logs of one JSON line each, with secrets blanked by name, and the metrics that `/metrics` serves."""
+
+import json
+import logging
+import sys
+from functools import lru_cache
+from typing import Any, TextIO, cast
+
+import structlog
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+)
+from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
+
+SECRET_NAMES = frozenset(
+    {"api_key", "apikey", "authorization", "cookie", "document", "email", "key", "password", "token"}
+)
+"""Names whose values never reach a log; nor do those of any name with `secret` or `credential` in it."""
+BLANK = "[redacted]"
+
+log: FilteringBoundLogger = structlog.get_logger()
+
+
+def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Blank the values of all secret names, however deep they stand."""
+    for name, value in event.items():
+        if _is_secret(name):
+            event[name] = BLANK
+        elif isinstance(value, (dict, list, tuple)):
+            event[name] = _redacted(value)
+    return event
+
+
+@lru_cache(maxsize=1024)
+def _is_secret(name: str) -> bool:
+    name = name.lower().replace("-", "_")
+    return name in SECRET_NAMES or "secret" in name or "credential" in name
+
+
+def _redacted(value: Any) -> Any:
+    if isinstance(value, dict):
+        items = cast("dict[Any, Any]", value).items()
+        return {name: BLANK if _is_secret(str(name)) else _redacted(inner) for name, inner in items}
+    if isinstance(value, (list, tuple)):
+        return [_redacted(inner) for inner in cast("list[Any]", value)]
+    return value
+
+
+_encode = json.JSONEncoder(default=str).encode
+
+
+def _render_json(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
+    return _encode(event)
+
+
+_SHARED: list[Processor] = [
+    structlog.contextvars.merge_contextvars,
+    structlog.processors.add_log_level,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+    redact,
+]
+_JSON: list[Processor] = [structlog.processors.format_exc_info, _render_json]
+
+
+def _console(*, colors: bool) -> list[Processor]:
+    """Return lines for people. Tracebacks are plain: the other kind shows local variables, and with them secrets."""
+    plain = structlog.dev.plain_traceback
+    return [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain)]
+
+
+structlog.configure(processors=[*_SHARED, *_console(colors=False)])
+
+
+def configure_logs(*, format_: str = "auto", level: str = "info", stream: TextIO | None = None) -> None:
+    """Send all logs of the process, ours and the libraries', to one stream (stderr unless given).
+
+    `format_` is `json`, `console`, or `auto`: console on a terminal.
+    """
+    out = sys.stderr if stream is None else stream
+    is_console = format_ == "console" or (format_ == "auto" and out.isatty())
+    renderers = _console(colors=out.isatty()) if is_console else _JSON
+    numeric_level = logging.getLevelNamesMapping()[level.upper()]
+    structlog.configure(
+        processors=[*_SHARED, *renderers],
+        wrapper_class=structlog.make_filtering_bound_logger(numeric_level),
+        logger_factory=structlog.WriteLoggerFactory(out),
+        cache_logger_on_first_use=True,
+    )
+    of_libraries = structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=[*_SHARED, structlog.stdlib.add_logger_name],
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderers],
+    )
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(of_libraries)
+    logging.basicConfig(handlers=[handler], level=max(numeric_level, logging.INFO), force=True)
+
+
+METRICS = CollectorRegistry()
+
+
+def counter(name: str, meaning: str, *labels: str) -> Counter:
+    """Return a new counter on `/metrics`; its name ends in `_total`."""
+    return Counter(name, meaning, labels, registry=METRICS)
+
+
+def gauge(name: str, meaning: str, *labels: str) -> Gauge:
+    """Return a new gauge on `/metrics`."""
+    return Gauge(name, meaning, labels, registry=METRICS)
+
+
+def histogram(name: str, meaning: str, *labels: str) -> Histogram:
+    """Return a new histogram of seconds on `/metrics`; its name ends in `_seconds`."""
+    return Histogram(name, meaning, labels, registry=METRICS)
+
+
+def metrics_page() -> tuple[bytes, str]:
+    """Return what `/metrics` answers: the page and its media type."""
+    return generate_latest(METRICS), CONTENT_TYPE_LATEST

@@ -1,0 +1,168 @@
+"""Lines to merchants: one account's calls, each judged, bounded and ended within its deadline."""
+
+import asyncio
+import ssl
+import time
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+from fatura import __version__
+from fatura.domain.endpoint_url import RefusedUrlError, Target, read
+from fatura.open_transaction import holds_open_transaction
+from fatura.outbound.http.connection import Connection
+from fatura.outbound.http.dialing import Dialer, NoConnectionError, Resolver
+from fatura.outbound.http.exchange import DEADLINE_SECONDS, Ended, Exchange
+from fatura.outbound.http.response import Response
+
+KEEP_SECONDS = 4
+"""How long a connection may idle between two calls: less than what servers commonly allow."""
+REMEMBER_SECONDS = 5
+"""How long a name's addresses are remembered within a line."""
+
+_Origin = tuple[str, str, int]
+
+
+class Line:
+    """Calls of one account; connections are kept between its calls and shared with nobody else's."""
+
+    def __init__(self, dialer: Dialer, allowed: frozenset[str]) -> None:
+        """Open nothing yet."""
+        self._dialer = dialer
+        self._allowed = allowed
+        self._idle: defaultdict[_Origin, list[Connection]] = defaultdict(list)
+        self._lookups: dict[str, tuple[float, asyncio.Task[Sequence[str]]]] = {}
+
+    async def post(self, url: str, *, body: bytes, headers: Mapping[str, str]) -> Exchange:
+        """Call; whatever the merchant does is a result, never an exception.
+
+        A call that finds its kept connection closed is sent again over a new one: what is called must know a
+        repetition, by an id of its own. Not to be called within a transaction. Raises OutOfResourcesError.
+        """
+        assert not holds_open_transaction(), "a merchant must not be called inside a transaction"
+        started = time.monotonic()
+        try:
+            target = read(url, allowed=self._allowed)
+        except RefusedUrlError as refused:
+            return _ended(started, Ended.UNREACHABLE, error=f"the URL {refused}")
+        return await self._exchange(target, _request(target, body=body, headers=headers), started)
+
+    async def _exchange(self, target: Target, request: bytes, started: float) -> Exchange:
+        response = Response()
+        try:
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                kept = self._take_idle(target)
+                if kept is not None:
+                    await self._ask(kept, target, request=request, response=response)
+                if kept is None or not response.bytes_read:
+                    response = Response()
+                    fresh = await self._dialer.dial(target, await self._look_up(target.host))
+                    await self._ask(fresh, target, request=request, response=response)
+        except NoConnectionError as error:
+            return _ended(started, Ended.UNREACHABLE, error=str(error))
+        except TimeoutError:
+            error = f"no whole answer within {DEADLINE_SECONDS} seconds"
+            return _ended(started, Ended.TIMED_OUT, error=error, response=response)
+        if response.is_whole:
+            return _ended(started, Ended.ANSWERED, response=response)
+        ended = Ended.UNREACHABLE if response.status is None else Ended.BROKEN_ANSWER
+        return _ended(started, ended, error=response.fault, response=response)
+
+    async def _ask(
+        self, connection: Connection, target: Target, *, request: bytes, response: Response
+    ) -> None:
+        await connection.ask(request, response)
+        if connection.is_open:
+            self._idle[_origin(target)].append(connection)
+
+    def _take_idle(self, target: Target) -> Connection | None:
+        idle = self._idle[_origin(target)]
+        while idle:
+            connection = idle.pop()
+            if connection.is_open and time.monotonic() - connection.idle_since < KEEP_SECONDS:
+                return connection
+            connection.abort()
+        return None
+
+    async def _look_up(self, host: str) -> Sequence[str]:
+        """Ask once for all calls that need the same name at the same time. Raises NoConnectionError."""
+        now = time.monotonic()
+        asked_at, lookup = self._lookups.get(host, (-REMEMBER_SECONDS, None))
+        if lookup is None or now - asked_at >= REMEMBER_SECONDS:
+            lookup = asyncio.create_task(self._dialer.look_up(host))
+            self._lookups[host] = now, lookup
+        return await asyncio.shield(lookup)
+
+    async def close(self) -> None:
+        """Close all connections and give up what is being looked up."""
+        lookups = [lookup for _, lookup in self._lookups.values()]
+        for lookup in lookups:
+            lookup.cancel()
+        await asyncio.gather(*lookups, return_exceptions=True)
+        for idle in self._idle.values():
+            for connection in idle:
+                connection.abort()
+        self._idle.clear()
+
+
+class MerchantClient:
+    """Opens lines; `allowed` are the operator's `host` or `host:port` exceptions (D-47).
+
+    A `resolver` returns a name's addresses or raises OSError; an `ssl_context` says which servers are believed.
+    """
+
+    def __init__(
+        self,
+        *,
+        allowed: Collection[str],
+        resolver: Resolver | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        """Keep the exceptions; nothing is opened yet."""
+        self._allowed = frozenset(allowed)
+        self._dialer = Dialer(resolver=resolver, ssl_context=ssl_context)
+
+    @asynccontextmanager
+    async def line(self) -> AsyncGenerator[Line]:
+        """Open a line for the calls of one account."""
+        line = Line(self._dialer, self._allowed)
+        try:
+            yield line
+        finally:
+            await line.close()
+
+    async def close(self) -> None:
+        """Give up what is being looked up, before the event loop ends."""
+        await self._dialer.close()
+
+
+def _origin(target: Target) -> _Origin:
+    return target.scheme, target.host, target.port
+
+
+def _request(target: Target, *, body: bytes, headers: Mapping[str, str]) -> bytes:
+    sent = {
+        "Host": target.authority,
+        "User-Agent": f"Fatura/{__version__}",
+        "Accept-Encoding": "identity",
+        **headers,
+        "Content-Length": str(len(body)),
+    }
+    head = "".join(f"{name}: {value}\r\n" for name, value in sent.items())
+    assert all(
+        f"{name}{value}".isascii() and f"{name}{value}".isprintable() for name, value in sent.items()
+    ), "headers are ours, and plain"
+    return f"POST {target.path} HTTP/1.1\r\n{head}\r\n".encode() + body
+
+
+def _ended(
+    started: float, ended: Ended, *, error: str | None = None, response: Response | None = None
+) -> Exchange:
+    return Exchange(
+        ended=ended,
+        status=response.status if response else None,
+        body=bytes(response.body) if response else b"",
+        latency_ms=int((time.monotonic() - started) * 1000),
+        error=error,
+        retry_after=response.retry_after if response else None,
+    )

@@ -1,0 +1,161 @@
+"""How a merchant's server is reached: the name looked up, every address judged, one of them dialled (D-47)."""
+
+import asyncio
+import errno
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from ipaddress import ip_address
+from typing import Any
+
+import aiodns
+
+from fatura.domain.endpoint_url import Target
+from fatura.domain.public_address import is_public
+from fatura.outbound.http.connection import Connection
+from fatura.outbound.http.exchange import DEADLINE_SECONDS, OutOfResourcesError
+
+Resolver = Callable[[str], Awaitable[Sequence[str]]]
+"""Returns a name's addresses, and raises OSError when it has none."""
+
+LOOKUP_SECONDS = 5
+"""How long a name server may take, all its repetitions together."""
+LOOKUP_REPEAT_SECONDS = 1.5
+LOOKUP_TRIES = 3
+MAX_ADDRESSES = 4
+"""How many of a name's addresses are dialled, one after the other."""
+ATTEMPT_SECONDS = 3
+"""How long an address may take to answer while there is another to try."""
+KERNEL_BUFFER_BYTES = 64 * 1024
+"""What the kernel takes from a server that we do not read, which else grows to megabytes."""
+CONNECTS_A_TURN = 16
+"""Connections begun in one turn of the event loop, so that a batch of thousands does not hold it up."""
+
+
+class NoConnectionError(Exception):
+    """No connection came about; the message may be shown to the merchant and tells nothing of networks."""
+
+
+_OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+"""What this machine lacks when it cannot open a connection."""
+_UNREACHABLE = "could not connect: check the host's name, that its addresses are public, and its port"
+_NO_TLS = "could not agree on TLS: check the certificate, its name and its chain"
+
+
+def trusting_context() -> ssl.SSLContext:
+    """Return TLS as merchants are met with: verified against the system's authorities, 1.2 or newer."""
+    context = ssl.create_default_context()
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+class AresResolver:
+    """Looks names up with c-ares, which honours the hosts file and keeps no thread waiting for a slow name server."""
+
+    def __init__(self, *, nameservers: Sequence[str] | None = None) -> None:
+        """Open nothing yet: that takes a running event loop. Left out, the name servers are the system's."""
+        self._nameservers = nameservers
+        self._opened: aiodns.DNSResolver | None = None
+
+    async def __call__(self, host: str) -> Sequence[str]:
+        """Return the addresses, of both families. Raises OSError."""
+        if self._opened is None:
+            self._opened = aiodns.DNSResolver(
+                self._nameservers, timeout=LOOKUP_REPEAT_SECONDS, tries=LOOKUP_TRIES
+            )
+        try:
+            found: Any = await self._opened.getaddrinfo(host, type=socket.SOCK_STREAM)
+        except aiodns.error.DNSError as error:
+            raise OSError(str(error)) from error
+        addresses: list[str | bytes] = [node.addr[0] for node in found.nodes]
+        return [each.decode() if isinstance(each, bytes) else each for each in addresses]
+
+    async def close(self) -> None:
+        """Give up what is being asked."""
+        if self._opened is not None:
+            await self._opened.close()
+            self._opened = None
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+class Dialer:
+    """Opens connections for all lines of a process."""
+
+    def __init__(self, *, resolver: Resolver | None, ssl_context: ssl.SSLContext | None) -> None:
+        """Keep how names are looked up and servers are verified."""
+        self._ares = AresResolver()
+        self._resolver = resolver or self._ares
+        self._ssl_context = ssl_context
+        self._turns = asyncio.Semaphore(CONNECTS_A_TURN)
+
+    async def look_up(self, host: str) -> Sequence[str]:
+        """Return the addresses of a name, or the address that it is. Raises NoConnectionError."""
+        if _is_address(host):
+            return [host]
+        try:
+            async with asyncio.timeout(LOOKUP_SECONDS):
+                return await self._resolver(host)
+        except OSError as error:  # TimeoutError among them
+            raise NoConnectionError(_UNREACHABLE) from error
+
+    async def dial(self, target: Target, addresses: Sequence[str]) -> Connection:
+        """Connect to one of the addresses, IPv4 first; none is dialled if any may not be.
+
+        Raises NoConnectionError, OutOfResourcesError.
+        """
+        if not target.is_exempt and not all(map(is_public, addresses)):
+            raise NoConnectionError(_UNREACHABLE)
+        async with self._turns:
+            await asyncio.sleep(0)
+        candidates = sorted(addresses, key=lambda address: ":" in address)[:MAX_ADDRESSES]
+        for place, address in enumerate(candidates, 1):
+            seconds = ATTEMPT_SECONDS if place < len(candidates) else DEADLINE_SECONDS
+            try:
+                async with asyncio.timeout(seconds):
+                    return await self._connect(target, address)
+            except ssl.SSLError as error:
+                raise NoConnectionError(_NO_TLS) from error
+            except OSError as error:  # TimeoutError among them
+                if error.errno in _OURS:
+                    raise OutOfResourcesError(str(error)) from error
+        raise NoConnectionError(_UNREACHABLE)
+
+    async def _connect(self, target: Target, address: str) -> Connection:
+        """Connect to this very address, and to no other."""
+        assert target.is_exempt or is_public(address), "dialled an address that was not judged"
+        loop = asyncio.get_running_loop()
+        tls = self._tls() if target.scheme == "https" else None
+        opened = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            opened.settimeout(0)
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BUFFER_BYTES)
+            await loop.sock_connect(opened, (address, target.port))
+        except BaseException:
+            opened.close()
+            raise
+        _, connection = await loop.create_connection(
+            Connection,
+            sock=opened,
+            ssl=tls,
+            server_hostname=target.host if tls else None,
+            ssl_handshake_timeout=DEADLINE_SECONDS if tls else None,
+            ssl_shutdown_timeout=1 if tls else None,
+        )
+        return connection
+
+    async def close(self) -> None:
+        """Give up what is being looked up."""
+        await self._ares.close()
+
+    def _tls(self) -> ssl.SSLContext:
+        if self._ssl_context is None:
+            self._ssl_context = trusting_context()
+        return self._ssl_context

@@ -1,0 +1,141 @@
+"""One answer while it is read: bounded byte by byte, judged as it comes in, broken off at the first fault."""
+
+from http import HTTPStatus
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+
+from fatura.outbound.http.exchange import MAX_BODY_BYTES, MAX_HEADER_BYTES
+
+MAX_FRAMING_BYTES = 16 * 1024
+"""Of what is neither head nor body: the lengths of chunks, and what follows the last."""
+_BODILESS = {HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED}
+_KEPT_HEADERS = {b"content-encoding", b"content-length", b"transfer-encoding", b"retry-after"}
+
+
+class _FaultError(Exception):
+    """Stops the parser; the message is the answer's fault."""
+
+
+class Response:
+    """What came so far: `is_whole` when all did, `fault` when something is wrong with it; either ends the reading.
+
+    `status` is set as soon as the headers have come.
+    """
+
+    __slots__ = (
+        "_headers",
+        "_parser",
+        "body",
+        "bytes_read",
+        "fault",
+        "is_whole",
+        "leaves_open",
+        "retry_after",
+        "status",
+    )
+
+    def __init__(self) -> None:
+        """Wait for the first byte."""
+        self._parser = HttpResponseParser(self)
+        self._headers: dict[bytes, bytes] = {}
+        self.bytes_read = 0
+        self.status: int | None = None
+        self.body = bytearray()
+        self.retry_after: str | None = None
+        self.is_whole = False
+        self.fault: str | None = None
+        self.leaves_open = False
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether nothing more is to be read."""
+        return self.is_whole or self.fault is not None
+
+    @property
+    def wanted_bytes(self) -> int:
+        """How many bytes more may be read before the limits are reached."""
+        limit = MAX_HEADER_BYTES
+        if self.status is not None:
+            limit += MAX_BODY_BYTES + MAX_FRAMING_BYTES
+        return limit - self.bytes_read
+
+    def feed(self, data: memoryview) -> None:
+        """Take what came, at most `wanted_bytes`."""
+        self.bytes_read += len(data)
+        try:
+            self._parser.feed_data(data)
+        except HttpParserUpgrade:
+            self._fail(_SWITCHED)
+        except HttpParserError as error:
+            self._fail(str(error.__context__) if isinstance(error.__context__, _FaultError) else None)
+        if not self.is_ended and self.wanted_bytes <= 0:
+            too_much = "an answer cut in too many pieces" if self.status else _TOO_MANY_HEADERS
+            self._fail(too_much)
+
+    def end(self, *, was_clean: bool) -> None:
+        """Take it that nothing more comes; without a length or chunks that is how a body ends."""
+        if self.is_ended:
+            return
+        if self.status is None:
+            self._fail("closed the connection before it answered")
+        elif was_clean and not self._headers.keys() & {b"content-length", b"transfer-encoding"}:
+            self.is_whole = True
+        else:
+            self._fail("closed the connection before its answer was whole")
+
+    def on_message_begin(self) -> None:
+        """Refuse a second answer to one question."""
+        if self.is_whole:
+            raise _FaultError
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep the few headers that matter; trailers are none of them."""
+        name = name.lower()
+        if self.status is None and name in _KEPT_HEADERS:
+            before = self._headers.get(name)
+            self._headers[name] = value if before is None else before + b"," + value
+
+    def on_headers_complete(self) -> None:
+        """Judge the head of the answer; those of 1xx are passed over, while the limit of all heads lasts."""
+        status = self._parser.get_status_code()
+        if status == HTTPStatus.SWITCHING_PROTOCOLS:
+            raise _FaultError(_SWITCHED)
+        if status < HTTPStatus.OK:
+            self._headers.clear()
+            return
+        self.status = status
+        self.retry_after = self._headers.get(b"retry-after", b"").decode("latin-1") or None
+        if status not in _BODILESS:
+            self._judge_body()
+
+    def _judge_body(self) -> None:
+        if self._headers.get(b"content-encoding", b"").strip().lower() not in {b"", b"identity"}:
+            raise _FaultError("encoded its answer, though it was asked not to (Content-Encoding)")
+        if self._headers.get(b"transfer-encoding", b"chunked").strip().lower() != b"chunked":
+            raise _FaultError("encoded its answer, though it was asked not to (Transfer-Encoding)")
+        if int(self._headers.get(b"content-length", b"0")) > MAX_BODY_BYTES:
+            raise _FaultError(_TOO_LARGE)
+
+    def on_body(self, data: bytes) -> None:
+        """Keep a piece of the body, up to the limit."""
+        room = MAX_BODY_BYTES - len(self.body)
+        self.body += data[:room]
+        if len(data) > room:
+            raise _FaultError(_TOO_LARGE)
+
+    def on_message_complete(self) -> None:
+        """Be whole, unless it was an informational answer."""
+        if self.status is not None:
+            self.is_whole = True
+            self.leaves_open = self._parser.should_keep_alive()
+
+    def _fail(self, fault: str | None) -> None:
+        """Break off; what comes after a whole answer spoils the connection, not the answer."""
+        self.leaves_open = False
+        if not self.is_whole:
+            self.fault = fault or "answered with something that is not HTTP/1.1"
+
+
+_TOO_LARGE = f"answered with more than {MAX_BODY_BYTES // 1024} KiB"
+_TOO_MANY_HEADERS = f"answered with more than {MAX_HEADER_BYTES // 1024} KiB of headers"
+_SWITCHED = "changed to a protocol that was not asked for"

@@ -1,0 +1,49 @@
+"""One call to a merchant's price endpoint: signed, judged, never an exception (spec 4.7, D-30)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fatura import signature
+from fatura.domain.pricing import PriceAnswer, PricingOutcome, read_answer, stored_body
+from fatura.outbound.http import Ended, Exchange, Line
+
+
+@dataclass(frozen=True, slots=True)
+class PriceReply:
+    """How a call ended: what it means, and the raw answer as it is kept (spec 2.5)."""
+
+    answer: PriceAnswer
+    response_status: int | None
+    latency_ms: int
+    response_body: str | None
+
+
+async def ask(
+    line: Line, url: str, *, body: str, cap_cents: int, secrets: Sequence[str], timestamp: int
+) -> PriceReply:
+    """Ask for a price; `timestamp` is real time in unix seconds, `secrets` sign, the newest first (spec 5.6, D-40)."""
+    raw = body.encode()
+    headers = {
+        "Content-Type": "application/json",
+        signature.HEADER: signature.sign(raw, secrets, timestamp=timestamp),
+    }
+    exchange = await line.post(url, body=raw, headers=headers)
+    return PriceReply(
+        answer=_meaning(exchange, cap_cents=cap_cents),
+        response_status=exchange.status,
+        latency_ms=exchange.latency_ms,
+        response_body=None if exchange.status is None else stored_body(exchange.body),
+    )
+
+
+def _meaning(exchange: Exchange, *, cap_cents: int) -> PriceAnswer:
+    status = exchange.status
+    if exchange.ended is Ended.TIMED_OUT:
+        return PriceAnswer(PricingOutcome.TIMEOUT, problem="no whole answer within 10 seconds")
+    if status is None:
+        return PriceAnswer(PricingOutcome.HTTP_ERROR, problem=exchange.error or "no answer")
+    if not 200 <= status < 300:
+        return PriceAnswer(PricingOutcome.HTTP_ERROR, problem=f"the endpoint answered {status}")
+    if exchange.ended is Ended.BROKEN_ANSWER:
+        return PriceAnswer(PricingOutcome.INVALID_RESPONSE, problem=exchange.error)
+    return read_answer(exchange.body, cap_cents=cap_cents)

@@ -1,0 +1,111 @@
+"""One push of an event: its headers, its signatures, and what the endpoint's answer means (D-39, D-40)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from uuid import UUID
+
+from fatura import signature
+from fatura.domain.delivery import MAX_PATIENCE, Answer, Outcome
+from fatura.outbound.http import Ended, Exchange, Line
+
+MAX_LOGGED_CHARS = 1000
+"""How much of a failure's answer the log keeps."""
+MAX_LOGGED_BYTES = MAX_LOGGED_CHARS * 4
+_MAX_DIGITS = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """One attempt to make: `body` is the very bytes of the replay's element."""
+
+    url: str
+    event_id: UUID
+    type: str
+    attempt: int
+    body: bytes
+
+
+async def push(line: Line, each: Push, *, secrets: Sequence[str], real_now: datetime) -> Answer:
+    """Send an event, signed at `real_now` with every secret that counts."""
+    headers = headers_of(
+        str(each.event_id),
+        each.body,
+        type_=each.type,
+        attempt=each.attempt,
+        secrets=secrets,
+        timestamp=int(real_now.timestamp()),
+    )
+    return read(await line.post(each.url, body=each.body, headers=headers), real_now=real_now)
+
+
+def read(exchange: Exchange, *, real_now: datetime) -> Answer:
+    """Return what an exchange means: a 2xx in time is delivered, whatever its body and however that ended."""
+    delivered = exchange.status is not None and _is_success(exchange.status)
+    return Answer(
+        outcome=_outcome(exchange, delivered=delivered),
+        response_status=exchange.status,
+        latency_ms=exchange.latency_ms,
+        error=None if delivered else _error(exchange),
+        response_body=None if delivered or exchange.status is None else _text(exchange.body),
+        retry_after=None if delivered else patience(exchange.retry_after, real_now=real_now),
+    )
+
+
+def headers_of(
+    event_id: str, body: bytes, *, type_: str, attempt: int, secrets: Sequence[str], timestamp: int
+) -> dict[str, str]:
+    """Return what a push carries, for both schemes' verifiers; `timestamp` is real time in unix seconds (D-39)."""
+    return {
+        "Content-Type": "application/json",
+        signature.HEADER: signature.sign(body, secrets, timestamp=timestamp),
+        "X-Service-Event-Id": event_id,
+        "X-Service-Event-Type": type_,
+        "X-Service-Delivery-Attempt": str(attempt),
+        "webhook-id": event_id,
+        "webhook-timestamp": str(timestamp),
+        "webhook-signature": signature.standard_signature(
+            event_id, body, secrets=secrets, timestamp=timestamp
+        ),
+    }
+
+
+def _outcome(exchange: Exchange, *, delivered: bool) -> Outcome:
+    if delivered:
+        return Outcome.DELIVERED
+    return Outcome.TIMEOUT if exchange.ended is Ended.TIMED_OUT else Outcome.HTTP_ERROR
+
+
+def _is_success(status: int) -> bool:
+    return HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES
+
+
+def _error(exchange: Exchange) -> str:
+    if exchange.error is not None:
+        return exchange.error
+    if (
+        exchange.status is not None
+        and HTTPStatus.MULTIPLE_CHOICES <= exchange.status < HTTPStatus.BAD_REQUEST
+    ):
+        return f"answered {exchange.status}; redirects are not followed"
+    return f"answered {exchange.status}"
+
+
+def _text(body: bytes) -> str:
+    """Return the start of an answer as text that PostgreSQL can keep: it knows no NUL."""
+    return body[:MAX_LOGGED_BYTES].decode(errors="replace").replace("\0", "\ufffd")[:MAX_LOGGED_CHARS]
+
+
+def patience(header: str | None, *, real_now: datetime) -> timedelta | None:
+    """Return how long a Retry-After asks to wait, at most a day: seconds, or until a date. None if it is neither."""
+    text = (header or "").strip()
+    if text.isascii() and text.isdigit():
+        return min(timedelta(seconds=int(text[:_MAX_DIGITS])), MAX_PATIENCE)
+    try:
+        until = parsedate_to_datetime(text)
+    except (ValueError, OverflowError):
+        return None
+    until = until.replace(tzinfo=until.tzinfo or UTC)
+    return min(max(until - real_now, timedelta()), MAX_PATIENCE)

@@ -1,0 +1,115 @@
+"""The generated pages of docs/reference: states, errors, events and settings, printed from the tables in the code."""
+
+import json
+from typing import Any
+
+from fatura.api.app import create_app
+from fatura.domain import errors, events, invoice_states
+from fatura.domain.invoice_states import BIRTHS, MEANINGS, TABLE, Fact, InvoiceStatus, decide, moves
+from fatura.event_samples import sample
+from fatura.settings import VARIABLES
+
+_GENERATED = "<!-- Generated from the code; `make docs` writes it again. -->\n\n"
+
+
+def openapi_document() -> dict[str, Any]:
+    """Return the OpenAPI 3.1 document that `/docs-json` serves."""
+    return create_app().openapi()
+
+
+def states_page() -> str:
+    """Return docs/reference/states.md: the picture, the table, and every state against every fact."""
+    return "".join(
+        (
+            "# The states of an invoice\n\n",
+            _GENERATED,
+            "```mermaid\nstateDiagram-v2\n",
+            *(f"    [*] --> {state}\n" for state in InvoiceStatus if state in BIRTHS),
+            *(f"    {from_} --> {to}\n" for from_, to in sorted(moves())),
+            "```\n\nPostgreSQL refuses every pair that is not drawn.\n\n## What happens\n\n",
+            _table(
+                ("from", "fact", "only if", "to", "stamps", "tells", "basis"),
+                [
+                    (
+                        row.from_,
+                        row.fact,
+                        row.only_if,
+                        row.to if row.to is not row.from_ else "stays",
+                        ", ".join(row.stamps),
+                        row.tells,
+                        row.basis,
+                    )
+                    for row in TABLE
+                ],
+            ),
+            "\n## The facts\n\n",
+            _table(("fact", "it means that"), [(fact, meaning) for fact, meaning in MEANINGS.items()]),
+            "\n## Every state and every fact\n\nAn empty cell changes nothing and tells nothing.\n\n",
+            _table(
+                ("fact", *InvoiceStatus),
+                [(fact, *(_cell(state, fact) for state in InvoiceStatus)) for fact in Fact],
+            ),
+        )
+    )
+
+
+def _cell(state: InvoiceStatus, fact: Fact) -> str:
+    refusal = invoice_states.REFUSALS.get((state, fact))
+    if refusal is not None:
+        return f"{refusal.status}"
+    rows = {decide(state, fact, total_cents=total_cents) for total_cents in (0, 1)} - {None}
+    return " or ".join(sorted("stays" if row.to is state else row.to for row in rows if row is not None))
+
+
+def errors_page() -> str:
+    """Return docs/reference/errors.md: every code a client may branch on."""
+    rows = [(f"`{each.type}`", str(each.status), each.title, each.when) for each in errors.CATALOGUE]
+    return (
+        "# Errors\n\n"
+        + _GENERATED
+        + "Every error is `application/problem+json` with `type`, `title`, `status`, `detail`, `requestId` and "
+        "sometimes `meta`. Branch on `type`, never on text.\n\n"
+        + _table(("type", "status", "title", "when"), rows)
+    )
+
+
+def events_page() -> str:
+    """Return docs/reference/events.md: every event type."""
+    rows = [
+        (f"[`{type_}`](#{type_.replace('.', '')})", meaning) for type_, meaning in events.CATALOGUE.items()
+    ]
+    return (
+        "# Events\n\n"
+        + _GENERATED
+        + "An event is `{id, sequence, type, createdAt, data}`; `sequence` counts 1, 2, 3 … in each account, without a "
+        "gap. Replay (`GET /v1/events`) and push send the same bytes.\n\n"
+        + _table(("type", "reported when"), rows)
+        + "".join(_sample_section(type_) for type_ in events.CATALOGUE)
+    )
+
+
+def _sample_section(type_: str) -> str:
+    shown = json.dumps(sample(type_), indent=2, ensure_ascii=False)
+    return f"\n## {type_}\n\n{events.CATALOGUE[type_].capitalize()}.\n\n```json\n{shown}\n```\n"
+
+
+def settings_page() -> str:
+    """Return docs/reference/settings.md: every environment variable."""
+    rows = [
+        (f"`{each.name}`", f"`{each.default}`" if each.default else "", each.meaning) for each in VARIABLES
+    ]
+    return "# Settings\n\n" + _GENERATED + _table(("variable", "default", "meaning"), rows)
+
+
+def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [heads, tuple("---" for _ in heads), *rows]
+    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+
+
+PAGES = {
+    "docs/reference/states.md": states_page,
+    "docs/reference/errors.md": errors_page,
+    "docs/reference/events.md": events_page,
+    "docs/reference/settings.md": settings_page,
+}
+"""Every generated page by its path in the repository."""

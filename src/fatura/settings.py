@@ -1,0 +1,106 @@
+"""Every environment variable the engine knows, read once at the start."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+class SettingsError(Exception):
+    """An environment variable holds something it cannot; the message names it and says what it takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One environment variable, as docs/reference/settings.md shows it."""
+
+    name: str
+    default: str
+    meaning: str
+
+
+VARIABLES: tuple[Variable, ...] = (
+    Variable(
+        "FATURA_DATABASE_URL",
+        "",
+        "PostgreSQL 15 or newer to use; when unset, an embedded one is started (D-47)",
+    ),
+    Variable("FATURA_DATA_DIR", "./.fatura", "folder of the embedded PostgreSQL and of the key ring (D-47)"),
+    Variable("FATURA_PG_BIN", "", "folder of PostgreSQL binaries to use instead of the ones that come along"),
+    Variable(
+        "FATURA_SECRET_KEYS",
+        "",
+        "key ring that encrypts secrets at rest: comma-separated base64 of 32 bytes, newest first; when unset, "
+        "`secret_keys` in the data folder is used",
+    ),
+    Variable(
+        "FATURA_OUTBOUND_ALLOW",
+        "",
+        "comma-separated `host` or `host:port` that may be called over http or at private addresses (D-47)",
+    ),
+    Variable(
+        "FATURA_RATE_LIMIT", "200", "requests per second and API key, burst twice that; 0 is off (D-48)"
+    ),
+    Variable("FATURA_MAX_CONNECTIONS", "10", "most database connections of one process"),
+    Variable("FATURA_LOG_FORMAT", "auto", "`json`, `console`, or `auto`: console on a terminal"),
+    Variable("FATURA_LOG_LEVEL", "info", "`debug`, `info`, `warning` or `error`"),
+    Variable("FATURA_API_URL", "http://127.0.0.1:8000", "the HTTP API that `fatura listen` follows"),
+    Variable("FATURA_API_KEY", "", "API key of the account whose events `fatura listen` follows"),
+    Variable(
+        "FATURA_INTEGRATION_SECRET",
+        "",
+        "secret that `fatura listen` signs with and the example merchant verifies with, `whsec_...`",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings of one process."""
+
+    database_url: str | None
+    data_dir: Path
+    pg_bin: Path | None
+    secret_keys: tuple[str, ...]
+    outbound_allow: frozenset[str]
+    rate_limit_per_second: int
+    max_connections: int
+    log_format: str
+    log_level: str
+
+
+def read(environ: Mapping[str, str]) -> Settings:
+    """Read the settings from an environment. Raises SettingsError."""
+    values = {
+        variable.name: environ.get(variable.name, "").strip() or variable.default for variable in VARIABLES
+    }
+    pg_bin = values["FATURA_PG_BIN"]
+    return Settings(
+        database_url=values["FATURA_DATABASE_URL"] or None,
+        data_dir=Path(values["FATURA_DATA_DIR"]).expanduser(),
+        pg_bin=Path(pg_bin).expanduser() if pg_bin else None,
+        secret_keys=_listed(values["FATURA_SECRET_KEYS"]),
+        outbound_allow=frozenset(entry.lower() for entry in _listed(values["FATURA_OUTBOUND_ALLOW"])),
+        rate_limit_per_second=_whole_number(values, "FATURA_RATE_LIMIT", least=0),
+        max_connections=_whole_number(values, "FATURA_MAX_CONNECTIONS", least=2),
+        log_format=_one_of(values, "FATURA_LOG_FORMAT", ("auto", "json", "console")),
+        log_level=_one_of(values, "FATURA_LOG_LEVEL", ("debug", "info", "warning", "error")),
+    )
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(entry.strip() for entry in text.split(",") if entry.strip())
+
+
+def _whole_number(values: Mapping[str, str], name: str, *, least: int) -> int:
+    text = values[name]
+    if not text.isascii() or not text.isdigit() or int(text) < least:
+        message = f"{name} is {text!r}; it takes a whole number of at least {least}"
+        raise SettingsError(message)
+    return int(text)
+
+
+def _one_of(values: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
+    if values[name] not in choices:
+        message = f"{name} is {values[name]!r}; it takes one of {', '.join(choices)}"
+        raise SettingsError(message)
+    return values[name]

@@ -1,0 +1,1 @@
+"""PostgreSQL: explicit SQL, one function per statement, the account in every one."""

@@ -1,0 +1,223 @@
+"""The connection pool and the one way to a transaction: every transaction belongs to one account.
+
+Row Level Security lets a transaction see its own account's rows only; `discovery` alone reads over all of them.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any, LiteralString
+from uuid import UUID
+
+import asyncpg
+
+from fatura.open_transaction import mark_open_transaction
+
+LOCK_TIMEOUT_SECONDS = 5
+"""How long a statement waits for another transaction's lock (D-14)."""
+STATEMENT_TIMEOUT_SECONDS = 120
+IDLE_TIMEOUT_SECONDS = 30
+ACQUIRE_TIMEOUT_SECONDS = 10
+PING_TIMEOUT_SECONDS = 1
+
+_BEGIN_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+
+Row = asyncpg.Record
+
+
+class DatabaseUnavailableError(Exception):
+    """The database cannot be reached, or went away: what was being committed may or may not have happened."""
+
+
+class LockTimeoutError(Exception):
+    """Another transaction held a lock for longer than LOCK_TIMEOUT_SECONDS."""
+
+
+class DeadlockError(Exception):
+    """The database chose this transaction to end a deadlock; it may simply be run again."""
+
+
+def fields(row: Row, **converted: Any) -> dict[str, Any]:
+    """Return a row's columns by name, some of them converted, to make a typed result of."""
+    return {**row, **converted}
+
+
+class Tx:
+    """A transaction of one account; every statement takes `account_id` as its first parameter, `$1`."""
+
+    __slots__ = ("_connection", "account_id")
+
+    def __init__(self, connection: Any, account_id: UUID) -> None:
+        """Wrap a connection on which the transaction was begun."""
+        self._connection = connection
+        self.account_id = account_id
+
+    async def fetch(self, sql: LiteralString, *values: object) -> Sequence[Row]:
+        """Run a statement with `$1` = the account, and return its rows."""
+        return await self._connection.fetch(sql, self.account_id, *values)
+
+    async def fetch_by_values(self, sql: LiteralString, *values: object) -> Sequence[Row]:
+        """Run a read with filters that may be null, planned for these very values, `$1` = the account.
+
+        What is null then falls away, and the rest can use an index; one plan for all values would read every row.
+        """
+        await self._connection.execute("SET LOCAL plan_cache_mode = force_custom_plan")
+        return await self.fetch(sql, *values)
+
+    async def fetchrow(self, sql: LiteralString, *values: object) -> Row | None:
+        """Run a statement with `$1` = the account, and return its first row."""
+        return await self._connection.fetchrow(sql, self.account_id, *values)
+
+    async def fetchval(self, sql: LiteralString, *values: object) -> Any:
+        """Run a statement with `$1` = the account, and return its first value."""
+        return await self._connection.fetchval(sql, self.account_id, *values)
+
+    async def execute(self, sql: LiteralString, *values: object) -> int:
+        """Run a statement with `$1` = the account, and return how many rows it touched."""
+        status: str = await self._connection.execute(sql, self.account_id, *values)
+        return int(status.rsplit(" ", 1)[-1])
+
+
+class Discovery:
+    """A read-only look over all accounts, to find out which have work (`store.discovery`)."""
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: Any) -> None:
+        """Wrap a connection on which the transaction was begun."""
+        self._connection = connection
+
+    async def fetch(self, sql: LiteralString, *values: object) -> Sequence[Row]:
+        """Run a read over all accounts."""
+        return await self._connection.fetch(sql, *values)
+
+
+class Database:
+    """The pool of connections to one PostgreSQL database."""
+
+    __slots__ = ("_pool", "_step_down", "_url")
+
+    def __init__(self, pool: Any, url: str, *, bound_by_row_security: bool) -> None:
+        """Keep the pool; a role that Row Level Security does not bind steps down in every transaction."""
+        self._pool = pool
+        self._url = url
+        self._step_down = "" if bound_by_row_security else "SET LOCAL ROLE fatura_app;"
+
+    @asynccontextmanager
+    async def transaction(self, account_id: UUID, *, snapshot: bool = False) -> AsyncGenerator[Tx]:
+        """Open a transaction of one account: committed when the block ends, rolled back when it raises.
+
+        A `snapshot` only reads, and all its statements see the same moment: a list's total is that of its pages.
+        Raises DatabaseUnavailableError, LockTimeoutError, DeadlockError.
+        """
+        begin = f"{_BEGIN_SNAPSHOT if snapshot else 'BEGIN'}; {self._step_down}"
+        async with self._transaction(f"{begin} SET LOCAL app.account = '{account_id}'") as connection:
+            yield Tx(connection, account_id)
+
+    @asynccontextmanager
+    async def discovery(self) -> AsyncGenerator[Discovery]:
+        """Open a read-only transaction over all accounts. Raises DatabaseUnavailableError."""
+        begin = f"BEGIN READ ONLY; {self._step_down} SET LOCAL app.discover = 'on'"
+        async with self._transaction(begin) as connection:
+            yield Discovery(connection)
+
+    async def ping(self) -> datetime:
+        """Return the database's clock, over a connection of its own: a busy pool is not a database that is away.
+
+        Raises DatabaseUnavailableError.
+        """
+        try:
+            connection = await asyncpg.connect(self._url, timeout=PING_TIMEOUT_SECONDS)
+        except (*_GONE, asyncpg.PostgresError) as error:
+            raise DatabaseUnavailableError(f"{type(error).__name__}: {error}") from error
+        try:
+            return await connection.fetchval("SELECT clock_timestamp()", timeout=PING_TIMEOUT_SECONDS)
+        except (*_GONE, asyncpg.PostgresError) as error:
+            raise DatabaseUnavailableError(f"{type(error).__name__}: {error}") from error
+        finally:
+            connection.terminate()
+
+    async def notify(self, lanes: str) -> None:
+        """Tell all workers that there is work in the named lanes; a hint, the sweep is the truth."""
+        async with self._acquire() as connection:
+            await connection.execute("SELECT pg_notify('fatura_work', $1)", lanes)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._pool.close()
+
+    @asynccontextmanager
+    async def _transaction(self, begin: str) -> AsyncGenerator[Any]:
+        async with self._acquire() as connection:
+            await connection.execute(begin)
+            try:
+                with mark_open_transaction():
+                    yield connection
+                await connection.execute("COMMIT")
+            except BaseException:
+                await _roll_back(connection)
+                raise
+
+    @asynccontextmanager
+    async def _acquire(self) -> AsyncGenerator[Any]:
+        try:
+            async with self._pool.acquire(timeout=ACQUIRE_TIMEOUT_SECONDS) as connection:
+                yield connection
+        except asyncpg.LockNotAvailableError as error:
+            raise LockTimeoutError(str(error)) from error
+        except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError) as error:
+            raise DeadlockError(str(error)) from error
+        except _GONE as error:
+            raise DatabaseUnavailableError(f"{type(error).__name__}: {error}") from error
+
+
+_GONE = (
+    OSError,
+    TimeoutError,
+    asyncpg.InterfaceError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.DiskFullError,
+    asyncpg.ReadOnlySQLTransactionError,
+)
+
+
+async def _roll_back(connection: Any) -> None:
+    """End a failed transaction; a connection that cannot even do that is thrown away."""
+    try:
+        await connection.execute("ROLLBACK")
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+        connection.terminate()
+
+
+async def _keep_as_is(_connection: Any) -> None:
+    """Reset nothing between uses: every setting of ours is local to its transaction."""
+
+
+async def connect(url: str, *, max_connections: int) -> Database:
+    """Open a pool. Raises DatabaseUnavailableError with the reason."""
+    try:
+        pool = await asyncpg.create_pool(
+            url,
+            min_size=1,
+            max_size=max_connections,
+            reset=_keep_as_is,
+            max_inactive_connection_lifetime=300,
+            server_settings={
+                "application_name": "fatura",
+                "timezone": "UTC",
+                "lock_timeout": f"{LOCK_TIMEOUT_SECONDS}s",
+                "statement_timeout": f"{STATEMENT_TIMEOUT_SECONDS}s",
+                "idle_in_transaction_session_timeout": f"{IDLE_TIMEOUT_SECONDS}s",
+            },
+        )
+        async with pool.acquire() as connection:
+            bound = await connection.fetchval(
+                "SELECT NOT (rolsuper OR rolbypassrls) FROM pg_roles WHERE rolname = current_user"
+            )
+    except (*_GONE, asyncpg.PostgresError) as error:
+        raise DatabaseUnavailableError(f"{type(error).__name__}: {error}") from error
+    return Database(pool, url, bound_by_row_security=bound)

@@ -1,0 +1,235 @@
+"""The events that are being pushed, one row each, and the log of their attempts (D-39)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from fatura.domain.delivery import Attempt, Delivery, Outcome
+from fatura.store.db import Tx, fields
+
+
+@dataclass(frozen=True, slots=True)
+class DueDelivery:
+    """An event to send: what its bytes are made of, and for which instant it was due."""
+
+    sequence: int
+    event_id: UUID
+    type: str
+    created_at: datetime
+    data: str
+    attempts: int
+    next_attempt_at: datetime
+
+
+async def fan_out(tx: Tx, *, after: int, now: datetime, limit: int) -> int:
+    """Take up the next events after a number, all of them due; return how many."""
+    return await tx.execute(
+        """
+        INSERT INTO delivery (account_id, sequence, ordered_by, next_attempt_at)
+        SELECT $1, e.sequence, e.invoice_id, $3 FROM event e
+        WHERE e.account_id = $1 AND e.sequence > $2 ORDER BY e.sequence LIMIT $4
+        """,
+        after,
+        now,
+        limit,
+    )
+
+
+async def due(tx: Tx, *, now: datetime, limit: int) -> Sequence[DueDelivery]:
+    """Return due events in the order of the stream; of each invoice, only its first open one."""
+    rows = await tx.fetch(
+        """
+        SELECT d.sequence, e.event_id, e.type, e.created_at, e.data, d.attempts, d.next_attempt_at
+        FROM delivery d JOIN event e ON e.account_id = $1 AND e.sequence = d.sequence
+        WHERE d.account_id = $1 AND d.next_attempt_at <= $2 AND NOT EXISTS (
+            SELECT FROM delivery b
+            WHERE b.account_id = $1 AND b.ordered_by = d.ordered_by AND b.sequence < d.sequence
+                AND b.next_attempt_at IS NOT NULL
+        )
+        ORDER BY d.sequence LIMIT $3
+        """,
+        now,
+        limit,
+    )
+    return [DueDelivery(**row) for row in rows]
+
+
+async def due_for_a_probe(tx: Tx, *, now: datetime) -> Sequence[DueDelivery]:
+    """Return the one due event that was tried least, so that none of them alone holds up the others."""
+    rows = await tx.fetch(
+        """
+        SELECT d.sequence, e.event_id, e.type, e.created_at, e.data, d.attempts, d.next_attempt_at
+        FROM delivery d JOIN event e ON e.account_id = $1 AND e.sequence = d.sequence
+        WHERE d.account_id = $1 AND d.next_attempt_at <= $2 AND NOT EXISTS (
+            SELECT FROM delivery b
+            WHERE b.account_id = $1 AND b.ordered_by = d.ordered_by AND b.sequence < d.sequence
+                AND b.next_attempt_at IS NOT NULL
+        )
+        ORDER BY d.attempts, d.sequence LIMIT 1
+        """,
+        now,
+    )
+    return [DueDelivery(**row) for row in rows]
+
+
+async def find(tx: Tx, sequence: int) -> Delivery | None:
+    """Return where an event stands; None when it was never taken up."""
+    row = await tx.fetchrow(
+        """
+        SELECT d.sequence, d.attempts, d.failures, d.first_failed_at, d.failed_at, d.next_attempt_at,
+            d.delivered_at, d.given_up_at
+        FROM delivery d WHERE d.account_id = $1 AND d.sequence = $2
+        """,
+        sequence,
+    )
+    return None if row is None else Delivery(**row)
+
+
+async def lock(tx: Tx, sequences: Sequence[int]) -> Sequence[Delivery]:
+    """Return where events stand, in order of their numbers, and hold them."""
+    rows = await tx.fetch(
+        """
+        SELECT d.sequence, d.attempts, d.failures, d.first_failed_at, d.failed_at, d.next_attempt_at,
+            d.delivered_at, d.given_up_at
+        FROM delivery d WHERE d.account_id = $1 AND d.sequence = ANY($2::bigint[])
+        ORDER BY d.sequence FOR NO KEY UPDATE
+        """,
+        sequences,
+    )
+    return [Delivery(**row) for row in rows]
+
+
+async def store(tx: Tx, changed: Sequence[Delivery]) -> None:
+    """Store where events stand after an attempt; what was given up and got through late has left the order."""
+    await tx.execute(
+        """
+        UPDATE delivery d SET attempts = u.attempts, failures = u.failures, first_failed_at = u.first_failed_at,
+            failed_at = u.failed_at, next_attempt_at = u.next_attempt_at, delivered_at = u.delivered_at,
+            given_up_at = u.given_up_at,
+            ordered_by = CASE WHEN d.given_up_at IS NULL THEN d.ordered_by END
+        FROM unnest($2::bigint[], $3::int[], $4::int[], $5::timestamptz[], $6::timestamptz[], $7::timestamptz[],
+            $8::timestamptz[], $9::timestamptz[])
+            AS u (sequence, attempts, failures, first_failed_at, failed_at, next_attempt_at, delivered_at, given_up_at)
+        WHERE d.account_id = $1 AND d.sequence = u.sequence
+        """,
+        [each.sequence for each in changed],
+        [each.attempts for each in changed],
+        [each.failures for each in changed],
+        [each.first_failed_at for each in changed],
+        [each.failed_at for each in changed],
+        [each.next_attempt_at for each in changed],
+        [each.delivered_at for each in changed],
+        [each.given_up_at for each in changed],
+    )
+
+
+async def log_attempts(tx: Tx, attempts: Sequence[tuple[int, Attempt]]) -> None:
+    """Append attempts to the log, each with its event's number."""
+    await tx.execute(
+        """
+        INSERT INTO delivery_attempt (account_id, sequence, attempt, url, outcome, response_status, latency_ms, error,
+            response_body, created_at)
+        SELECT $1, u.sequence, u.attempt, u.url, u.outcome, u.response_status, u.latency_ms, u.error, u.response_body,
+            u.created_at
+        FROM unnest($2::bigint[], $3::int[], $4::text[], $5::text[], $6::int[], $7::int[], $8::text[], $9::text[],
+            $10::timestamptz[])
+            AS u (sequence, attempt, url, outcome, response_status, latency_ms, error, response_body, created_at)
+        """,
+        [sequence for sequence, _ in attempts],
+        [each.attempt for _, each in attempts],
+        [each.url for _, each in attempts],
+        [str(each.outcome) for _, each in attempts],
+        [each.response_status for _, each in attempts],
+        [each.latency_ms for _, each in attempts],
+        [each.error for _, each in attempts],
+        [each.response_body for _, each in attempts],
+        [each.created_at for _, each in attempts],
+    )
+
+
+async def attempts_of(tx: Tx, sequence: int, *, limit: int) -> Sequence[Attempt]:
+    """Return the newest attempts of an event, oldest first."""
+    rows = await tx.fetch(
+        """
+        SELECT a.attempt, a.url, a.outcome, a.response_status, a.latency_ms, a.error, a.response_body, a.created_at
+        FROM delivery_attempt a WHERE a.account_id = $1 AND a.sequence = $2 ORDER BY a.attempt DESC LIMIT $3
+        """,
+        sequence,
+        limit,
+    )
+    return [Attempt(**fields(row, outcome=Outcome(row["outcome"]))) for row in reversed(rows)]
+
+
+async def hasten(tx: Tx, *, failed_since: datetime, now: datetime) -> None:
+    """Make due what an outage that has ended made wait, once for each event; not what fails now."""
+    await tx.execute(
+        """
+        UPDATE delivery d SET next_attempt_at = $3, hastened = true
+        WHERE d.account_id = $1 AND d.next_attempt_at > $3 AND d.failed_at >= $2 AND d.failed_at < $3 AND NOT d.hastened
+        """,
+        failed_since,
+        now,
+    )
+
+
+async def make_all_due(tx: Tx, *, now: datetime) -> None:
+    """Begin every open event's schedule anew, due at once."""
+    await tx.execute(
+        """
+        UPDATE delivery d SET next_attempt_at = $2, failures = 0, first_failed_at = NULL, failed_at = NULL,
+            hastened = false
+        WHERE d.account_id = $1 AND d.next_attempt_at IS NOT NULL
+        """,
+        now,
+    )
+
+
+async def reopen_given_up(tx: Tx, *, since: datetime, now: datetime) -> None:
+    """Open again what was given up since an instant, due at once."""
+    await tx.execute(
+        """
+        UPDATE delivery d SET next_attempt_at = $3, given_up_at = NULL, failures = 0, first_failed_at = NULL,
+            failed_at = NULL, hastened = false
+        WHERE d.account_id = $1 AND d.given_up_at >= $2
+        """,
+        since,
+        now,
+    )
+
+
+async def give_all_up(tx: Tx, *, given_up_at: datetime) -> None:
+    """End every open event."""
+    await tx.execute(
+        """
+        UPDATE delivery d SET next_attempt_at = NULL, given_up_at = $2
+        WHERE d.account_id = $1 AND d.next_attempt_at IS NOT NULL
+        """,
+        given_up_at,
+    )
+
+
+async def make_due(tx: Tx, sequence: int, *, now: datetime) -> None:
+    """Make an open event due at once, with all its attempts before it; it keeps its place among its invoice's."""
+    await tx.execute(
+        """
+        UPDATE delivery d SET next_attempt_at = $3, failures = 0
+        WHERE d.account_id = $1 AND d.sequence = $2 AND d.next_attempt_at IS NOT NULL
+        """,
+        sequence,
+        now,
+    )
+
+
+async def open_again(tx: Tx, sequence: int, *, now: datetime) -> None:
+    """Open a closed event, or one that was never taken up, due at once and out of its invoice's order."""
+    await tx.execute(
+        """
+        INSERT INTO delivery (account_id, sequence, next_attempt_at) VALUES ($1, $2, $3)
+        ON CONFLICT (account_id, sequence) DO UPDATE SET next_attempt_at = EXCLUDED.next_attempt_at,
+            ordered_by = NULL, delivered_at = NULL, given_up_at = NULL, failures = 0, first_failed_at = NULL,
+            failed_at = NULL, hastened = false
+        """,
+        sequence,
+        now,
+    )

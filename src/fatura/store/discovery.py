@@ -1,0 +1,159 @@
+"""Which accounts have due work, by one cheap read per lane over all accounts; and when an account's next is due.
+
+Accounts whose test clock is being advanced are left to its driver.
+"""
+
+from datetime import datetime
+from uuid import UUID
+
+from fatura.store.db import Discovery, Tx
+
+
+async def discover_generation(discovery: Discovery, *, real_now: datetime) -> list[UUID]:
+    """Return the accounts with subscriptions due for generation."""
+    rows = await discovery.fetch(
+        """
+        SELECT a.account_id FROM account a
+        WHERE EXISTS (
+            SELECT FROM subscription s
+            WHERE s.account_id = a.account_id AND s.status = 'active'
+                AND s.generate_at <= $1::timestamptz + a.clock_offset
+        ) AND NOT EXISTS (SELECT FROM test_clock c WHERE c.account_id = a.account_id AND c.status = 'advancing')
+        """,
+        real_now,
+    )
+    return [row["account_id"] for row in rows]
+
+
+async def discover_invoices(discovery: Discovery, statuses: list[str], *, real_now: datetime) -> list[UUID]:
+    """Return the accounts with invoices in the given states whose work is due and not leased."""
+    rows = await discovery.fetch(
+        """
+        SELECT a.account_id FROM account a
+        WHERE EXISTS (
+            SELECT FROM invoice v
+            WHERE v.account_id = a.account_id AND v.status = ANY($2::text[])
+                AND v.next_attempt_at <= $1::timestamptz + a.clock_offset
+                AND (v.lease_until IS NULL OR v.lease_until <= $1)
+        ) AND NOT EXISTS (SELECT FROM test_clock c WHERE c.account_id = a.account_id AND c.status = 'advancing')
+        """,
+        real_now,
+        statuses,
+    )
+    return [row["account_id"] for row in rows]
+
+
+async def discover_pricing(discovery: Discovery, *, real_now: datetime) -> list[UUID]:
+    """Return the accounts with price calls or warnings due, or with calls whose maker died."""
+    rows = await discovery.fetch(
+        """
+        SELECT a.account_id FROM account a
+        WHERE (
+            EXISTS (
+                SELECT FROM price_pull p
+                WHERE p.account_id = a.account_id AND p.next_attempt_at <= $1::timestamptz + a.clock_offset
+                    AND (p.lease_until IS NULL OR p.lease_until <= $1)
+            ) OR EXISTS (
+                SELECT FROM price_pull p
+                WHERE p.account_id = a.account_id AND p.warn_at <= $1::timestamptz + a.clock_offset
+            ) OR EXISTS (
+                SELECT FROM pricing_attempt t
+                WHERE t.account_id = a.account_id AND t.outcome IS NULL AND t.open_until <= $1
+            )
+        ) AND NOT EXISTS (SELECT FROM test_clock c WHERE c.account_id = a.account_id AND c.status = 'advancing')
+        """,
+        real_now,
+    )
+    return [row["account_id"] for row in rows]
+
+
+async def discover_mirrors(discovery: Discovery, *, real_now: datetime) -> list[UUID]:
+    """Return the accounts with products to mirror."""
+    rows = await discovery.fetch(
+        """
+        SELECT a.account_id FROM account a
+        WHERE EXISTS (
+            SELECT FROM product_mirror m
+            WHERE m.account_id = a.account_id AND m.next_attempt_at <= $1::timestamptz + a.clock_offset
+                AND (m.lease_until IS NULL OR m.lease_until <= $1)
+        ) AND NOT EXISTS (SELECT FROM test_clock c WHERE c.account_id = a.account_id AND c.status = 'advancing')
+        """,
+        real_now,
+    )
+    return [row["account_id"] for row in rows]
+
+
+async def discover_push(discovery: Discovery, *, is_down: bool, real_now: datetime) -> list[UUID]:
+    """Return the accounts with an endpoint, up or down, that may be sent to now, and something to send it."""
+    rows = await discovery.fetch(
+        """
+        SELECT w.account_id
+        FROM webhook w JOIN account a ON a.account_id = w.account_id
+        JOIN account_counter n ON n.account_id = w.account_id
+        WHERE w.disabled_at IS NULL AND (w.failures > 0) = $2 AND (w.lease_until IS NULL OR w.lease_until <= $1)
+            AND (w.next_attempt_at IS NULL OR w.next_attempt_at <= $1::timestamptz + a.clock_offset)
+            AND (n.last_sequence > w.fanned_out_to OR EXISTS (
+                SELECT FROM delivery d
+                WHERE d.account_id = w.account_id AND d.next_attempt_at <= $1::timestamptz + a.clock_offset
+                    AND NOT EXISTS (
+                        SELECT FROM delivery b
+                        WHERE b.account_id = d.account_id AND b.ordered_by = d.ordered_by AND b.sequence < d.sequence
+                            AND b.next_attempt_at IS NOT NULL
+                    )
+            ))
+            AND NOT EXISTS (SELECT FROM test_clock c WHERE c.account_id = a.account_id AND c.status = 'advancing')
+        """,
+        real_now,
+        is_down,
+    )
+    return [row["account_id"] for row in rows]
+
+
+async def discover_expired_keys(discovery: Discovery, *, real_now: datetime) -> list[UUID]:
+    """Return the accounts with idempotency keys past their time."""
+    rows = await discovery.fetch(
+        """
+        SELECT a.account_id FROM account a
+        WHERE EXISTS (SELECT FROM idempotency_key i WHERE i.account_id = a.account_id AND i.expires_at <= $1)
+        """,
+        real_now,
+    )
+    return [row["account_id"] for row in rows]
+
+
+async def next_due_at(tx: Tx) -> datetime | None:
+    """Return when the account's next work of any lane is due, on its own clock; null when there is none."""
+    return await tx.fetchval(
+        """
+        SELECT least(
+            (SELECT min(s.generate_at) FROM subscription s WHERE s.account_id = $1 AND s.status = 'active'),
+            (SELECT min(p.next_attempt_at) FROM price_pull p
+                WHERE p.account_id = $1 AND p.next_attempt_at IS NOT NULL),
+            (SELECT min(p.warn_at) FROM price_pull p WHERE p.account_id = $1 AND p.warn_at IS NOT NULL),
+            (SELECT min(v.next_attempt_at) FROM invoice v
+                WHERE v.account_id = $1 AND v.status = 'ready' AND v.next_attempt_at IS NOT NULL),
+            (SELECT min(v.next_attempt_at) FROM invoice v
+                WHERE v.account_id = $1 AND v.status = 'issued' AND v.next_attempt_at IS NOT NULL),
+            (SELECT min(v.next_attempt_at) FROM invoice v
+                WHERE v.account_id = $1 AND v.status = 'overdue' AND v.next_attempt_at IS NOT NULL),
+            (SELECT min(v.next_attempt_at) FROM invoice v
+                WHERE v.account_id = $1 AND v.status = 'paid' AND v.next_attempt_at IS NOT NULL),
+            (SELECT min(v.next_attempt_at) FROM invoice v
+                WHERE v.account_id = $1 AND v.status = 'canceled' AND v.next_attempt_at IS NOT NULL),
+            (SELECT min(m.next_attempt_at) FROM product_mirror m
+                WHERE m.account_id = $1 AND m.next_attempt_at IS NOT NULL),
+            (SELECT min(greatest(w.next_attempt_at, u.due_at)) FROM webhook w CROSS JOIN (
+                SELECT d.next_attempt_at AS due_at FROM delivery d
+                WHERE d.account_id = $1 AND d.next_attempt_at IS NOT NULL AND NOT EXISTS (
+                    SELECT FROM delivery b
+                    WHERE b.account_id = $1 AND b.ordered_by = d.ordered_by AND b.sequence < d.sequence
+                        AND b.next_attempt_at IS NOT NULL
+                )
+                UNION ALL
+                SELECT e.created_at FROM event e
+                WHERE e.account_id = $1
+                    AND e.sequence = (SELECT x.fanned_out_to + 1 FROM webhook x WHERE x.account_id = $1)
+            ) u WHERE w.account_id = $1 AND w.disabled_at IS NULL)
+        )
+        """
+    )

@@ -1,0 +1,70 @@
+"""What an embedded PostgreSQL fails with: one line that says what is wrong and what to do next."""
+
+import errno
+import os
+import shutil
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+LINES_SHOWN = 3
+FREE_BYTES_NEEDED = 1_000_000
+
+_HINTS = {
+    "No space left on device": "its disk is full: free some space and start again",
+    "Address already in use": "its port is in use by another program: start again to try another port",
+    "already exists": "another PostgreSQL seems to use this cluster: stop that one and start again",
+    "pre-existing shared memory block": "processes of an earlier server still run: end them and start again",
+    "could not look up effective user ID": (
+        "this user's number has no name here: run as a user who stands in /etc/passwd, "
+        "or name a database in FATURA_DATABASE_URL"
+    ),
+    "wrong ownership": "the cluster belongs to another user: run as that user, or choose another data folder",
+    "invalid permissions": "others may enter the cluster's folder: run `chmod 700` on it and start again",
+}
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_CLOSED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_OCCUPIED = {errno.EEXIST, errno.ENOTDIR, errno.ELOOP}
+
+
+class EmbeddedPostgresError(Exception):
+    """PostgreSQL could not be found, created, started or stopped; the message tells the next step."""
+
+
+@contextmanager
+def told_plainly(data_dir: Path) -> Generator[None]:
+    """Turn what the operating system refuses into an EmbeddedPostgresError about the data folder."""
+    try:
+        yield
+    except OSError as error:
+        where = f"{error.filename or data_dir}"
+        if error.errno in _FULL:
+            reason = f"the disk of {data_dir} is full: free some space and start again"
+        elif error.errno in _CLOSED:
+            reason = (
+                f"{where} may not be used ({error.strerror}): make it yours or choose another data folder"
+            )
+        elif error.errno in _OCCUPIED:
+            reason = f"{where} is not a folder of Fatura's own: choose another data folder"
+        else:
+            reason = f"the data folder {data_dir} cannot be used: {error}"
+        raise EmbeddedPostgresError(reason) from error
+
+
+def failed(doing: str, output: str, *, where: Path) -> EmbeddedPostgresError:
+    """Return the error of a program that failed while `doing` something in a folder, with its last words."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    said = " | ".join(lines[-LINES_SHOWN:]) or "nothing"
+    hints = [hint for sign, hint in _HINTS.items() if sign in output]
+    if shutil.disk_usage(where).free < FREE_BYTES_NEEDED:
+        hints = [_HINTS["No space left on device"]]
+    return EmbeddedPostgresError(
+        f"{doing} {where} failed: {''.join(f'{hint}; ' for hint in hints[:1])}it said: {said}"
+    )
+
+
+def text_from(log: Path, offset_bytes: int) -> str:
+    """Return what was written to the log after the given offset."""
+    with log.open("rb") as file:
+        file.seek(min(offset_bytes, os.fstat(file.fileno()).st_size))
+        return file.read().decode(errors="replace")

@@ -1,0 +1,78 @@
+"""The event stream: appended by number, read by cursor (D-37, D-38)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from fatura.domain.events import NewEvent
+from fatura.store.db import Tx
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """An event with its number; `data` is the JSON text of its `data` member."""
+
+    sequence: int
+    event_id: UUID
+    type: str
+    created_at: datetime
+    data: str
+
+
+async def append(tx: Tx, events: Sequence[NewEvent], *, first_sequence: int) -> None:
+    """Append events with consecutive numbers."""
+    await tx.execute(
+        """
+        INSERT INTO event (account_id, sequence, event_id, type, created_at, data, subscription_id, invoice_id)
+        SELECT $1, $2 + u.place - 1, u.event_id, u.type, u.created_at, u.data, u.subscription_id, u.invoice_id
+        FROM unnest($3::uuid[], $4::text[], $5::timestamptz[], $6::text[], $7::uuid[], $8::uuid[])
+            WITH ORDINALITY AS u (event_id, type, created_at, data, subscription_id, invoice_id, place)
+        """,
+        first_sequence,
+        [event.event_id for event in events],
+        [event.type for event in events],
+        [event.created_at for event in events],
+        [event.data for event in events],
+        [event.subscription_id for event in events],
+        [event.invoice_id for event in events],
+    )
+
+
+async def after(tx: Tx, sequence: int, *, limit: int) -> Sequence[StoredEvent]:
+    """Return the events after a number, oldest first."""
+    rows = await tx.fetch(
+        """
+        SELECT e.sequence, e.event_id, e.type, e.created_at, e.data
+        FROM event e WHERE e.account_id = $1 AND e.sequence > $2 ORDER BY e.sequence LIMIT $3
+        """,
+        sequence,
+        limit,
+    )
+    return [StoredEvent(**row) for row in rows]
+
+
+async def after_of_type(tx: Tx, sequence: int, *, type_: str, limit: int) -> Sequence[StoredEvent]:
+    """Return the events of one type after a number, oldest first."""
+    rows = await tx.fetch(
+        """
+        SELECT e.sequence, e.event_id, e.type, e.created_at, e.data
+        FROM event e WHERE e.account_id = $1 AND e.type = $3 AND e.sequence > $2 ORDER BY e.sequence LIMIT $4
+        """,
+        sequence,
+        type_,
+        limit,
+    )
+    return [StoredEvent(**row) for row in rows]
+
+
+async def find(tx: Tx, event_id: UUID) -> StoredEvent | None:
+    """Return one event."""
+    row = await tx.fetchrow(
+        """
+        SELECT e.sequence, e.event_id, e.type, e.created_at, e.data
+        FROM event e WHERE e.account_id = $1 AND e.event_id = $2
+        """,
+        event_id,
+    )
+    return None if row is None else StoredEvent(**row)

@@ -1,0 +1,93 @@
+-- The price pull: what is still due of each variable item, and every call that was made for it.
+
+-- One row a variable item, made with it. `next_attempt_at` (the next call by schedule) and `warn_at` (when a failing
+-- endpoint is told of) run on the account's clock, and are null when nothing is left to do; `lease_until` is real time.
+CREATE TABLE price_pull (
+    account_id uuid NOT NULL,
+    invoice_id uuid NOT NULL,
+    position smallint NOT NULL,
+    next_attempt_at timestamptz,
+    warn_at timestamptz,
+    lease_until timestamptz,
+    attempts integer NOT NULL DEFAULT 0,
+    failures smallint NOT NULL DEFAULT 0,
+    first_attempt_at timestamptz,
+    first_failed_at timestamptz,
+    CONSTRAINT price_pull_pk PRIMARY KEY (account_id, invoice_id, position),
+    CONSTRAINT price_pull_item_fk FOREIGN KEY (account_id, invoice_id, position)
+        REFERENCES invoice_item (account_id, invoice_id, position),
+    CONSTRAINT price_pull_counts CHECK (failures BETWEEN 0 AND 12 AND attempts >= failures)
+);
+CREATE INDEX price_pull_due ON price_pull (account_id, next_attempt_at) WHERE next_attempt_at IS NOT NULL;
+CREATE INDEX price_pull_warning ON price_pull (account_id, warn_at) WHERE warn_at IS NOT NULL;
+
+-- An attempt is committed before its call, and settled once, by its answer or, when `open_until` (real time) has
+-- passed without one, as a time-out.
+CREATE TABLE pricing_attempt (
+    account_id uuid NOT NULL,
+    invoice_id uuid NOT NULL,
+    position smallint NOT NULL,
+    attempt integer NOT NULL,
+    by_hand boolean NOT NULL,
+    url text NOT NULL,
+    cap_cents bigint NOT NULL,
+    request_body text NOT NULL,
+    created_at timestamptz NOT NULL,
+    open_until timestamptz NOT NULL,
+    outcome text,
+    response_status smallint,
+    latency_ms integer,
+    response_body text,
+    CONSTRAINT pricing_attempt_pk PRIMARY KEY (account_id, invoice_id, position, attempt),
+    CONSTRAINT pricing_attempt_pull_fk FOREIGN KEY (account_id, invoice_id, position)
+        REFERENCES price_pull (account_id, invoice_id, position),
+    CONSTRAINT pricing_attempt_number CHECK (attempt >= 1),
+    CONSTRAINT pricing_attempt_outcome CHECK (
+        outcome IN ('ok', 'skip', 'timeout', 'http_error', 'invalid_response', 'over_cap')
+    ),
+    CONSTRAINT pricing_attempt_open CHECK (
+        outcome IS NOT NULL OR (response_status IS NULL AND latency_ms IS NULL AND response_body IS NULL)
+    )
+);
+CREATE INDEX pricing_attempt_unsettled ON pricing_attempt (account_id, open_until) WHERE outcome IS NULL;
+CREATE UNIQUE INDEX pricing_attempt_one_scheduled ON pricing_attempt (account_id, invoice_id, position)
+    WHERE outcome IS NULL AND NOT by_hand;
+
+-- Invoices that wait for values since before anybody asked; Row Level Security binds the owner, too, while forced.
+ALTER TABLE invoice NO FORCE ROW LEVEL SECURITY;
+ALTER TABLE invoice_item NO FORCE ROW LEVEL SECURITY;
+INSERT INTO price_pull (account_id, invoice_id, position, next_attempt_at)
+SELECT i.account_id, i.invoice_id, i.position, v.created_at
+FROM invoice_item i JOIN invoice v ON v.account_id = i.account_id AND v.invoice_id = i.invoice_id
+WHERE i.pricing_status = 'pending' AND v.status IN ('draft', 'awaiting_value');
+ALTER TABLE invoice FORCE ROW LEVEL SECURITY;
+ALTER TABLE invoice_item FORCE ROW LEVEL SECURITY;
+
+CREATE FUNCTION refuse_change_to_settled_pricing() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF OLD.outcome IS NOT NULL OR (NEW.account_id, NEW.invoice_id, NEW.position, NEW.attempt, NEW.by_hand, NEW.url,
+        NEW.cap_cents, NEW.request_body, NEW.created_at) IS DISTINCT FROM (OLD.account_id, OLD.invoice_id,
+        OLD.position, OLD.attempt, OLD.by_hand, OLD.url, OLD.cap_cents, OLD.request_body, OLD.created_at)
+    THEN
+        RAISE EXCEPTION 'a settled pricing attempt cannot change'
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'pricing_attempt_frozen';
+    END IF;
+    RETURN NEW;
+END
+$$;
+CREATE TRIGGER pricing_attempt_frozen BEFORE UPDATE ON pricing_attempt
+    FOR EACH ROW EXECUTE FUNCTION refuse_change_to_settled_pricing();
+CREATE TRIGGER pricing_attempt_kept BEFORE DELETE ON pricing_attempt
+    FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
+
+ALTER TABLE price_pull ENABLE ROW LEVEL SECURITY;
+ALTER TABLE price_pull FORCE ROW LEVEL SECURITY;
+CREATE POLICY price_pull_of_account ON price_pull
+    USING (account_id = nullif(current_setting('app.account', true), '')::uuid);
+ALTER TABLE pricing_attempt ENABLE ROW LEVEL SECURITY;
+ALTER TABLE pricing_attempt FORCE ROW LEVEL SECURITY;
+CREATE POLICY pricing_attempt_of_account ON pricing_attempt
+    USING (account_id = nullif(current_setting('app.account', true), '')::uuid);
+CREATE POLICY price_pull_discovered ON price_pull FOR SELECT USING (current_setting('app.discover', true) = 'on');
+CREATE POLICY pricing_attempt_discovered ON pricing_attempt FOR SELECT
+    USING (current_setting('app.discover', true) = 'on');

@@ -1,0 +1,260 @@
+"""Plans and their immutable versions, with items and discount schedules."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from uuid import UUID
+
+from fatura.domain.filters import PlanFilter
+from fatura.domain.invoice import BilledProduct, BillingTerms
+from fatura.domain.offer import Discount, OfferItem, PaymentMethod, Plan, Terms
+from fatura.domain.product import PricingMode
+from fatura.store.db import Row, Tx, fields
+
+
+async def insert(tx: Tx, plan_id: UUID, *, created_at: datetime) -> None:
+    """Store a plan at version 1; the version itself follows."""
+    await tx.execute(
+        "INSERT INTO plan (account_id, plan_id, current_version, created_at) VALUES ($1, $2, 1, $3)",
+        plan_id,
+        created_at,
+    )
+
+
+async def insert_version(
+    tx: Tx,
+    plan_version_id: UUID,
+    *,
+    plan_id: UUID,
+    version: int,
+    subscription_id: UUID | None,
+    name: str,
+    terms: Terms,
+    created_at: datetime,
+) -> None:
+    """Store a version, without its items; with a subscription it is that one's private terms."""
+    await tx.execute(
+        """
+        INSERT INTO plan_version (account_id, plan_version_id, plan_id, version, subscription_id, name, period_months,
+            default_payment_method, max_installments, commitment_cycles, created_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+        """,
+        plan_version_id,
+        plan_id,
+        version,
+        subscription_id,
+        name,
+        terms.period_months,
+        terms.default_payment_method,
+        terms.max_installments,
+        terms.commitment_cycles,
+        created_at,
+    )
+
+
+async def insert_items(tx: Tx, plan_version_id: UUID, items: Sequence[OfferItem]) -> None:
+    """Store a version's items in their order."""
+    await tx.execute(
+        """
+        INSERT INTO plan_item (account_id, plan_version_id, position, product_id)
+        SELECT $1, $2, u.place - 1, u.product_id FROM unnest($3::uuid[]) WITH ORDINALITY AS u (product_id, place)
+        """,
+        plan_version_id,
+        [item.product_id for item in items],
+    )
+
+
+async def insert_discounts(tx: Tx, plan_version_id: UUID, items: Sequence[OfferItem]) -> None:
+    """Store the discount schedules of a version's items."""
+    rules = [
+        (position, priority, rule)
+        for position, item in enumerate(items)
+        for priority, rule in enumerate(item.discounts)
+    ]
+    if not rules:
+        return
+    await tx.execute(
+        """
+        INSERT INTO plan_discount (account_id, plan_version_id, position, priority, percent, from_cycle, to_cycle)
+        SELECT $1, $2, u.position, u.priority, u.percent, u.from_cycle, u.to_cycle
+        FROM unnest($3::int2[], $4::int2[], $5::int2[], $6::int4[], $7::int4[])
+            AS u (position, priority, percent, from_cycle, to_cycle)
+        """,
+        plan_version_id,
+        [position for position, _, _ in rules],
+        [priority for _, priority, _ in rules],
+        [rule.percent for _, _, rule in rules],
+        [rule.from_cycle for _, _, rule in rules],
+        [rule.to_cycle for _, _, rule in rules],
+    )
+
+
+async def find(tx: Tx, plan_id: UUID) -> Plan | None:
+    """Return a plan at its current version."""
+    row = await tx.fetchrow(
+        """
+        SELECT p.plan_id, v.plan_version_id, v.name, v.version, v.period_months, v.default_payment_method,
+            v.max_installments, v.commitment_cycles, p.archived_at, p.created_at
+        FROM plan p JOIN plan_version v ON v.plan_id = p.plan_id AND v.version = p.current_version
+        WHERE p.account_id = $1 AND v.account_id = $1 AND p.plan_id = $2 AND v.subscription_id IS NULL
+        """,
+        plan_id,
+    )
+    return None if row is None else _plan(row)
+
+
+async def lock(tx: Tx, plan_id: UUID) -> bool:
+    """Hold a plan against other writers and new subscribers; say whether it exists."""
+    return (
+        await tx.fetchval(
+            "SELECT true FROM plan p WHERE p.account_id = $1 AND p.plan_id = $2 FOR NO KEY UPDATE", plan_id
+        )
+        is True
+    )
+
+
+async def hold(tx: Tx, plan_id: UUID) -> bool:
+    """Hold a plan against archiving and new versions until the commit; say whether it exists."""
+    return (
+        await tx.fetchval(
+            "SELECT true FROM plan p WHERE p.account_id = $1 AND p.plan_id = $2 FOR SHARE", plan_id
+        )
+        is True
+    )
+
+
+async def find_version(tx: Tx, plan_version_id: UUID) -> Plan | None:
+    """Return one version, private terms included, in the plan's shape (D-22)."""
+    row = await tx.fetchrow(
+        """
+        SELECT p.plan_id, v.plan_version_id, v.name, v.version, v.period_months, v.default_payment_method,
+            v.max_installments, v.commitment_cycles, p.archived_at, p.created_at
+        FROM plan p JOIN plan_version v ON v.plan_id = p.plan_id
+        WHERE p.account_id = $1 AND v.account_id = $1 AND v.plan_version_id = $2
+        """,
+        plan_version_id,
+    )
+    return None if row is None else _plan(row)
+
+
+async def items(tx: Tx, plan_version_id: UUID) -> Sequence[OfferItem]:
+    """Return a version's items in their order."""
+    rows = await tx.fetch(
+        """
+        SELECT i.position, i.product_id FROM plan_item i
+        WHERE i.account_id = $1 AND i.plan_version_id = $2 ORDER BY i.position
+        """,
+        plan_version_id,
+    )
+    rules = await discounts(tx, [plan_version_id])
+    return [OfferItem(row["product_id"], rules.get((plan_version_id, row["position"]), ())) for row in rows]
+
+
+async def discounts(
+    tx: Tx, plan_version_ids: Sequence[UUID]
+) -> Mapping[tuple[UUID, int], tuple[Discount, ...]]:
+    """Return discount schedules by version and position, each in priority order."""
+    rows = await tx.fetch(
+        """
+        SELECT d.plan_version_id, d.position, d.percent, d.from_cycle, d.to_cycle
+        FROM plan_discount d WHERE d.account_id = $1 AND d.plan_version_id = ANY($2::uuid[])
+        ORDER BY d.plan_version_id, d.position, d.priority
+        """,
+        plan_version_ids,
+    )
+    schedules: dict[tuple[UUID, int], tuple[Discount, ...]] = {}
+    for row in rows:
+        place = (row["plan_version_id"], row["position"])
+        rule = Discount(row["percent"], row["from_cycle"], row["to_cycle"])
+        schedules[place] = (*schedules.get(place, ()), rule)
+    return schedules
+
+
+async def count(tx: Tx, wanted: PlanFilter) -> int:
+    """Return how many plans a filter lets through."""
+    rows = await tx.fetch_by_values(
+        """
+        SELECT count(*) AS total FROM plan x
+        WHERE x.account_id = $1 AND ($2::boolean IS NULL OR (x.archived_at IS NOT NULL) = $2)
+        """,
+        wanted.archived,
+    )
+    return rows[0]["total"]
+
+
+async def page(tx: Tx, wanted: PlanFilter, *, skip: int, limit: int) -> Sequence[Plan]:
+    """Return one page of the plans that a filter lets through, at their current versions, newest first."""
+    rows = await tx.fetch_by_values(
+        """
+        SELECT p.plan_id, v.plan_version_id, v.name, v.version, v.period_months, v.default_payment_method,
+            v.max_installments, v.commitment_cycles, p.archived_at, p.created_at
+        FROM plan p JOIN plan_version v ON v.plan_id = p.plan_id AND v.version = p.current_version
+        WHERE p.account_id = $1 AND v.account_id = $1 AND v.subscription_id IS NULL AND p.plan_id IN (
+            SELECT x.plan_id FROM plan x
+            WHERE x.account_id = $1 AND ($2::boolean IS NULL OR (x.archived_at IS NOT NULL) = $2)
+            ORDER BY x.plan_id DESC OFFSET $3 LIMIT $4
+        )
+        ORDER BY p.plan_id DESC
+        """,
+        wanted.archived,
+        skip,
+        limit,
+    )
+    return [_plan(row) for row in rows]
+
+
+async def publish_version(tx: Tx, plan_id: UUID, *, version: int) -> None:
+    """Make a version the current one."""
+    await tx.execute(
+        "UPDATE plan p SET current_version = $3 WHERE p.account_id = $1 AND p.plan_id = $2", plan_id, version
+    )
+
+
+async def archive(tx: Tx, plan_id: UUID, *, archived_at: datetime) -> None:
+    """Archive a plan; a second time changes nothing."""
+    await tx.execute(
+        "UPDATE plan p SET archived_at = coalesce(p.archived_at, $3) WHERE p.account_id = $1 AND p.plan_id = $2",
+        plan_id,
+        archived_at,
+    )
+
+
+async def billing_terms(tx: Tx, plan_version_ids: Iterable[UUID]) -> Mapping[UUID, BillingTerms]:
+    """Return what building invoices needs of versions: terms, and their products as they stand now."""
+    wanted = list(plan_version_ids)
+    rows = await tx.fetch(
+        """
+        SELECT v.plan_version_id, v.period_months, v.max_installments, i.position, i.product_id,
+            p.name AS product_name, p.pricing_mode, p.monthly_price_cents
+        FROM plan_version v
+        JOIN plan_item i ON i.plan_version_id = v.plan_version_id
+        JOIN product p ON p.product_id = i.product_id
+        WHERE v.account_id = $1 AND i.account_id = $1 AND p.account_id = $1 AND v.plan_version_id = ANY($2::uuid[])
+        ORDER BY v.plan_version_id, i.position
+        """,
+        wanted,
+    )
+    rules = await discounts(tx, wanted)
+    products: dict[UUID, list[BilledProduct]] = {}
+    heads: dict[UUID, Row] = {}
+    for row in rows:
+        version_id = row["plan_version_id"]
+        heads[version_id] = row
+        products.setdefault(version_id, []).append(
+            BilledProduct(
+                product_id=row["product_id"],
+                product_name=row["product_name"],
+                pricing_mode=PricingMode(row["pricing_mode"]),
+                monthly_price_cents=row["monthly_price_cents"],
+                discounts=rules.get((version_id, row["position"]), ()),
+            )
+        )
+    return {
+        version_id: BillingTerms(
+            version_id, head["period_months"], head["max_installments"], tuple(products[version_id])
+        )
+        for version_id, head in heads.items()
+    }
+
+
+def _plan(row: Row) -> Plan:
+    return Plan(**fields(row, default_payment_method=PaymentMethod(row["default_payment_method"])))

@@ -1,0 +1,132 @@
+"""Products: explicit SQL, one function a statement."""
+
+from collections.abc import Mapping, Sequence
+from uuid import UUID
+
+from fatura.domain.filters import ProductFilter
+from fatura.domain.offer import ProductFacts
+from fatura.domain.product import PricingMode, Product
+from fatura.store.db import Row, Tx, fields
+
+
+async def insert(tx: Tx, product: Product) -> None:
+    """Store a new product."""
+    await tx.execute(
+        """
+        INSERT INTO product (account_id, product_id, name, description, external_ref, pricing_mode,
+            monthly_price_cents, endpoint_url, cap_cents, created_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+        """,
+        product.product_id,
+        product.name,
+        product.description,
+        product.external_ref,
+        product.pricing_mode,
+        product.monthly_price_cents,
+        product.endpoint_url,
+        product.cap_cents,
+        product.created_at,
+    )
+
+
+async def find(tx: Tx, product_id: UUID) -> Product | None:
+    """Return a product."""
+    row = await tx.fetchrow(
+        """
+        SELECT p.product_id, p.name, p.description, p.external_ref, p.pricing_mode, p.monthly_price_cents,
+            p.endpoint_url, p.cap_cents, p.archived_at, p.created_at
+        FROM product p WHERE p.account_id = $1 AND p.product_id = $2
+        """,
+        product_id,
+    )
+    return None if row is None else _product(row)
+
+
+async def lock(tx: Tx, product_id: UUID) -> Product | None:
+    """Return a product and hold it against other writers and new plans."""
+    row = await tx.fetchrow(
+        """
+        SELECT p.product_id, p.name, p.description, p.external_ref, p.pricing_mode, p.monthly_price_cents,
+            p.endpoint_url, p.cap_cents, p.archived_at, p.created_at
+        FROM product p WHERE p.account_id = $1 AND p.product_id = $2 FOR NO KEY UPDATE
+        """,
+        product_id,
+    )
+    return None if row is None else _product(row)
+
+
+async def update(tx: Tx, product: Product) -> None:
+    """Write what may change of a product."""
+    await tx.execute(
+        """
+        UPDATE product p SET name = $3, description = $4, monthly_price_cents = $5, endpoint_url = $6, cap_cents = $7,
+            archived_at = $8
+        WHERE p.account_id = $1 AND p.product_id = $2
+        """,
+        product.product_id,
+        product.name,
+        product.description,
+        product.monthly_price_cents,
+        product.endpoint_url,
+        product.cap_cents,
+        product.archived_at,
+    )
+
+
+async def count(tx: Tx, wanted: ProductFilter) -> int:
+    """Return how many products a filter lets through."""
+    rows = await tx.fetch_by_values(
+        """
+        SELECT count(*) AS total FROM product x
+        WHERE x.account_id = $1 AND ($2::text IS NULL OR x.external_ref = $2)
+            AND ($3::boolean IS NULL OR (x.archived_at IS NOT NULL) = $3)
+        """,
+        wanted.external_ref,
+        wanted.archived,
+    )
+    return rows[0]["total"]
+
+
+async def page(tx: Tx, wanted: ProductFilter, *, skip: int, limit: int) -> Sequence[Product]:
+    """Return one page of the products that a filter lets through, newest first."""
+    rows = await tx.fetch_by_values(
+        """
+        SELECT p.product_id, p.name, p.description, p.external_ref, p.pricing_mode, p.monthly_price_cents,
+            p.endpoint_url, p.cap_cents, p.archived_at, p.created_at
+        FROM product p
+        WHERE p.account_id = $1 AND p.product_id IN (
+            SELECT x.product_id FROM product x
+            WHERE x.account_id = $1 AND ($2::text IS NULL OR x.external_ref = $2)
+                AND ($3::boolean IS NULL OR (x.archived_at IS NOT NULL) = $3)
+            ORDER BY x.product_id DESC OFFSET $4 LIMIT $5
+        )
+        ORDER BY p.product_id DESC
+        """,
+        wanted.external_ref,
+        wanted.archived,
+        skip,
+        limit,
+    )
+    return [_product(row) for row in rows]
+
+
+async def facts_for_share(tx: Tx, product_ids: Sequence[UUID]) -> Mapping[UUID, ProductFacts]:
+    """Return what an offer's rules need of products, held against archiving until the commit."""
+    rows = await tx.fetch(
+        """
+        SELECT p.product_id, p.pricing_mode, p.archived_at
+        FROM product p WHERE p.account_id = $1 AND p.product_id = ANY($2::uuid[])
+        ORDER BY p.product_id FOR SHARE
+        """,
+        product_ids,
+    )
+    return {
+        row["product_id"]: ProductFacts(
+            row["product_id"], PricingMode(row["pricing_mode"]), row["archived_at"]
+        )
+        for row in rows
+    }
+
+
+def _product(row: Row) -> Product:
+    return Product(**fields(row, pricing_mode=PricingMode(row["pricing_mode"])))

@@ -1,0 +1,60 @@
+"""The integration secret that signs what the engine sends; sealed by the vault."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from fatura.store.db import Tx
+
+PLACE = "integration_secret.sealed"
+
+
+async def find_current(tx: Tx) -> tuple[UUID, bytes] | None:
+    """Return the account's current secret: its id, and the sealed text."""
+    row = await tx.fetchrow(
+        """
+        SELECT s.integration_secret_id, s.sealed FROM integration_secret s
+        WHERE s.account_id = $1 AND s.valid_until IS NULL
+        """
+    )
+    return None if row is None else (row["integration_secret_id"], row["sealed"])
+
+
+async def insert(tx: Tx, secret_id: UUID, *, sealed: bytes, created_at: datetime) -> None:
+    """Store the account's current secret."""
+    await tx.execute(
+        """
+        INSERT INTO integration_secret (account_id, integration_secret_id, sealed, created_at)
+        VALUES ($1, $2, $3, $4)
+        """,
+        secret_id,
+        sealed,
+        created_at,
+    )
+
+
+async def find_valid(tx: Tx, *, now: datetime, limit: int) -> Sequence[tuple[UUID, bytes]]:
+    """Return the current secret, then the previous ones that still count, newest first, all sealed (D-40)."""
+    rows = await tx.fetch(
+        """
+        SELECT s.integration_secret_id, s.sealed FROM integration_secret s
+        WHERE s.account_id = $1 AND (s.valid_until IS NULL OR s.valid_until > $2)
+        ORDER BY s.valid_until DESC NULLS FIRST, s.integration_secret_id DESC LIMIT $3
+        """,
+        now,
+        limit,
+    )
+    return [(row["integration_secret_id"], row["sealed"]) for row in rows]
+
+
+async def lock(tx: Tx) -> None:
+    """Hold the account against other rotations: each sees the secret that the one before it made."""
+    await tx.execute("SELECT a.account_id FROM account a WHERE a.account_id = $1 FOR NO KEY UPDATE")
+
+
+async def retire(tx: Tx, *, valid_until: datetime) -> None:
+    """Let the current secret end at an instant; the account is without one until the next is stored."""
+    await tx.execute(
+        "UPDATE integration_secret s SET valid_until = $2 WHERE s.account_id = $1 AND s.valid_until IS NULL",
+        valid_until,
+    )

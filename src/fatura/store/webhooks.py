@@ -1,0 +1,136 @@
+"""The account's one webhook: its address, how it fares, and which worker sends to it (D-39)."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from fatura.domain.delivery import Health, Webhook
+from fatura.store.db import Row, Tx
+
+
+@dataclass(frozen=True, slots=True)
+class StoredWebhook:
+    """A webhook with its health, how far the stream was taken up, and who holds its lease."""
+
+    webhook: Webhook
+    health: Health
+    fanned_out_to: int
+    leased_by: UUID | None
+
+
+async def insert(tx: Tx, url: str, *, created_at: datetime, fanned_out_to: int) -> bool:
+    """Register a webhook that gets the events after a number; say whether there was none yet."""
+    inserted = await tx.execute(
+        """
+        INSERT INTO webhook (account_id, url, created_at, fanned_out_to) VALUES ($1, $2, $3, $4)
+        ON CONFLICT (account_id) DO NOTHING
+        """,
+        url,
+        created_at,
+        fanned_out_to,
+    )
+    return inserted == 1
+
+
+async def find(tx: Tx) -> StoredWebhook | None:
+    """Return the account's webhook."""
+    row = await tx.fetchrow(
+        """
+        SELECT w.url, w.created_at, w.disabled_at, w.fanned_out_to, w.at_once, w.failures, w.failing_since,
+            w.last_delivered_at, w.next_attempt_at, w.leased_by
+        FROM webhook w WHERE w.account_id = $1
+        """
+    )
+    return None if row is None else _stored(row)
+
+
+async def lock(tx: Tx) -> StoredWebhook | None:
+    """Return the account's webhook and hold it; whoever changes a delivery holds it first."""
+    row = await tx.fetchrow(
+        """
+        SELECT w.url, w.created_at, w.disabled_at, w.fanned_out_to, w.at_once, w.failures, w.failing_since,
+            w.last_delivered_at, w.next_attempt_at, w.leased_by
+        FROM webhook w WHERE w.account_id = $1 FOR NO KEY UPDATE
+        """
+    )
+    return None if row is None else _stored(row)
+
+
+async def lease(
+    tx: Tx, leased_by: UUID, *, now: datetime, real_now: datetime, lease_until: datetime
+) -> StoredWebhook | None:
+    """Take or renew the right to send, if the endpoint is due and no other living worker has it."""
+    row = await tx.fetchrow(
+        """
+        UPDATE webhook w SET leased_by = $2, lease_until = $5
+        WHERE w.account_id = $1 AND w.disabled_at IS NULL
+            AND (w.next_attempt_at IS NULL OR w.next_attempt_at <= $3)
+            AND (w.leased_by = $2 OR w.lease_until IS NULL OR w.lease_until <= $4)
+        RETURNING w.url, w.created_at, w.disabled_at, w.fanned_out_to, w.at_once, w.failures, w.failing_since,
+            w.last_delivered_at, w.next_attempt_at, w.leased_by
+        """,
+        leased_by,
+        now,
+        real_now,
+        lease_until,
+    )
+    return None if row is None else _stored(row)
+
+
+async def release(tx: Tx, leased_by: UUID) -> None:
+    """Give the right to send back, if this worker still has it."""
+    await tx.execute(
+        """
+        UPDATE webhook w SET leased_by = NULL, lease_until = NULL WHERE w.account_id = $1 AND w.leased_by = $2
+        """,
+        leased_by,
+    )
+
+
+async def set_fanned_out_to(tx: Tx, sequence: int) -> None:
+    """Note how far the stream was taken up."""
+    await tx.execute("UPDATE webhook w SET fanned_out_to = $2 WHERE w.account_id = $1", sequence)
+
+
+async def set_health(tx: Tx, health: Health, *, disabled_at: datetime | None) -> None:
+    """Store how the endpoint fares, and whether it is disabled."""
+    await tx.execute(
+        """
+        UPDATE webhook w SET at_once = $2, failures = $3, failing_since = $4, last_delivered_at = $5,
+            next_attempt_at = $6, disabled_at = $7
+        WHERE w.account_id = $1
+        """,
+        health.at_once,
+        health.failures,
+        health.failing_since,
+        health.last_delivered_at,
+        health.next_attempt_at,
+        disabled_at,
+    )
+
+
+async def set_url(tx: Tx, url: str) -> None:
+    """Let the next deliveries go elsewhere; a worker that is sending to the old address loses its lease."""
+    await tx.execute(
+        "UPDATE webhook w SET url = $2, leased_by = NULL, lease_until = NULL WHERE w.account_id = $1", url
+    )
+
+
+async def delete(tx: Tx) -> bool:
+    """Forget the webhook; say whether there was one."""
+    return await tx.execute("DELETE FROM webhook w WHERE w.account_id = $1") == 1
+
+
+def _stored(row: Row) -> StoredWebhook:
+    return StoredWebhook(
+        Webhook(row["url"], row["created_at"], row["disabled_at"]),
+        Health(
+            row["at_once"],
+            row["failures"],
+            row["failing_since"],
+            row["last_delivered_at"],
+            row["next_attempt_at"],
+        ),
+        row["fanned_out_to"],
+        row["leased_by"],
+    )

@@ -1,0 +1,1 @@
+"""What the engine does, one verb at a time: opens the transaction and orders the steps."""

@@ -1,0 +1,26 @@
+"""What every use case is given: the outside world as arguments, so that tests can set it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from fatura.gateways.registry import Providers
+from fatura.outbound.http import MerchantClient
+from fatura.settings import Settings
+from fatura.store.db import Database
+from fatura.store.vault import Vault
+from fatura.usecases.calls_by_hand import CallsByHand
+
+
+@dataclass(frozen=True, slots=True)
+class Deps:
+    """The process's dependencies; `clock` is real UTC time, `wake` hints that a lane has work."""
+
+    settings: Settings
+    db: Database
+    vault: Vault
+    providers: Providers
+    merchants: MerchantClient
+    clock: Callable[[], datetime]
+    wake: Callable[[str], None]
+    calls_by_hand: CallsByHand = field(default_factory=CallsByHand)

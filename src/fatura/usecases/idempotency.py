@@ -1,0 +1,161 @@
+"""One effect per Idempotency-Key: key, effect and stored answer are one transaction (D-14)."""
+
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+import msgspec
+
+from fatura.domain.account import Account
+from fatura.domain.errors import IDEMPOTENCY_IN_PROGRESS, IDEMPOTENCY_KEY_REUSED, EngineError
+from fatura.domain.shapes import Shape
+from fatura.store import idempotency
+from fatura.store.db import LockTimeoutError
+from fatura.usecases.deps import Deps
+from fatura.usecases.work import Work, perform
+
+KEPT_FOR = timedelta(days=30)
+SECRET_KEPT_FOR = timedelta(hours=24)
+"""How long an answer that carries a secret is kept, sealed (D-14)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A success as the client gets it, byte for byte, the first time and every time after."""
+
+    status: int
+    body: bytes
+    replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What makes a repeat the same request: the key, the route with its ids, and the body as parsed JSON."""
+
+    key: str | None
+    route: str
+    body: object
+
+    def body_bytes(self) -> bytes:
+        """Return the bytes that equal JSON values share, however they were written."""
+        return json.dumps(self.body, sort_keys=True).encode()
+
+
+async def once(
+    deps: Deps,
+    account: Account,
+    request: Request,
+    effect: Callable[[Work], Awaitable[Shape]],
+    *,
+    status: int,
+    holds_secret: bool = False,
+) -> Answer:
+    """Run an effect, or replay the answer that its key already has; only successes are kept.
+
+    Raises EngineError: `engine.idempotency_key_reused`, `engine.idempotency_in_progress` when a parallel request with
+    the key does not end, and what the effect raises. Raises LockTimeoutError when anything else was waited for.
+    """
+    is_ours = False
+
+    async def run(work: Work) -> Answer:
+        nonlocal is_ours
+        is_ours = False
+        if request.key is None:
+            return Answer(status, msgspec.json.encode(await effect(work)))
+        real_now = deps.clock()
+        claimed = await idempotency.claim(
+            work.tx,
+            request.key,
+            route=request.route,
+            body_hash=_fingerprint(work, request, request.key),
+            real_now=real_now,
+            expires_at=real_now + KEPT_FOR,
+        )
+        if not claimed:
+            return await _replay(work, request, request.key)
+        is_ours = True
+        body = msgspec.json.encode(await effect(work))
+        await idempotency.answer(
+            work.tx,
+            request.key,
+            status=status,
+            answer=_seal(work, request.key, body) if holds_secret else body,
+            sealed=holds_secret,
+            expires_at=real_now + (SECRET_KEPT_FOR if holds_secret else KEPT_FOR),
+        )
+        return Answer(status, body)
+
+    try:
+        return await perform(deps, account, run)
+    except LockTimeoutError:
+        if request.key is None or is_ours:
+            raise
+        raise EngineError(
+            IDEMPOTENCY_IN_PROGRESS,
+            "A request with this Idempotency-Key is still running; ask again.",
+            retry_after_seconds=1,
+        ) from None
+
+
+async def earlier(deps: Deps, account: Account, request: Request) -> Answer | None:
+    """Return the answer that a key already has, for routes that ask a third party before their transaction.
+
+    Raises EngineError: `engine.idempotency_key_reused`.
+    """
+
+    async def run(work: Work) -> Answer | None:
+        assert request.key is not None, "asked with a key only"
+        found = await idempotency.find(work.tx, request.key)
+        if found is None or found.expires_at <= deps.clock():
+            return None
+        return await _replay(work, request, request.key)
+
+    return None if request.key is None else await perform(deps, account, run)
+
+
+async def _replay(work: Work, request: Request, key: str) -> Answer:
+    found = await idempotency.find(work.tx, key)
+    assert found is not None, "a conflicting key is committed and visible"
+    if found.route != request.route or not _is_same_body(work, found, request, key):
+        raise EngineError(
+            IDEMPOTENCY_KEY_REUSED,
+            "This Idempotency-Key was used for another request; send a fresh key for a new one.",
+        )
+    assert found.status is not None, "a committed key has its answer"
+    assert found.answer is not None, "a committed key has its answer"
+    body = found.answer
+    if found.is_sealed:
+        body = work.deps.vault.open(
+            body, place=idempotency.PLACE, account_id=work.account.account_id, row_id=key
+        )
+    return Answer(found.status, body, replayed=True)
+
+
+def _fingerprint(work: Work, request: Request, key: str) -> bytes:
+    """Return by what the body is known again: it may hold a tax document, which a plain hash would give away."""
+    return work.deps.vault.fingerprint(
+        request.body_bytes(),
+        place=idempotency.BODY_PLACE,
+        account_id=work.account.account_id,
+        row_id=key,
+    )
+
+
+def _is_same_body(work: Work, found: idempotency.Claim, request: Request, key: str) -> bool:
+    return work.deps.vault.is_fingerprint(
+        found.body_hash,
+        request.body_bytes(),
+        place=idempotency.BODY_PLACE,
+        account_id=work.account.account_id,
+        row_id=key,
+    )
+
+
+def _seal(work: Work, key: str, body: bytes) -> bytes:
+    return work.deps.vault.seal(body, place=idempotency.PLACE, account_id=work.account.account_id, row_id=key)
+
+
+async def forget_expired(work: Work, *, limit: int) -> int:
+    """Delete keys past their time; return how many (D-14)."""
+    return await idempotency.forget_expired(work.tx, real_now=work.deps.clock(), limit=limit)

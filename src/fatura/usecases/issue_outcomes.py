@@ -1,0 +1,240 @@
+"""What each answer to an attempt means, recorded in one transaction with the move it causes (D-33, D-34)."""
+
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from fatura.domain.charging import (
+    EMPTY_LOOKUP_GAP,
+    EMPTY_LOOKUPS_NEEDED,
+    ISSUE_DELAYED_AFTER,
+    LOOKUP_COUNTS_AFTER,
+    RETRY_DELAYS,
+    AttemptState,
+    retry_delay,
+)
+from fatura.domain.invoice_states import Fact
+from fatura.gateways.port import (
+    AuthFailedError,
+    Charge,
+    ChargeState,
+    GatewayError,
+    PermanentError,
+    TransientError,
+    UnknownOutcomeError,
+)
+from fatura.observability import log
+from fatura.store import charges
+from fatura.store.charges import ClaimedInvoice, LockedAttempt, NewAttempt
+from fatura.usecases import invoice_moves
+from fatura.usecases.invoice_moves import Report
+from fatura.usecases.lane_names import LaneName
+from fatura.usecases.work import Work
+
+LOOK_UP_AFTER = timedelta(seconds=5)
+"""How soon a charge of unknown outcome is looked up for the first time."""
+OPEN = (AttemptState.SENDING, AttemptState.ABSENT, AttemptState.PARKED)
+"""States of an attempt that a charge may still confirm."""
+
+
+class CannotBeKnownError(GatewayError):
+    """The gateway offers neither a key nor a look-up: only a person can say whether the charge exists (D-33)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What was tried: the attempt as it was reserved, by a call to create or (`looked_up`) by a look-up.
+
+    A call may be `repeated` after its answer was lost: then a failure says nothing of what the first one did.
+    """
+
+    claimed: ClaimedInvoice
+    attempt: NewAttempt
+    sent_at: datetime
+    looked_up: bool
+    repeated: bool = False
+
+
+async def caught(call: Awaitable[Charge | None]) -> Charge | GatewayError | None:
+    """Return the gateway's answer, its failure as a value; None is an empty look-up."""
+    try:
+        return await call
+    except TimeoutError:
+        return TransientError("no answer to a look-up in time")
+    except GatewayError as error:
+        return error
+
+
+async def record(work: Work, tried: Tried, answer: Charge | GatewayError | None) -> None:
+    """Record one attempt's answer, and what follows from it.
+
+    A charge is a fact whoever brings it. Everything else counts only while the attempt is as this worker reserved
+    it: a worker that froze and lost its lease must not undo what another has sent since.
+    """
+    locked = await charges.lock_attempt(work.tx, tried.attempt.invoice_id, tried.attempt.attempt)
+    if isinstance(answer, Charge):
+        await _confirm(work, tried, locked, charge=answer)
+    elif locked.state is AttemptState.SENDING and locked.sent_at == tried.sent_at:
+        await _without_charge(work, tried, locked, answer=answer)
+    else:
+        log.warning("issuance.stale_answer", invoice_id=str(tried.attempt.invoice_id), answer=str(answer))
+
+
+async def _without_charge(
+    work: Work, tried: Tried, locked: LockedAttempt, *, answer: GatewayError | None
+) -> None:
+    match answer:
+        case None:
+            await _empty_lookup(work, tried, locked)
+        case PermanentError(detail=detail) if tried.repeated:
+            lost = (
+                f"The answer was lost, and the gateway refuses the same call now ({detail}); look there for the "
+                "charge, then retry issuance."
+            )
+            await _give_up(work, tried, AttemptState.PARKED, code="outcome_unknown", detail=lost)
+        case PermanentError(code=code, detail=detail) if not tried.looked_up:
+            await _give_up(work, tried, AttemptState.FAILED, code=code, detail=detail)
+        case CannotBeKnownError():
+            lost = "The answer was lost and the gateway cannot be asked; look there, then retry issuance."
+            await _give_up(work, tried, AttemptState.PARKED, code="outcome_unknown", detail=lost)
+        case AuthFailedError():
+            await _leave_open(work, tried)
+            refused = "The gateway refuses the credentials."
+            await wait_for_connection(work, tried.claimed, "credentials_refused", message=refused)
+        case UnknownOutcomeError():
+            failures = tried.claimed.issue_failures
+            delay = retry_delay(failures) if failures else LOOK_UP_AFTER
+            await _retry(work, tried, next_attempt_at=work.now + delay, error=answer)
+        case _:
+            await _leave_open(work, tried)
+            delay = retry_delay(tried.claimed.issue_failures + 1)
+            await _retry(work, tried, next_attempt_at=work.now + delay, error=answer)
+
+
+async def _settle(work: Work, tried: Tried, state: AttemptState, *, charge_id: str | None = None) -> None:
+    attempt = tried.attempt
+    await charges.settle_attempt(
+        work.tx, attempt.invoice_id, attempt.attempt, state=state, gateway_invoice_id=charge_id
+    )
+
+
+async def _leave_open(work: Work, tried: Tried) -> None:
+    """Note that nothing was created, so that the same attempt may be sent again.
+
+    A failed look-up, or a failed repeat of a call, does not say so: the first sending may have made the charge.
+    """
+    if not (tried.looked_up or tried.repeated):
+        await _settle(work, tried, AttemptState.ABSENT)
+
+
+async def _confirm(work: Work, tried: Tried, locked: LockedAttempt, *, charge: Charge) -> None:
+    attempt = tried.attempt
+    if locked.gateway_invoice_id == charge.charge_id:
+        return
+    if locked.state not in OPEN:
+        await _tell_second_charge(work, tried, locked, charge=charge)
+        return
+    if charge.amount_cents != attempt.amount_cents:
+        detail = f"The gateway's charge {charge.charge_id} is over {charge.amount_cents} cents; look there."
+        await _give_up(work, tried, AttemptState.PARKED, code="amount_differs", detail=detail)
+        return
+    report = Report(
+        attempt.invoice_id,
+        Fact.CHARGE_CONFIRMED,
+        gateway_invoice_id=charge.charge_id,
+        charge_due_date=attempt.charge_due_date,
+        poll_at=None if charge.state is ChargeState.OPEN else work.now,
+    )
+    if not await invoice_moves.report(work, [report]):  # canceled, when the charge was believed absent
+        await _tell_second_charge(work, tried, locked, charge=charge)
+        return
+    await _settle(work, tried, AttemptState.CONFIRMED, charge_id=charge.charge_id)
+    work.woken.add(LaneName.RECONCILIATION)
+
+
+async def _tell_second_charge(work: Work, tried: Tried, locked: LockedAttempt, *, charge: Charge) -> None:
+    """Tell a person at once of a charge beside the one that is known, after a refusal or on a canceled invoice."""
+    message = f"The gateway also holds the charge {charge.charge_id}; cancel it there."
+    log.error(
+        "issuance.second_charge",
+        invoice_id=str(tried.attempt.invoice_id),
+        known=locked.gateway_invoice_id,
+        second=charge.charge_id,
+    )
+    error: dict[str, object] = {
+        "code": "second_charge",
+        "message": message,
+        "gatewayInvoiceId": charge.charge_id,
+    }
+    await invoice_moves.alert(work, tried.attempt.invoice_id, "invoice.issue_failed", error=error)
+
+
+async def _empty_lookup(work: Work, tried: Tried, locked: LockedAttempt) -> None:
+    """Believe in absence only after two empty look-ups a minute apart, neither of them too early (D-33)."""
+    attempt = tried.attempt
+    counts_from = locked.sent_at + LOOKUP_COUNTS_AFTER
+    if locked.looked_up_at is not None:
+        counts_from = locked.looked_up_at + EMPTY_LOOKUP_GAP
+    if work.now < counts_from:
+        await _retry(work, tried, next_attempt_at=counts_from, error=None)
+    elif locked.empty_lookups + 1 >= EMPTY_LOOKUPS_NEEDED:
+        await _settle(work, tried, AttemptState.ABSENT)
+        await _retry(work, tried, next_attempt_at=work.now, error=None)
+    else:
+        await charges.note_empty_lookup(work.tx, attempt.invoice_id, attempt.attempt, looked_up_at=work.now)
+        await _retry(work, tried, next_attempt_at=work.now + EMPTY_LOOKUP_GAP, error=None)
+
+
+async def _give_up(work: Work, tried: Tried, state: AttemptState, *, code: str, detail: str) -> None:
+    """Stop until a person acts: the invoice stays `ready` and its reason is told (D-34)."""
+    attempt = tried.attempt
+    await charges.settle_attempt(
+        work.tx, attempt.invoice_id, attempt.attempt, state=state, error_code=code, error_detail=detail
+    )
+    await charges.reschedule_issue(
+        work.tx,
+        attempt.invoice_id,
+        claimed_for=tried.claimed.next_attempt_at,
+        next_attempt_at=None,
+        failures=0,
+        failing_since=None,
+        delay_told=False,
+    )
+    error: dict[str, object] = {"code": code, "message": detail}
+    await invoice_moves.alert(work, attempt.invoice_id, "invoice.issue_failed", error=error)
+
+
+async def wait_for_connection(work: Work, claimed: ClaimedInvoice, code: str, *, message: str) -> None:
+    """Tell once that the connection holds the invoice up, and go on by itself when it is mended (D-34)."""
+    if not claimed.issue_delay_told:
+        error: dict[str, object] = {"code": code, "message": message}
+        await invoice_moves.alert(work, claimed.invoice_id, "invoice.issue_delayed", error=error)
+    await charges.reschedule_issue(
+        work.tx,
+        claimed.invoice_id,
+        claimed_for=claimed.next_attempt_at,
+        next_attempt_at=work.now + RETRY_DELAYS[-1],
+        failures=claimed.issue_failures + 1,
+        failing_since=claimed.issue_failing_since or work.now,
+        delay_told=True,
+    )
+
+
+async def _retry(work: Work, tried: Tried, *, next_attempt_at: datetime, error: GatewayError | None) -> None:
+    """Try again later, for ever; tell once when that has lasted an hour (D-34)."""
+    claimed = tried.claimed
+    since = claimed.issue_failing_since or work.now
+    late = work.now - since >= ISSUE_DELAYED_AFTER
+    if late and not claimed.issue_delay_told:
+        message = str(error) if error else "The gateway does not know the charge yet."
+        told: dict[str, object] = {"code": "retrying", "message": message}
+        await invoice_moves.alert(work, claimed.invoice_id, "invoice.issue_delayed", error=told)
+    await charges.reschedule_issue(
+        work.tx,
+        claimed.invoice_id,
+        claimed_for=claimed.next_attempt_at,
+        next_attempt_at=next_attempt_at,
+        failures=claimed.issue_failures + (1 if error else 0),
+        failing_since=since,
+        delay_told=claimed.issue_delay_told or late,
+    )

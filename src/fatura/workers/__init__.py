@@ -1,0 +1,1 @@
+"""What runs by itself: which work, when, and how much at once."""

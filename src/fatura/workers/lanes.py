@@ -1,0 +1,100 @@
+"""The table of what runs by itself: each lane's work, how much at once, and how much beside each other."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from uuid import UUID
+
+from fatura.domain.account import Account
+from fatura.usecases import (
+    delivery,
+    due,
+    generation,
+    idempotency,
+    issuance,
+    mirroring,
+    pricing,
+    reconciliation,
+    test_clock,
+)
+from fatura.usecases.deps import Deps
+from fatura.usecases.lane_names import LaneName
+from fatura.usecases.work import Work, perform
+
+GENERATION_BATCH = 1000
+"""Subscriptions billed in one transaction."""
+CALL_BATCH = 32
+"""Invoices or products reserved for calls to gateways, which are then made all at once."""
+PRICE_BATCH = 64
+"""Price calls reserved at once."""
+PUSHES_AT_ONCE = 128
+"""Accounts whose endpoints are called beside each other: one that hangs keeps its place for ten seconds.
+
+Endpoints that are down have places of their own: however many hang, those that answer do not wait for them.
+"""
+CLOCKS_AT_ONCE = 32
+"""Test clocks driven beside each other: one whose merchant's endpoint hangs keeps its place for ten seconds."""
+EXPIRED_KEYS_BATCH = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One kind of work: which accounts have some, and how one batch of an account is done.
+
+    `run` returns how much it did; 0 means that nothing is due. Each pass gives every account one batch, so that no
+    merchant waits for another; `batches_an_account` may run beside each other where a batch waits for slow endpoints.
+    """
+
+    name: str
+    due: Callable[[Deps], Awaitable[list[UUID]]]
+    run: Callable[[Deps, Account], Awaitable[int]]
+    batches_at_once: int
+    batches_an_account: int = 1
+
+
+async def _generate(deps: Deps, account: Account) -> int:
+    return await generation.run(deps, account, limit=GENERATION_BATCH)
+
+
+async def _price(deps: Deps, account: Account) -> int:
+    return await pricing.pull(deps, account, limit=PRICE_BATCH)
+
+
+async def _issue(deps: Deps, account: Account) -> int:
+    return await issuance.issue(deps, account, limit=CALL_BATCH)
+
+
+async def _reconcile(deps: Deps, account: Account) -> int:
+    return await reconciliation.reconcile(deps, account, limit=CALL_BATCH)
+
+
+async def _mirror(deps: Deps, account: Account) -> int:
+    return await mirroring.mirror(deps, account, limit=CALL_BATCH)
+
+
+async def _forget_keys(deps: Deps, account: Account) -> int:
+    async def effect(work: Work) -> int:
+        return await idempotency.forget_expired(work, limit=EXPIRED_KEYS_BATCH)
+
+    return await perform(deps, account, effect)
+
+
+async def _drive_clock(deps: Deps, account: Account) -> int:
+    return await test_clock.drive(deps, account, {lane.name: lane.run for lane in ENGINE})
+
+
+ENGINE: tuple[Lane, ...] = (
+    Lane(LaneName.GENERATION, due.generation, _generate, batches_at_once=2),
+    Lane(LaneName.PRICING, due.pricing, _price, batches_at_once=64, batches_an_account=32),
+    Lane(LaneName.ISSUANCE, due.issuance, _issue, batches_at_once=4),
+    Lane(LaneName.RECONCILIATION, due.asking, _reconcile, batches_at_once=4),
+    Lane(LaneName.MIRRORING, due.mirroring, _mirror, batches_at_once=2),
+    Lane(LaneName.PUSH, due.push, delivery.deliver, batches_at_once=PUSHES_AT_ONCE),
+)
+"""The work that follows an account's clock; the test clock drives these same lanes."""
+
+LANES: tuple[Lane, ...] = (
+    *ENGINE,
+    Lane(LaneName.PROBE, due.probes, delivery.deliver, batches_at_once=PUSHES_AT_ONCE),
+    Lane(LaneName.TEST_CLOCK, due.advancing_clocks, _drive_clock, batches_at_once=CLOCKS_AT_ONCE),
+    Lane(LaneName.RETENTION, due.expired_keys, _forget_keys, batches_at_once=1),
+)

@@ -1,0 +1,113 @@
+"""The loop that runs lanes: woken by hints, swept every second, fair to all accounts, until it is told to stop."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from uuid import UUID
+
+from fatura.observability import log
+from fatura.usecases.deps import Deps
+from fatura.usecases.failures import DatabaseUnavailableError
+from fatura.usecases.work import load_account
+from fatura.workers.lanes import Lane
+
+SWEEP_SECONDS = 1
+"""How often a lane looks for due work without being woken."""
+
+
+class LaneRunner:
+    """Runs one lane: accounts in turn, and no account more batches at a time than the lane allows."""
+
+    def __init__(self, deps: Deps, lane: Lane) -> None:
+        """Prepare the lane; nothing runs yet."""
+        self._deps = deps
+        self._lane = lane
+        self._running: dict[asyncio.Task[None], UUID] = {}
+        self._last_served = UUID(int=0)
+        self.woken = asyncio.Event()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve due accounts until `stop` is set; batches that were begun are finished."""
+        while not stop.is_set():
+            self.woken.clear()
+            for account_id in await self._in_turn():
+                if len(self._running) < self._lane.batches_at_once:
+                    self._start(account_id)
+            await _wait(self.woken, SWEEP_SECONDS)
+        await asyncio.gather(*self._running)
+
+    async def _in_turn(self) -> list[UUID]:
+        """Return the due accounts that may have a batch more, from the one after the last served on."""
+        try:
+            due = sorted(set(await self._lane.due(self._deps)))
+        except DatabaseUnavailableError as error:
+            log.warning("lane.no_database", lane=self._lane.name, error=str(error))
+            return []
+        except Exception:  # noqa: BLE001 - told in full; one lane's trouble must not end the others
+            log.exception("lane.not_looked", lane=self._lane.name)
+            return []
+        batches = Counter(self._running.values())
+        due = [each for each in due if batches[each] < self._lane.batches_an_account]
+        return [each for each in due if each > self._last_served] + [
+            each for each in due if each <= self._last_served
+        ]
+
+    def _start(self, account_id: UUID) -> None:
+        self._last_served = account_id
+        name = f"{self._lane.name} {account_id}"
+        task = asyncio.get_running_loop().create_task(self._serve(account_id), name=name)
+        self._running[task] = account_id
+        task.add_done_callback(self._running.pop)
+
+    async def _serve(self, account_id: UUID) -> None:
+        if await run_batch(self._deps, self._lane, account_id):
+            self.woken.set()
+
+
+async def run_batch(deps: Deps, lane: Lane, account_id: UUID) -> int:
+    """Run one batch and return how much it did; what fails in one account is told and stops no other."""
+    try:
+        return await lane.run(deps, await load_account(deps, account_id))
+    except Exception:  # noqa: BLE001 - told in full; the next sweep tries again
+        log.exception("lane.batch_failed", lane=lane.name, account_id=str(account_id))
+        return 0
+
+
+class Loop:
+    """Runs lanes beside each other in one process."""
+
+    def __init__(self, deps: Deps, lanes: Sequence[Lane]) -> None:
+        """Prepare the lanes; nothing runs yet."""
+        self._runners = {lane.name: LaneRunner(deps, lane) for lane in lanes}
+
+    def wake(self, lane: str) -> None:
+        """Have a lane look for work at once; unknown names are ignored, since newer processes may send them."""
+        if lane in self._runners:
+            self._runners[lane].woken.set()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run all lanes until `stop` is set."""
+        async with asyncio.TaskGroup() as group:
+            for name, runner in self._runners.items():
+                group.create_task(runner.run(stop), name=f"lane {name}")
+            await stop.wait()
+            for runner in self._runners.values():
+                runner.woken.set()
+
+
+async def _wait(event: asyncio.Event, seconds: int) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return
+
+
+async def run_to_quiet(deps: Deps, lanes: Sequence[Lane]) -> int:
+    """Run batches of all lanes until none finds work; return how much was done."""
+    total = 0
+    while True:
+        done = sum([await run_batch(deps, lane, each) for lane in lanes for each in await lane.due(deps)])
+        if not done:
+            return total
+        total += done

@@ -1,0 +1,1 @@
+"""Tests: the real engine on a real PostgreSQL; nothing of ours is mocked."""

@@ -1,0 +1,87 @@
+"""Worlds of the wire's tests: one that a module's refused requests share, one behind a real HTTP server."""
+
+import asyncio
+import json
+import os
+import socket
+import sys
+from asyncio.subprocess import PIPE, STDOUT, Process
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest_asyncio
+
+from fatura.store.vault import new_key
+from tests.conftest import fresh_database
+from tests.world import World, open_world
+
+START_SECONDS = 20
+FATURA = (sys.executable, "-m", "fatura")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_world(server_url: str) -> AsyncIterator[World]:
+    """A world that the tests of a module share: for requests that change nothing, or nothing that others see."""
+    async with fresh_database(server_url) as url, open_world(url) as opened:
+        yield opened
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """An API that other processes reach, and a key to it."""
+
+    host: str
+    port: int
+    api_key: str
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return f"http://{self.host}:{self.port}"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def served(server_url: str, tmp_path_factory) -> AsyncIterator[Served]:
+    """`fatura api`, a process of its own that the tests of a module share, with one sandbox account."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        host, port = probe.getsockname()
+    data_dir: Path = tmp_path_factory.mktemp("served")
+    async with fresh_database(server_url) as url:
+        environment = {
+            **os.environ,
+            "FATURA_DATABASE_URL": url,
+            "FATURA_DATA_DIR": str(data_dir),
+            "FATURA_SECRET_KEYS": new_key(),
+            "FATURA_RATE_LIMIT": "0",
+            "FATURA_LOG_LEVEL": "error",
+        }
+        account = ("account", "create", "Test", "--mode", "sandbox", "--json")
+        opening = await asyncio.create_subprocess_exec(*FATURA, *account, env=environment, stdout=PIPE)
+        printed, _ = await opening.communicate()
+        api = ("api", "--port", str(port))
+        process = await asyncio.create_subprocess_exec(
+            *FATURA, *api, env=environment, stdout=PIPE, stderr=STDOUT
+        )
+        try:
+            found = Served(host, port, json.loads(printed)["apiKey"])
+            await _until_alive(process, found)
+            yield found
+        finally:
+            if process.returncode is None:
+                process.terminate()
+            await process.communicate()
+
+
+async def _until_alive(process: Process, served: Served) -> None:
+    async with httpx.AsyncClient() as client, asyncio.timeout(START_SECONDS):
+        while process.returncode is None:
+            try:
+                assert (await client.get(f"{served.url}/health")).status_code == 200
+            except httpx.TransportError:
+                await asyncio.sleep(0.02)
+            else:
+                return
+    assert process.stdout
+    raise AssertionError(await process.stdout.read())

@@ -1,0 +1,76 @@
+"""The published contract as a judge: requests and answers are held against the document of `/docs-json`."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+from jsonschema import Draft202012Validator, FormatChecker
+from referencing import Registry, Resource
+from referencing.jsonschema import DRAFT202012
+
+Json = Any
+BASE = "urn:contract"
+HEADERS = ("x-request-id", "retry-after", "idempotent-replayed")
+"""What answers may carry for clients to read."""
+
+
+class Contract:
+    """One OpenAPI document, and which of its operations and answers were seen."""
+
+    def __init__(self, document: Json) -> None:
+        """Take a document."""
+        self.document = document
+        self.seen: set[tuple[str, str, str]] = set()
+        contents = Resource(contents=document, specification=DRAFT202012)
+        self._registry: Registry[Any] = Registry().with_resource(BASE, contents)
+        self._paths = {path: re.compile(re.sub(r"\{\w+\}", "[^/]+", path)) for path in document["paths"]}
+
+    def operations(self) -> Iterator[tuple[str, str, Json]]:
+        """Yield every operation with its method and path."""
+        for path, operations in self.document["paths"].items():
+            for method, operation in operations.items():
+                yield method.upper(), path, operation
+
+    def resolve(self, node: Json) -> Json:
+        """Return a node, or what it refers to, with the reference's own words."""
+        while "$ref" in node:
+            target = self.document
+            for step in node["$ref"].removeprefix("#/").split("/"):
+                target = target[step]
+            node = {**target, **{name: value for name, value in node.items() if name != "$ref"}}
+        return node
+
+    def faults(self, value: Json, *pointer: str) -> list[str]:
+        """Return how a value breaks the schema at a place of the document."""
+        steps = "/".join(quote(step.replace("~", "~0").replace("/", "~1")) for step in pointer)
+        validator = Draft202012Validator(
+            {"$ref": f"{BASE}#/{steps}"}, registry=self._registry, format_checker=FormatChecker()
+        )
+        return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(value)]
+
+    async def judge(self, response: httpx.Response) -> None:
+        """Hold an answer, and the request when it was accepted, against their schemas; an httpx event hook."""
+        method, path = response.request.method.lower(), self._template(response.request.url.path)
+        body, status = await response.aread(), str(response.status_code)
+        operation = self.document["paths"][path][method]
+        answer = operation["responses"][status]
+        self.seen.add((method.upper(), path, status))
+        documented = {name.lower() for name in answer["headers"]}
+        assert {name for name in HEADERS if name in response.headers} <= documented
+        if status == "204":
+            assert (body, "content" in answer) == (b"", False)
+            return
+        media_type = response.headers["content-type"]
+        at = ("paths", path, method, "responses", status, "content", media_type, "schema")
+        assert self.faults(json.loads(body), *at) == [], body
+        if response.is_success and response.request.content:
+            at = ("paths", path, method, "requestBody", "content", "application/json", "schema")
+            assert self.faults(json.loads(response.request.content), *at) == []
+
+    def _template(self, path: str) -> str:
+        if path in self._paths:
+            return path
+        return next(template for template, pattern in self._paths.items() if pattern.fullmatch(path))

@@ -1,0 +1,298 @@
+"""`/docs` and `/docs-json`: complete, valid, and nothing from another host (spec 4.6)."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+import pytest_asyncio
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from fatura.domain.errors import CATALOGUE
+from tests.api.contract import Contract
+from tests.world import Json, World, rows
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+ROUTES = rows("""
+    method | path                                          | success | refusals
+    GET    | /health                                       | 200     |
+    GET    | /health/ready                                 | 200     | 503
+    POST   | /v1/products                                  | 201     | 400
+    GET    | /v1/products                                  | 200     | 400
+    GET    | /v1/products/{productId}                      | 200     | 404
+    PATCH  | /v1/products/{productId}                      | 200     | 400 404 409
+    POST   | /v1/products/{productId}/archive              | 200     | 404
+    POST   | /v1/products/{productId}/unarchive            | 200     | 404
+    POST   | /v1/products/{productId}/pricing-test         | 200     | 404
+    POST   | /v1/plans                                     | 201     | 400 404 409 422
+    GET    | /v1/plans                                     | 200     | 400
+    GET    | /v1/plans/{planId}                            | 200     | 404
+    PUT    | /v1/plans/{planId}                            | 200     | 400 404 409 422
+    POST   | /v1/plans/{planId}/archive                    | 200     | 404
+    POST   | /v1/plans/{planId}/propagate                  | 200     | 400 404 409
+    POST   | /v1/subscriptions                             | 201     | 400 404 409 422
+    GET    | /v1/subscriptions                             | 200     | 400
+    GET    | /v1/subscriptions/{subscriptionId}            | 200     | 404
+    GET    | /v1/subscriptions/{subscriptionId}/terms      | 200     | 404
+    GET    | /v1/subscriptions/{subscriptionId}/preview    | 200     | 404 409
+    POST   | /v1/subscriptions/{subscriptionId}/customize  | 200     | 400 404 409 422
+    POST   | /v1/subscriptions/{subscriptionId}/cancel     | 200     | 404 409
+    GET    | /v1/customers                                 | 200     | 400
+    GET    | /v1/customers/{customerId}                    | 200     | 404
+    PATCH  | /v1/customers/{customerId}                    | 200     | 400 404
+    GET    | /v1/invoices                                  | 200     | 400
+    GET    | /v1/invoices/{invoiceId}                      | 200     | 404
+    POST   | /v1/invoices/{invoiceId}/cancel               | 200     | 404 409
+    POST   | /v1/invoices/{invoiceId}/retry-issuance       | 200     | 404 409
+    POST   | /v1/invoices/{invoiceId}/retry-pricing        | 200     | 404
+    POST   | /v1/invoices/{invoiceId}/items/{itemId}/value | 200     | 400 404 409
+    GET    | /v1/events                                    | 200     | 400
+    GET    | /v1/events/{eventId}                          | 200     | 404
+    GET    | /v1/events/{eventId}/deliveries               | 200     | 404
+    POST   | /v1/events/{eventId}/redeliver                | 202     | 404 409
+    GET    | /v1/integration                               | 200     |
+    GET    | /v1/integration/api-keys                      | 200     |
+    POST   | /v1/integration/api-keys                      | 201     | 400
+    DELETE | /v1/integration/api-keys/{apiKeyId}           | 204     | 404
+    POST   | /v1/integration/secret/rotate                 | 200     |
+    GET    | /v1/integration/webhook                       | 200     | 404
+    PUT    | /v1/integration/webhook                       | 200     | 400
+    DELETE | /v1/integration/webhook                       | 204     | 404
+    GET    | /v1/integration/gateways                      | 200     |
+    POST   | /v1/integration/gateways                      | 201     | 400
+    PATCH  | /v1/integration/gateways/{connectionId}       | 200     | 400 404
+    GET    | /v1/test-clock                                | 200     | 409
+    POST   | /v1/test-clock/advance                        | 200     | 400 409
+    GET    | /v1/sandbox/charges                           | 200     | 400
+    GET    | /v1/sandbox/products                          | 200     |
+    POST   | /v1/sandbox/charges/{chargeId}/pay            | 200     | 404 409
+    POST   | /v1/sandbox/charges/{chargeId}/refuse         | 200     | 404 409
+    POST   | /v1/sandbox/charges/{chargeId}/cancel         | 200     | 404 409
+    POST   | /v1/sandbox/charges/{chargeId}/refund         | 200     | 404 409
+    POST   | /v1/sandbox/faults                            | 201     | 400 404
+    POST   | /gateways/{accountId}/{connectionId}/webhook  | 200     | 400 404 413 429 500 503
+""")
+
+FIELDS = rows("""
+    method | path                | field                          | required | limits
+    POST   | /v1/products        | name                           | yes      | string minLength=1 maxLength=120
+    POST   | /v1/products        | description                    | no       | string null maxLength=500
+    POST   | /v1/products        | externalRef                    | no       | string null minLength=1 maxLength=120
+    POST   | /v1/products        | pricing                        | yes      |
+    POST   | /v1/products        | pricing.0.mode                 | yes      | string const=fixed
+    POST   | /v1/products        | pricing.0.monthlyPriceCents    | yes      | integer minimum=0 maximum=999999999999
+    POST   | /v1/products        | pricing.1.mode                 | yes      | string const=endpoint
+    POST   | /v1/products        | pricing.1.url                  | yes      | string format=uri
+    POST   | /v1/products        | pricing.1.capCents             | yes      | integer minimum=1 maximum=999999999999
+    PATCH  | /v1/products/{productId} | name                      | no       | string minLength=1 maxLength=120
+    PATCH  | /v1/products/{productId} | description               | no       | string null maxLength=500
+    PATCH  | /v1/products/{productId} | monthlyPriceCents         | no       | integer minimum=0
+    PATCH  | /v1/products/{productId} | endpointUrl               | no       | string format=uri
+    PATCH  | /v1/products/{productId} | capCents                  | no       | integer minimum=1
+    POST   | /v1/plans           | name                           | yes      | string minLength=1 maxLength=120
+    POST   | /v1/plans           | periodMonths                   | yes      | integer enum=[1, 3, 6, 12]
+    POST   | /v1/plans           | defaultPaymentMethod           | yes      | string enum=['card', 'pix', 'boleto']
+    POST   | /v1/plans           | maxInstallments                | no       | integer minimum=1 maximum=12 default=1
+    POST   | /v1/plans           | commitmentCycles               | no       | integer null minimum=1
+    POST   | /v1/plans           | items                          | yes      | array minItems=1 maxItems=20
+    POST   | /v1/plans           | items.productId                | yes      | string format=uuid
+    POST   | /v1/plans           | items.position                 | no       | integer minimum=0 maximum=19
+    POST   | /v1/plans           | items.discounts                | no       | array maxItems=20 default=[]
+    POST   | /v1/plans           | items.discounts.percent        | yes      | integer minimum=1 maximum=100
+    POST   | /v1/plans           | items.discounts.fromCycle      | yes      | integer minimum=1
+    POST   | /v1/plans           | items.discounts.toCycle        | no       | integer null minimum=1
+    PUT    | /v1/plans/{planId}  | items.discounts.percent        | yes      | integer minimum=1 maximum=100
+    POST   | /v1/plans/{planId}/propagate | dryRun                | no       | boolean default=False
+    POST   | /v1/plans/{planId}/propagate | fromVersion           | no       | integer null minimum=1
+    POST   | /v1/subscriptions   | planId                         | yes      | string format=uuid
+    POST   | /v1/subscriptions   | customer.externalRef           | yes      | string minLength=1 maxLength=120
+    POST   | /v1/subscriptions   | customer.name                  | yes      | string minLength=1 maxLength=200
+    POST   | /v1/subscriptions   | customer.email                 | yes      | string format=email
+    POST   | /v1/subscriptions   | customer.document              | no       | string null minLength=11 maxLength=18
+    POST   | /v1/subscriptions   | externalRef                    | no       | string null minLength=1 maxLength=120
+    PATCH  | /v1/customers/{customerId} | name                    | no       | string minLength=1 maxLength=200
+    PATCH  | /v1/customers/{customerId} | email                   | no       | string format=email
+    PATCH  | /v1/customers/{customerId} | document                | no       | string null minLength=11 maxLength=18
+    POST   | /v1/subscriptions   | paymentMethod                  | no       | string
+    POST   | /v1/subscriptions   | chargeDay                      | no       | integer minimum=1 maximum=28
+    POST   | /v1/subscriptions   | firstChargeDate                | no       | string format=date
+    POST   | /v1/subscriptions   | gatewayConnectionId            | no       | string format=uuid
+    POST   | /v1/subscriptions/{subscriptionId}/customize | periodMonths | yes | integer enum=[1, 3, 6, 12]
+    POST   | /v1/subscriptions/{subscriptionId}/customize | items.productId | yes | string format=uuid
+    POST   | /v1/integration/api-keys | name                      | yes      | string minLength=1 maxLength=120
+    PUT    | /v1/integration/webhook | url                        | yes      | string format=uri
+    POST   | /v1/integration/gateways | provider                  | yes      | string minLength=1
+    POST   | /v1/integration/gateways | label                     | no       | string null minLength=1
+    POST   | /v1/integration/gateways | credentials               | yes      | object
+    POST   | /v1/integration/gateways | settings                  | no       | object
+    PATCH  | /v1/integration/gateways/{connectionId} | active     | no       | boolean
+    GET    | /v1/products        | ?page                          | no       | integer minimum=1 maximum=1000000000
+    GET    | /v1/products        | ?page                          | no       | integer default=1
+    GET    | /v1/plans           | ?pageSize                      | no       | integer minimum=1 maximum=100 default=25
+    GET    | /v1/products        | ?externalRef                   | no       | string minLength=1 maxLength=120
+    GET    | /v1/products        | ?archived                      | no       | boolean
+    GET    | /v1/plans           | ?archived                      | no       | boolean
+    GET    | /v1/customers       | ?externalRef                   | no       | string minLength=1 maxLength=120
+    GET    | /v1/subscriptions   | ?status                        | no       | string
+    GET    | /v1/subscriptions   | ?externalRef                   | no       | string minLength=1 maxLength=120
+    GET    | /v1/subscriptions   | ?planId                        | no       | string format=uuid
+    GET    | /v1/subscriptions   | ?customerId                    | no       | string format=uuid
+    GET    | /v1/subscriptions   | ?customerExternalRef           | no       | string minLength=1 maxLength=120
+    GET    | /v1/invoices        | ?status                        | no       | string
+    GET    | /v1/invoices        | ?subscriptionId                | no       | string format=uuid
+    GET    | /v1/invoices        | ?customerId                    | no       | string format=uuid
+    GET    | /v1/invoices        | ?dueFrom                       | no       | string format=date
+    GET    | /v1/invoices        | ?dueTo                         | no       | string format=date
+    GET    | /v1/events          | ?limit                         | no       | integer minimum=1 maximum=200 default=50
+    GET    | /v1/events          | ?cursor                        | no       | string
+""")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def contract(shared_world: World) -> Contract:
+    """What `/docs-json` serves, without a key."""
+    response = await shared_world._client.get("/docs-json")
+    assert (response.status_code, response.headers["content-type"]) == (200, "application/json")
+    return Contract(response.json())
+
+
+async def test_it_is_valid_openapi(contract: Contract):
+    """By an independent judge. [spec 4.6 GET /docs-json 200]"""
+    assert contract.document["openapi"].startswith("3.1.")
+    assert list(OpenAPIV31SpecValidator(contract.document).iter_errors()) == []
+
+
+async def test_all_routes_are_there_and_no_others(contract: Contract):
+    """Each with its success. [spec 4.6 GET /docs-json 200, spec 9.1]"""
+    documented = {(method, path) for method, path, _ in contract.operations()}
+    assert documented == {(method, path) for method, path, _, _ in ROUTES}
+    names = [operation["operationId"] for _, _, operation in contract.operations()]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(("method", "path", "success", "refusals"), ROUTES)
+async def test_a_route_s_answers(contract: Contract, method, path, success, refusals):
+    """Success, the specification's refusals, and those that every route has. [spec 4.6 GET /docs-json 200]"""
+    operation = contract.document["paths"][path][method.lower()]
+    everywhere = {"401", "429", "500", "503"} if path.startswith("/v1/") else set()
+    assert {success, *refusals.split()} | everywhere <= set(operation["responses"])
+    assert operation["description"].strip()
+    assert operation.get("security", []) == ([{"ApiKey": []}] if everywhere else [])
+    for status, response in operation["responses"].items():
+        if status[0] == "4":
+            at = ("paths", path, method.lower(), "responses", status, "content", "application/problem+json")
+            for type_, example in response["content"]["application/problem+json"]["examples"].items():
+                assert (example["value"]["type"], str(example["value"]["status"])) == (type_, status)
+                assert contract.faults(example["value"], *at, "schema") == []
+
+
+@pytest.mark.parametrize("row", FIELDS, ids=" ".join)
+async def test_a_field_s_limits(contract: Contract, row):
+    """Type, bounds, default and whether it may be left out. [spec 4.6 GET /docs-json 200]"""
+    method, path, field, required, limits = row
+    shown, needed = field_of(contract, contract.document["paths"][path][method.lower()], field)
+
+    types, *bounds = re.split(r" (?=\w+=)", limits) if "=" in limits else [limits]
+    assert needed is (required == "yes")
+    for type_ in types.split():
+        assert type_ in shown["type"]
+    for bound in bounds:
+        name, value = bound.split("=")
+        assert str(shown[name]) == value
+
+
+def field_of(contract: Contract, operation: Json, field: str) -> tuple[Json, bool]:
+    """Return a field's flattened schema, and whether it is required."""
+    if field.startswith("?"):
+        found = next(each for each in operation["parameters"] if each.get("name") == field[1:])
+        return flat(contract, found["schema"]), found["required"]
+    assert operation["requestBody"]["required"] is True
+    node, needed = operation["requestBody"]["content"]["application/json"]["schema"], True
+    for name in field.split("."):
+        node = contract.resolve(node)
+        node = contract.resolve(node.get("items", node))
+        if name.isdigit():
+            node = node["oneOf"][int(name)]
+            continue
+        assert node["additionalProperties"] is False
+        needed = name in node.get("required", [])
+        node = node["properties"][name]
+    return flat(contract, node), needed
+
+
+def flat(contract: Contract, node: Json) -> Json:
+    """Return a schema with its alternatives' types and bounds in one."""
+    node = contract.resolve(node)
+    found: Json = {"type": [node["type"]] if "type" in node else []} | {
+        name: value for name, value in node.items() if name != "type"
+    }
+    for each in node.get("anyOf", []):
+        inner = flat(contract, each)
+        found = {**inner, **found, "type": found["type"] + inner["type"]}
+    return found
+
+
+async def test_required_keys_are_documented(contract: Contract):
+    """The Idempotency-Key: required on three routes, optional on the others that honour it. [D-14]"""
+    required, optional = set[str](), set[str]()
+    for method, path, operation in contract.operations():
+        for parameter in map(contract.resolve, operation.get("parameters", [])):
+            if parameter["name"] == "Idempotency-Key":
+                assert method == "POST"
+                assert (parameter["schema"]["minLength"], parameter["schema"]["maxLength"]) == (1, 255)
+                (required if parameter["required"] else optional).add(path)
+    assert required == {"/v1/products", "/v1/plans", "/v1/subscriptions"}
+    assert optional == {
+        path
+        for method, path, _, _ in ROUTES
+        if method == "POST"
+        and path not in required
+        and not re.search("sandbox|test-clock|retry-|pricing-test|gateways/{", path)
+    }
+
+
+async def test_every_code_is_in_the_contract(contract: Contract):
+    """With its status and when it comes. [D-12]"""
+    codes = contract.document["components"]["schemas"]["Problem"]["properties"]["type"]["enum"]
+    assert codes == [problem.type for problem in CATALOGUE]
+    for problem in CATALOGUE:
+        assert f"| `{problem.type}` | {problem.status} |" in contract.document["info"]["description"]
+
+
+async def test_examples_are_valid(contract: Contract):
+    """Whatever stands as an example passes the schema beside it. [spec 4.6 GET /docs-json 200]"""
+    found = list(examples(contract.document, ()))
+    assert len(found) > 50
+    for pointer, example in found:
+        assert contract.faults(example, *pointer) == [], (pointer, example)
+
+
+def examples(node: Json, pointer: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Json]]:
+    """Yield the examples of all schemas, each with its schema's place."""
+    if isinstance(node, dict):
+        if isinstance(node.get("examples"), list):
+            for example in node["examples"]:
+                yield pointer, example
+        for name, inner in node.items():
+            if name not in {"examples", "example"}:
+                yield from examples(inner, (*pointer, name))
+    elif isinstance(node, list):
+        for place, inner in enumerate(node):
+            yield from examples(inner, (*pointer, str(place)))
+
+
+async def test_the_page_loads_nothing_from_elsewhere(shared_world: World):
+    """Page, script and style come from here, and the page forbids all else. [spec 4.6 GET /docs 200]"""
+    page = await shared_world._client.get("/docs")
+    assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert "/docs-json" in page.text
+    assert not re.search(r"(https?:)?//[\w.]", page.text)
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assets = re.findall(r'(?:src|href)="(/[^"]+)"', page.text)
+    assert len(assets) == 2
+    for asset in assets:
+        served = await shared_world._client.get(asset)
+        assert served.status_code == 200
+        assert len(served.content) > 10_000
+    for outside in ("../openapi.py", "%2e%2e/__init__.py", "nothing.js"):
+        assert (await shared_world._client.get(f"/docs/assets/{outside}")).status_code == 404

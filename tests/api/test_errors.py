@@ -1,0 +1,117 @@
+"""Every problem a client can meet: one body, one code each, one status each (spec 7, D-12, D-101)."""
+
+import pytest
+
+from fatura.domain.errors import CATALOGUE
+from tests.api.expect import UNKNOWN_ID, problem
+from tests.world import World, plan_body, rows
+
+CODES = rows("""
+    code                                  | status
+    engine.invalid_request                | 400
+    engine.idempotency_key_required       | 400
+    engine.unauthorized                   | 401
+    engine.not_found                      | 404
+    engine.method_not_allowed             | 405
+    engine.pricing_mode_immutable         | 409
+    engine.product_archived               | 409
+    engine.plan_archived                  | 409
+    engine.subscription_canceled          | 409
+    engine.item_not_pending               | 409
+    engine.invoice_not_cancelable         | 409
+    engine.invoice_not_ready              | 409
+    engine.clock_conflict                 | 409
+    engine.webhook_disabled               | 409
+    engine.idempotency_in_progress        | 409
+    engine.sandbox_charge_conflict        | 409
+    engine.payload_too_large              | 413
+    engine.discount_on_variable_product   | 422
+    engine.payment_method_unsupported     | 422
+    engine.installments_unsupported       | 422
+    engine.gateway_choice_required        | 422
+    engine.gateway_connection_not_found   | 422
+    engine.idempotency_key_reused         | 422
+    engine.rate_limited                   | 429
+    engine.internal                       | 500
+    engine.unavailable                    | 503
+""")
+
+
+def test_the_catalogue_of_codes():
+    """All of them, stable, each with one status and one title. [D-12, D-100, D-101]"""
+    assert [(each.type, str(each.status)) for each in CATALOGUE] == CODES
+    assert len({each.title for each in CATALOGUE}) == len(CATALOGUE)
+
+
+async def test_a_problem_s_body(world: World):
+    """Six fields at most, as problem+json; `meta` only when there is something to say. [spec 7 problem+json]"""
+    request_id = {"X-Request-Id": "r-1"}
+    unknown = await world.get(f"/v1/products/{UNKNOWN_ID}", headers=request_id)
+    invalid = await world.get("/v1/products?page=x", headers=request_id)
+
+    assert unknown.headers["content-type"] == "application/problem+json"
+    assert unknown.json == {
+        "type": "engine.not_found",
+        "title": "Not found",
+        "status": 404,
+        "detail": f"No product has the id {UNKNOWN_ID}.",
+        "requestId": "r-1",
+    }
+    assert invalid.json == {
+        "type": "engine.invalid_request",
+        "title": "Invalid request",
+        "status": 400,
+        "detail": "The request has invalid fields.",
+        "requestId": "r-1",
+        "meta": {"fields": [{"path": "page", "message": "must be an integer from 1 to 1000000000"}]},
+    }
+
+
+async def test_canceling_twice(world: World):
+    """There is no way back from canceled. [spec 7 409 canceled subscription]"""
+    subscription = await world.enroll(await world.plan())
+    path = f"/v1/subscriptions/{subscription['id']}"
+    terms = {name: value for name, value in plan_body(await world.product()).items() if name != "name"}
+    assert (await world.post(f"{path}/cancel")).status == 200
+
+    for again in (
+        await world.post(f"{path}/cancel"),
+        await world.post(f"{path}/customize", terms),
+        await world.get(f"{path}/preview"),
+    ):
+        assert problem(again) == (409, "engine.subscription_canceled", None)
+
+
+@pytest.mark.parametrize(
+    ("moves", "refused"),
+    [
+        ([], ["refund"]),
+        (["pay"], ["refuse", "cancel"]),
+        (["refuse"], ["refund"]),
+        (["cancel"], ["pay", "refuse", "refund"]),
+        (["pay", "refund"], ["pay", "refuse", "cancel"]),
+    ],
+)
+async def test_a_sandbox_charge_that_cannot_move_so(world: World, moves, refused):
+    """Is a conflict, and stays as it is; the last move again is none. [D-101, D-46]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    subscription = await world.enroll(await world.plan())
+    await world.run()
+    invoice = (await world.invoices(subscription))[0]
+    path = f"/v1/sandbox/charges/{invoice['gatewayInvoiceId']}"
+    for move in moves:
+        assert (await world.post(f"{path}/{move}")).status == 200
+    before = (await world.get("/v1/sandbox/charges")).json
+
+    for move in moves[-1:]:
+        assert (await world.post(f"{path}/{move}")).json == before["data"][0]
+    for move in refused:
+        assert problem(await world.post(f"{path}/{move}"))[:2] == (409, "engine.sandbox_charge_conflict")
+    assert (await world.get("/v1/sandbox/charges")).json == before
+
+
+async def test_an_unknown_sandbox_charge(world: World):
+    """Is a 404, whatever its name is made of. [spec 7 404, D-101]"""
+    for charge_id in ("x", UNKNOWN_ID, "%00", "%ED%A0%80", "x" * 300, "'%20OR%201=1"):
+        answer = await world.post(f"/v1/sandbox/charges/{charge_id}/pay")
+        assert problem(answer)[:2] == (404, "engine.not_found")

@@ -1,0 +1,190 @@
+"""The Idempotency-Key: one effect, one answer, however often and from wherever it is asked (D-14)."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.api.expect import UNKNOWN_ID, everything, invalid, problem
+from tests.world import Answer, Json, World, plan_body, subscription_body
+
+BODY = {"name": "Gym", "pricing": {"mode": "fixed", "monthlyPriceCents": 9990}}
+KEYS = "/v1/integration/api-keys"
+
+
+def is_replay(answer: Answer) -> bool:
+    """Say whether an answer calls itself a repeat."""
+    return answer.headers.get("idempotent-replayed") == "true"
+
+
+@pytest.mark.parametrize("path", ["/v1/products", "/v1/plans", "/v1/subscriptions"])
+@pytest.mark.asyncio(loop_scope="module")
+async def test_creations_want_a_key(shared_world: World, path):
+    """Without one nothing is created, whatever the body.
+
+    [spec 4.2 POST /v1/products key, spec 4.3 POST /v1/plans key, spec 7 400, D-14]
+    """
+    plan = await shared_world.plan()
+    bodies = {"/v1/products": BODY, "/v1/plans": plan_body({"productId": UNKNOWN_ID})}
+    before = await shared_world.all(path)
+    for body in (bodies.get(path, subscription_body(plan)), {}):
+        answer = await shared_world.post(path, body, key=None)
+        assert problem(answer) == (400, "engine.idempotency_key_required", None)
+    assert await shared_world.all(path) == before
+
+
+@pytest.mark.parametrize("key", ["x", "~", "!" * 255, "ORDER-1", "order-1", '"quoted,key"'])
+@pytest.mark.asyncio(loop_scope="module")
+async def test_what_a_key_may_be(shared_world: World, key):
+    """1 to 255 visible ASCII characters, upper and lower case apart. [D-14]"""
+    first = await shared_world.post("/v1/products", BODY, key=key)
+    again = await shared_world.post("/v1/products", BODY, key=key)
+
+    assert (first.status, is_replay(first)) == (201, False)
+    assert (again.status, again.body, is_replay(again)) == (201, first.body, True)
+
+
+@pytest.mark.parametrize("key", ["", " ", "a b", "x" * 256, "a\tb", "\x7f"])
+@pytest.mark.asyncio(loop_scope="module")
+async def test_what_no_key_is(shared_world: World, key):
+    """Anything else is a 400 that names the header, where a key is optional too. [D-14, D-11]"""
+    for path, body in (("/v1/products", BODY), (KEYS, {"name": "x"})):
+        answer = await shared_world.post(path, body, key=key)
+        assert list(invalid(answer)) == ["Idempotency-Key"]
+
+
+async def test_a_repeat_is_answered_as_the_first_time(world: World):
+    """Byte for byte, whatever has become of the resource since. [D-14]"""
+    first = await world.post("/v1/products", BODY, key="k")
+    path = f"/v1/products/{first.json['id']}"
+    await world.patch(path, {"name": "Pool", "monthlyPriceCents": 1})
+    archived = await world.post(f"{path}/archive", key="k2")
+    await world.post(f"{path}/unarchive")
+    await world.advance(days=40)  # an account's clock does not age keys, real time does
+
+    again = await world.post("/v1/products", BODY, key="k")
+    assert (again.status, again.body, is_replay(again)) == (201, first.body, True)
+    archived_again = await world.post(f"{path}/archive", {}, key="k2")  # an empty body is none
+    assert (archived_again.status, archived_again.body) == (200, archived.body)
+    assert is_replay(archived_again)
+    now = (await world.get(path)).json
+    assert (now["name"], now["archivedAt"]) == ("Pool", None)
+
+
+async def test_a_plan_s_repeat_outlives_the_terms(world: World):
+    """It is replayed although the same offer would be refused by now. [D-14, D-10]"""
+    product = await world.product()
+    first = await world.post("/v1/plans", plan_body(product), key="k")
+    await world.post(f"/v1/products/{product['id']}/archive")
+
+    again = await world.post("/v1/plans", plan_body(product), key="k")
+    assert (again.status, again.body) == (201, first.body)
+    assert (await world.post("/v1/plans", plan_body(product))).status == 409
+
+
+async def test_bodies_are_compared_as_json(world: World):
+    """Order and blanks do not make another request. [D-14]"""
+    first = await world.post("/v1/products", BODY, key="k")
+    spaced = json.dumps(dict(reversed(BODY.items())), indent=3).replace("Gym", "\\u0047ym").encode()
+
+    again = await world.post("/v1/products", content=spaced, key="k")
+    assert (again.body, is_replay(again)) == (first.body, True)
+
+
+async def test_a_key_stands_for_one_request(world: World):
+    """Another body, route or id in the path is refused, before anything is looked up. [D-14, D-10]"""
+    one, two = await world.product(), await world.product()
+    await world.post(f"/v1/products/{one['id']}/archive", key="k")
+    before = await everything(world)
+
+    others: list[tuple[str, Json]] = [
+        (f"/v1/products/{one['id']}/unarchive", None),  # another route
+        (f"/v1/products/{two['id']}/archive", None),  # another id
+        (f"/v1/products/{UNKNOWN_ID}/archive", None),  # 422 comes before 404
+        ("/v1/products", BODY),
+        (KEYS, {"name": "x"}),
+        ("/v1/integration/gateways", {"provider": "sandbox", "credentials": {}}),
+    ]
+    for path, body in others:
+        assert problem(await world.post(path, body, key="k")) == (422, "engine.idempotency_key_reused", None)
+    assert await everything(world) == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": "gym"},
+        {"description": None},
+        {"pricing": {"mode": "fixed", "monthlyPriceCents": 9991}},
+        {"pricing": {"mode": "endpoint", "url": "https://merchant.example/x", "capCents": 1}},
+    ],
+)
+@pytest.mark.asyncio(loop_scope="module")
+async def test_another_body_is_another_request(shared_world: World, change):
+    """However little it differs; the first answer stays. [D-14]"""
+    key = f"body-{json.dumps(change, separators=(',', ':'))}"
+    first = await shared_world.post("/v1/products", BODY, key=key)
+
+    refused = await shared_world.post("/v1/products", BODY | change, key=key)
+    assert problem(refused) == (422, "engine.idempotency_key_reused", None)
+    assert (await shared_world.post("/v1/products", BODY, key=key)).body == first.body
+
+
+async def test_accounts_have_keys_of_their_own(world: World):
+    """The same key in another account is another request. [D-14, spec 5.2]"""
+    other = await world.another()
+    ours = await world.post("/v1/products", BODY, key="k")
+    theirs = await other.post("/v1/products", BODY | {"name": "Pool"}, key="k")
+
+    assert (ours.status, theirs.status, is_replay(theirs)) == (201, 201, False)
+    assert ours.json["id"] != theirs.json["id"]
+
+
+async def test_refusals_are_not_kept(world: World):
+    """400, 404, 409 and 422 leave the key free for the mended request, same body or not. [D-14]"""
+    product = await world.product()
+    path = f"/v1/products/{product['id']}"
+    await world.post(f"{path}/archive")
+    offers = [
+        ({}, 400),
+        (plan_body({"productId": UNKNOWN_ID}), 404),
+        (plan_body(product), 409),
+        (plan_body(await world.product(), maxInstallments=2), 422),
+    ]
+    for body, status in offers:
+        assert (await world.post("/v1/plans", body, key="k")).status == status
+    assert await world.sql("SELECT key FROM idempotency_key WHERE key = 'k'") == []
+
+    await world.post(f"{path}/unarchive")
+    mended = await world.post("/v1/plans", plan_body(product), key="k")
+    assert (mended.status, is_replay(mended)) == (201, False)
+
+
+async def test_a_secret_answer_is_kept_sealed(world: World):
+    """For 24 hours, others for 30 days; it is replayed in the clear, and no bytes of it lie open. [D-14, D-41]"""
+    first = await world.post(KEYS, {"name": "x"}, key="secret")
+    again = await world.post(KEYS, {"name": "x"}, key="secret")
+    await world.post("/v1/products", BODY, key="plain")
+
+    assert (again.status, again.body, is_replay(again)) == (201, first.body, True)
+    assert len((await world.get(KEYS)).json["data"]) == 2
+    stored = {
+        row["key"]: row
+        for row in await world.sql("SELECT key, is_sealed, answer, expires_at FROM idempotency_key")
+    }
+    assert [stored[key]["is_sealed"] for key in ("secret", "plain")] == [True, False]
+    assert first.json["key"].encode() not in stored["secret"]["answer"]
+    for key, kept in (("secret", timedelta(hours=24)), ("plain", timedelta(days=30))):
+        left = stored[key]["expires_at"] - datetime.now(UTC)
+        assert kept - timedelta(minutes=2) < left <= kept
+
+
+async def test_an_expired_key_is_fresh(world: World):
+    """After its time it stands for a new request, even of another kind. [D-14]"""
+    first = await world.post("/v1/products", BODY, key="k")
+    await world.sql("UPDATE idempotency_key SET expires_at = now() - interval '1 second'")
+
+    second = await world.post("/v1/products", BODY, key="k")
+    assert (second.status, is_replay(second)) == (201, False)
+    assert second.json["id"] != first.json["id"]
+    assert (await world.post("/v1/products", BODY, key="k")).body == second.body

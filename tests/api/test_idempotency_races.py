@@ -1,0 +1,115 @@
+"""An Idempotency-Key while its first request still runs, and on routes that ignore it (D-14)."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import asyncpg
+
+from tests.api.expect import problem
+from tests.scenarios.sandbox_steps import row_held
+from tests.world import World
+
+BODY = {"name": "Gym", "pricing": {"mode": "fixed", "monthlyPriceCents": 9990}}
+
+
+@asynccontextmanager
+async def held(world: World, key: str) -> AsyncGenerator[None]:
+    """Hold a key as a request does that is still running, and roll it back in the end."""
+    connection = await asyncpg.connect(world.database_url)
+    try:
+        await connection.execute(f"SET app.account = '{world.account_id}'")
+        running = connection.transaction()
+        await running.start()
+        await connection.execute(
+            "INSERT INTO idempotency_key (account_id, key, route, body_hash, expires_at) "
+            "VALUES ($1, $2, 'POST /v1/products', '', now() + interval '1 day')",
+            world.account_id,
+            key,
+        )
+        yield
+        await running.rollback()
+    finally:
+        await connection.close()
+
+
+async def waiting(world: World) -> None:
+    """Wait until a transaction of the database waits for a lock."""
+    locked = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    async with asyncio.timeout(4):
+        while not await world.sql(locked):
+            pass  # asking takes its time
+
+
+async def test_a_key_that_is_held_too_long(world: World):
+    """The second waits 5 seconds, then is told to ask again; nothing is made. [D-14, D-12]"""
+    async with held(world, "k"):
+        asked = time.monotonic()
+        refused = await world.post("/v1/products", BODY, key="k")
+        waited_seconds = time.monotonic() - asked
+
+    assert problem(refused) == (409, "engine.idempotency_in_progress", None)
+    assert int(refused.headers["retry-after"]) >= 1
+    assert 4.5 < waited_seconds < 8
+    assert await world.all("/v1/products") == []
+    answer = await world.post("/v1/products", BODY, key="k")  # nobody holds it now
+    assert (answer.status, "idempotent-replayed" in answer.headers) == (201, False)
+
+
+async def test_a_wait_for_something_else_is_not_put_on_the_key(world: World):
+    """Another transaction holds the subscription: 503, since no request with the key is running. [D-14]"""
+    subscription = await world.enroll(await world.plan())
+    path = f"/v1/subscriptions/{subscription['id']}/cancel"
+    async with row_held(world, "subscription", subscription_id=subscription["id"]):
+        refused = await world.post(path, key="k")
+    assert problem(refused) == (503, "engine.unavailable", None)
+    assert (await world.post(path, key="k")).status == 200
+
+
+async def test_the_second_goes_ahead_when_the_first_fails(world: World):
+    """It waits, and does the work itself. [D-14]"""
+    async with held(world, "k"):
+        second = asyncio.create_task(world.post("/v1/products", BODY, key="k"))
+        await waiting(world)
+
+    answer = await second
+    assert (answer.status, "idempotent-replayed" in answer.headers) == (201, False)
+    assert await world.all("/v1/products") == [answer.json]
+
+
+async def test_other_keys_do_not_wait(world: World):
+    """A held key holds up nobody else. [D-14]"""
+    async with held(world, "k"), asyncio.timeout(2):
+        assert (await world.post("/v1/products", BODY, key="l")).status == 201
+        assert (await world.post("/v1/products", BODY, key="m")).status == 201
+
+
+async def test_different_bodies_race_for_a_key(world: World):
+    """One wins; the others are told that the key is taken. [D-14]"""
+    answers = await asyncio.gather(
+        *[world.post("/v1/products", BODY | {"name": f"n{number}"}, key="k") for number in range(8)]
+    )
+
+    assert sorted(answer.status for answer in answers) == [201] + [422] * 7
+    assert len(await world.all("/v1/products")) == 1
+
+
+async def test_moving_the_clock_ignores_keys(world: World):
+    """It calls out, so it is safe to repeat and is done again. [D-14]"""
+    connection = (await world.get("/v1/integration")).json["gateways"][0]["connectionId"]
+    fault = {"connectionId": connection, "operation": "get_charge", "fault": "server_error"}
+    answers = [await world.post("/v1/sandbox/faults", fault, key="k") for _ in range(2)]
+
+    assert [answer.status for answer in answers] == [201, 201]
+    assert answers[0].json["id"] != answers[1].json["id"]
+    assert await world.sql("SELECT key FROM idempotency_key WHERE key = 'k'") == []
+
+
+async def test_changes_without_a_post_ignore_keys(world: World):
+    """A PATCH with a used key is no repeat and no reuse. [D-14]"""
+    product = (await world.post("/v1/products", BODY, key="k")).json
+    headers = {"Idempotency-Key": "k"}
+
+    changed = await world.patch(f"/v1/products/{product['id']}", {"name": "Pool"}, headers=headers)
+    assert (changed.status, changed.json["name"]) == (200, "Pool")

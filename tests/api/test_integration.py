@@ -1,0 +1,211 @@
+"""Gateway connections and what a client's engineer needs to connect (spec 4.6, D-43, D-44)."""
+
+import pytest
+
+from fatura.domain.credentials import Mode
+from tests.api.expect import INSTANT, UNKNOWN_ID, everything, invalid, problem
+from tests.world import Json, World, plan_body, subscription_body
+
+GATEWAYS = "/v1/integration/gateways"
+ALL_METHODS = ["card", "pix", "boleto"]
+
+
+def sandbox(**fields: Json) -> Json:
+    """Return the body of a new sandbox connection."""
+    return {"provider": "sandbox", "credentials": {}, **fields}
+
+
+async def test_what_a_new_sandbox_account_shows(world: World):
+    """Its id, mode, currency and the one connection it is born with.
+
+    [spec 4.6 GET /v1/integration 200, D-43, D-44, D-46]
+    """
+    shown = await world.get("/v1/integration")
+    connection = shown.json["gateways"][0]
+
+    assert (shown.status, shown.json) == (
+        200,
+        {
+            "accountId": str(world.account_id),
+            "mode": "sandbox",
+            "currency": "BRL",
+            "gateways": [
+                {
+                    "connectionId": connection["connectionId"],
+                    "provider": "sandbox",
+                    "label": "Sandbox",
+                    "active": True,
+                    "issuesCharges": True,
+                    "methods": ALL_METHODS,
+                    "maxInstallments": 12,
+                    "productCatalog": False,
+                    "createdAt": connection["createdAt"],
+                }
+            ],
+        },
+    )
+    assert INSTANT.fullmatch(connection["createdAt"])
+    assert (await world.get(GATEWAYS)).json == {"data": [connection]}
+
+
+async def test_a_connection_is_made(world: World):
+    """With its settings shown as what it issues; the list has the oldest first. [D-43, D-46]"""
+    settings = {"methods": ["pix"], "maxInstallments": 3, "issuesCharges": False, "productCatalog": True}
+    made = await world.post(GATEWAYS, sandbox(label=" Second ", settings=settings))
+    connection = made.json
+
+    assert made.status == 201
+    assert connection == {
+        "connectionId": connection["connectionId"],
+        "provider": "sandbox",
+        "label": " Second ",
+        "active": True,
+        "createdAt": connection["createdAt"],
+        **settings,
+    }
+    assert (await world.get(GATEWAYS)).json["data"][1:] == [connection]
+    assert (await world.post(GATEWAYS, sandbox())).json["label"] is None
+    assert await world.broken() == []
+
+
+@pytest.mark.parametrize(
+    ("change", "shown"),
+    [
+        ({"label": "Main"}, {"label": "Main"}),
+        ({"label": None}, {"label": None}),
+        ({"active": False}, {"active": False}),
+        ({"credentials": {}}, {}),
+        ({"settings": {"methods": ["boleto", "pix"]}}, {"methods": ["boleto", "pix"]}),
+        ({"settings": {"issuesCharges": False}, "label": "L"}, {"issuesCharges": False, "label": "L"}),
+        ({"settings": {"productCatalog": True}, "credentials": {}}, {"productCatalog": True}),
+        ({"settings": {"behaviour": "refuse"}}, {}),
+        ({"settings": {}}, {}),
+        ({}, {}),
+    ],
+)
+async def test_a_change_merges_settings_key_by_key(world: World, change, shown):
+    """What is not sent stays, settings one by one. [D-43, D-46]"""
+    made = await world.connect(maxInstallments=5)
+    answer = await world.patch(f"{GATEWAYS}/{made['connectionId']}", change)
+
+    assert (answer.status, answer.json) == (200, {**made, **shown})
+    assert (await world.get(GATEWAYS)).json["data"][1] == answer.json
+
+
+@pytest.mark.parametrize(
+    ("fields", "paths"),
+    [
+        ({"provider": "stripe"}, ["provider"]),
+        ({"provider": ""}, ["provider"]),
+        ({"credentials": None}, ["credentials"]),
+        ({"credentials": {"apiKey": "x"}}, ["credentials.apiKey"]),
+        ({"label": ""}, ["label"]),
+        ({"label": "x" * 121}, ["label"]),
+        ({"settings": None}, ["settings"]),
+        ({"settings": {"methods": []}}, ["settings.methods"]),
+        ({"settings": {"methods": ["pix", "pix"]}}, ["settings.methods"]),
+        (
+            {"settings": {"maxInstallments": 13, "issuesCharges": 1}},
+            ["settings.issuesCharges", "settings.maxInstallments"],
+        ),
+        ({"settings": {"maxInstallments": True}}, ["settings.maxInstallments"]),
+        ({"settings": {"behaviour": "pay"}}, ["settings.behaviour"]),
+        ({"settings": {"colour": "red"}}, ["settings.colour"]),
+        ({"active": True}, ["active"]),
+        ({"connectionId": UNKNOWN_ID}, ["connectionId"]),
+    ],
+)
+@pytest.mark.asyncio(loop_scope="module")
+async def test_what_no_connection_is_made_of(shared_world: World, fields, paths):
+    """Each fault is named, and nothing is stored. [D-43, D-11]"""
+    before = (await shared_world.get(GATEWAYS)).json
+    assert sorted(invalid(await shared_world.post(GATEWAYS, sandbox(**fields)))) == paths
+    assert (await shared_world.get(GATEWAYS)).json == before
+
+
+@pytest.mark.parametrize(
+    ("change", "paths"),
+    [
+        ({"provider": "sandbox"}, ["provider"]),
+        ({"active": None}, ["active"]),
+        ({"active": 1}, ["active"]),
+        ({"credentials": {"x": 1}}, ["credentials.x"]),
+        ({"credentials": None, "settings": []}, ["credentials", "settings"]),
+        ({"settings": {"methods": "pix"}, "label": "new"}, ["settings.methods"]),
+        ({"settings": {"x": 1}, "credentials": {}}, ["settings.x"]),
+    ],
+)
+@pytest.mark.asyncio(loop_scope="module")
+async def test_what_no_connection_becomes(shared_world: World, change, paths):
+    """A refused change leaves all as it was. [D-43, D-11]"""
+    before = (await shared_world.get(GATEWAYS)).json
+    path = f"{GATEWAYS}/{before['data'][0]['connectionId']}"
+    assert sorted(invalid(await shared_world.patch(path, change))) == paths
+    assert (await shared_world.get(GATEWAYS)).json == before
+
+
+async def test_an_unknown_connection(world: World):
+    """Is a 404, another account's too. [spec 5.4, spec 7 404]"""
+    theirs = (await (await world.another()).get(GATEWAYS)).json["data"][0]["connectionId"]
+    for connection_id in (UNKNOWN_ID, theirs, "x"):
+        for change in ({}, {"active": False}, {"credentials": {}}):
+            answer = await world.patch(f"{GATEWAYS}/{connection_id}", change)
+            assert problem(answer) == (404, "engine.not_found", None)
+
+
+async def test_a_live_account_holds_no_sandbox(world: World):
+    """It is born without connections, and there is no provider for it yet. [D-44]"""
+    live = await world.another(Mode.LIVE)
+    shown = (await live.get("/v1/integration")).json
+
+    assert (shown["mode"], shown["gateways"]) == ("live", [])
+    assert list(invalid(await live.post(GATEWAYS, sandbox()))) == ["provider"]
+    assert (await live.get(GATEWAYS)).json == {"data": []}
+
+
+async def test_an_inactive_connection_takes_no_subscription(world: World):
+    """It is no option and forces no choice; active again it does.
+
+    [spec 7 422 gateway, spec 7 engine.gateway_choice_required, spec 7 engine.gateway_connection_not_found, D-43]
+    """
+    plan = await world.plan()
+    first = (await world.get(GATEWAYS)).json["data"][0]
+    second = await world.connect()
+    silent = await world.connect(issuesCharges=False)
+    both = [{"connectionId": each["connectionId"], "provider": "sandbox"} for each in (first, second)]
+    before = await everything(world)
+
+    refused = await world.post("/v1/subscriptions", subscription_body(plan))
+    assert problem(refused) == (422, "engine.gateway_choice_required", {"options": both})
+    for named in (UNKNOWN_ID, silent["connectionId"]):
+        body = subscription_body(plan, gatewayConnectionId=named)
+        answer = await world.post("/v1/subscriptions", body)
+        assert problem(answer) == (422, "engine.gateway_connection_not_found", None)
+    assert await everything(world) == before
+
+    await world.patch(f"{GATEWAYS}/{second['connectionId']}", {"active": False})
+    body = subscription_body(plan, gatewayConnectionId=second["connectionId"])
+    answer = await world.post("/v1/subscriptions", body)
+    assert problem(answer) == (422, "engine.gateway_connection_not_found", None)
+    assert (await world.enroll(plan))["gatewayConnectionId"] == first["connectionId"]
+
+
+async def test_credentials_lie_sealed_and_are_never_answered(world: World):
+    """Neither by the making nor by any reading. [D-43]"""
+    made = await world.connect()
+    await world.patch(f"{GATEWAYS}/{made['connectionId']}", {"credentials": {}})
+
+    for answer in (await world.get(GATEWAYS), await world.get("/v1/integration")):
+        assert b"redential" not in answer.body
+    rows = await world.sql("SELECT credentials_sealed FROM gateway_connection")
+    assert len({row[0] for row in rows}) == 2
+    assert all(len(row[0]) > 28 and b"{}" not in row[0] for row in rows)
+
+
+async def test_mending_a_connection_reaches_new_terms(world: World):
+    """What a connection issues is asked anew for every offer. [D-43, D-21]"""
+    await world.set_up_gateway(methods=["pix"])
+    body = plan_body(await world.product(), defaultPaymentMethod="card")
+    assert (await world.post("/v1/plans", body)).status == 422
+    await world.set_up_gateway(methods=ALL_METHODS)
+    assert (await world.post("/v1/plans", body)).status == 201

@@ -1,0 +1,84 @@
+"""The links of `/docs-json`: what an answer holds is what the operations that it leads to take."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from fatura.api.links import LEADS
+from fatura.reference import openapi_document
+from tests.api.contract import Contract
+from tests.world import Json
+
+CONTRACT = Contract(openapi_document())
+OPERATIONS = {operation["operationId"]: (path, operation) for _, path, operation in CONTRACT.operations()}
+EXPRESSION = re.compile(r"\$response\.body#(/.+)")
+
+
+def links() -> Iterator[tuple[str, Json, Json]]:
+    """Yield every link with the operation that it stands at, and the schema of the answer."""
+    for source, (_, operation) in OPERATIONS.items():
+        for status, response in operation["responses"].items():
+            for link in response.get("links", {}).values():
+                assert status[0] == "2"
+                yield source, link, response["content"]["application/json"]["schema"]
+
+
+def inside(schema: Json, steps: list[str]) -> Json:
+    """Return the schema of what stands in a value at a pointer; any place of an array is its first."""
+    for step in steps:
+        schema = CONTRACT.resolve(schema)
+        schema = schema["items"] if step == "0" else schema["properties"][step]
+    schema = CONTRACT.resolve(schema)
+    alternatives = [each for each in schema.get("anyOf", [schema]) if each.get("type") != "null"]
+    assert len(alternatives) == 1, schema
+    return CONTRACT.resolve(alternatives[0])
+
+
+def leaves(body: Json, steps: tuple[str, ...] = ()) -> Iterator[tuple[list[str], str]]:
+    """Yield the expressions of a link's body, each with its place."""
+    if isinstance(body, str):
+        yield list(steps), body
+        return
+    for step, value in enumerate(body) if isinstance(body, list) else body.items():
+        yield from leaves(value, (*steps, str(step)))
+
+
+def taken(target: str, link: Json) -> Iterator[tuple[str, Json]]:
+    """Yield a link's expressions, each with the schema of what the target takes there."""
+    _, operation = OPERATIONS[target]
+    parameters = {each["name"]: each for each in map(CONTRACT.resolve, operation.get("parameters", []))}
+    for name, expression in link.get("parameters", {}).items():
+        yield expression, inside(parameters[name]["schema"], [])
+    for steps, expression in leaves(link.get("requestBody", {})):
+        schema = operation["requestBody"]["content"]["application/json"]["schema"]
+        yield expression, inside(schema, steps)
+
+
+@pytest.mark.parametrize(
+    ("source", "link", "answer"),
+    list(links()),
+    ids=lambda each: each.get("operationId", "") if isinstance(each, dict) else each,
+)
+def test_a_link_hands_on_what_its_target_takes(source, link, answer):
+    """The same kind of value: no text where an id is wanted. [spec 4.6 GET /docs-json links]"""
+    for expression, wanted in taken(link["operationId"], link):
+        found = EXPRESSION.fullmatch(expression)
+        assert found, expression
+        held = inside(answer, found[1][1:].split("/"))
+        assert (held["type"], held.get("format")) == (wanted["type"], wanted.get("format"))
+
+
+def test_everything_with_an_id_is_led_to():
+    """Nobody has to know an id from elsewhere. [spec 4.6 GET /docs-json links]"""
+    led_to = {link["operationId"]: link for _, link, _ in links()}
+    for name, (path, _) in OPERATIONS.items():
+        ids = set(re.findall(r"\{(\w+)\}", path))
+        if ids:
+            assert ids <= led_to[name]["parameters"].keys(), name
+
+
+def test_no_lead_is_lost():
+    """What the table names is in the document. [spec 4.6 GET /docs-json links]"""
+    named = {(source, target) for lead in LEADS for source in lead.answers for target in lead.lead_to}
+    assert named == {(source, link["operationId"]) for source, link, _ in links()}

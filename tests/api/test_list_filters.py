@@ -1,0 +1,281 @@
+"""The filters of lists: each shows what it names, all of it, counted; and what is no filter (D-16)."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from itertools import product as every
+from urllib.parse import urlencode
+
+import pytest
+import pytest_asyncio
+
+from tests.api.expect import UNKNOWN_ID, invalid
+from tests.conftest import fresh_database
+from tests.world import Json, World, open_world, rows
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+LISTS = ("products", "plans", "customers", "subscriptions", "invoices")
+
+
+@dataclass(frozen=True, slots=True)
+class Crowded:
+    """A world whose lists hold a bit of everything, and what they show without a filter, newest first."""
+
+    world: World
+    shown: dict[str, list[Json]]
+
+    def customer_of(self, invoice: Json) -> str:
+        """Return the id of an invoice's customer."""
+        (found,) = [each for each in self.shown["subscriptions"] if each["id"] == invoice["subscriptionId"]]
+        return found["customer"]["id"]
+
+    async def found(self, noun: str, **query: str | None) -> tuple[list[str], int]:
+        """Return the ids that a filter shows, over all its pages, and the total it tells."""
+        asked = {name: value for name, value in query.items() if value is not None}
+        ids: list[str] = []
+        page, pages, total = 1, 1, 0
+        while page <= pages:
+            answer = await self.world.get(f"/v1/{noun}?{urlencode(asked | {'page': page, 'pageSize': 3})}")
+            assert answer.status == 200, answer.body
+            ids += [each["id"] for each in answer.json["data"]]
+            pagination = answer.json["pagination"]
+            page, pages, total = page + 1, pagination["totalPages"], pagination["totalRecords"]
+        return ids, total
+
+    def expected(self, noun: str, holds: Callable[[Json], bool]) -> tuple[list[str], int]:
+        """Return what a filter has to show."""
+        ids = [each["id"] for each in self.shown[noun] if holds(each)]
+        return ids, len(ids)
+
+    async def check(
+        self,
+        noun: str,
+        names: Sequence[str],
+        wanted: Sequence[str | None],
+        has: Callable[[Json], Sequence[str | None]],
+    ) -> int:
+        """Ask with a value for each name, compare with what every record has, and return the total."""
+        found = await self.found(noun, **dict(zip(names, wanted, strict=True)))
+        assert found == self.expected(noun, lambda each: matches(wanted, has(each))), (noun, wanted)
+        return found[1]
+
+
+async def fill(world: World) -> None:
+    """Bill a few customers for two months, and let some of them pay."""
+    await world.set_up_gateway(behaviour="never_pay")
+    products = [await world.product(externalRef=ref) for ref in ("p-1", "p-1", "p-2", "50%", None)]
+    plans = [await world.plan(each) for each in products[:3]]
+    for each in (products[1], products[3]):
+        await world.made(f"/v1/products/{each['id']}/archive")
+    made: list[Json] = []
+    for number, plan in enumerate([plans[0], plans[0], plans[1], plans[2], plans[0], plans[1]]):
+        customer = {"externalRef": f"c-{number % 4}", "name": "Ana", "email": "ana@example.com"}
+        own = {"externalRef": f"s-{number % 3}"} if number % 3 else {}
+        made.append(await world.enroll(plan, customer=customer, chargeDay=4 * number + 1, **own))
+    await world.made(f"/v1/plans/{plans[1]['id']}/archive")
+    await world.advance(days=35)
+    await world.made(f"/v1/subscriptions/{made[0]['id']}/cancel")
+    await world.advance(days=25)
+    for charge in (await world.get("/v1/sandbox/charges")).json["data"][1::3]:
+        await world.made(f"/v1/sandbox/charges/{charge['chargeId']}/pay")
+    await world.run()
+
+
+def matches(wanted: Sequence[str | None], found: Sequence[str | None]) -> bool:
+    """Say whether everything that is asked about is so."""
+    return all(want in {None, value} for want, value in zip(wanted, found, strict=True))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def crowded(server_url: str) -> AsyncIterator[Crowded]:
+    """One world for all filters; nobody changes it."""
+    async with fresh_database(server_url) as url, open_world(url) as world:
+        await fill(world)
+        yield Crowded(world, {noun: (await world.all(f"/v1/{noun}"))[::-1] for noun in LISTS})
+
+
+async def test_the_world_is_worth_filtering(crowded: Crowded):
+    """Every filter below has something to let through and something to hold back."""
+    subscriptions, invoices = crowded.shown["subscriptions"], crowded.shown["invoices"]
+    assert {each["status"] for each in subscriptions} == {"active", "canceled"}
+    assert {each["status"] for each in invoices} >= {"issued", "paid", "overdue"}
+    assert len(crowded.shown["customers"]) == 4
+    assert len({each["dueDate"] for each in invoices}) > 8
+
+
+async def test_products(crowded: Crowded):
+    """By the client's own id, which need not be unique, archived or active, or both at once. [D-16]"""
+
+    def has(each: Json) -> tuple[str | None, ...]:
+        return each["externalRef"], "true" if each["archivedAt"] else "false"
+
+    for wanted in every((None, "p-1", "p-2", "50%", "P-1", "p-"), (None, "true", "false")):
+        await crowded.check("products", ("externalRef", "archived"), wanted, has)
+
+
+async def test_plans(crowded: Crowded):
+    """Archived or active. [D-16]"""
+    for archived in ("true", "false"):
+        total = await crowded.check(
+            "plans", ("archived",), (archived,), lambda each: ("true" if each["archivedAt"] else "false",)
+        )
+        assert total > 0
+
+
+async def test_customers(crowded: Crowded):
+    """By the client's own id: one, or none. [D-15]"""
+    for ref, total in (("c-0", 1), ("c-3", 1), ("c-4", 0), ("C-0", 0)):
+        assert total == await crowded.check(
+            "customers", ("externalRef",), (ref,), lambda each: (each["externalRef"],)
+        )
+
+
+async def test_subscriptions(crowded: Crowded):
+    """By state, plan, customer and the client's own ids, each alone and with all others. [D-16, D-17, D-109]"""
+    first, last = crowded.shown["subscriptions"][0], crowded.shown["subscriptions"][-1]
+    names = ("status", "externalRef", "planId", "customerId", "customerExternalRef")
+    asked = every(
+        (None, "active", "canceled"),
+        (None, "s-1", "s-9"),
+        (None, first["planId"], last["planId"], UNKNOWN_ID),
+        (None, first["customer"]["id"], last["customer"]["id"], UNKNOWN_ID),
+        (None, first["customer"]["externalRef"], "c-9"),
+    )
+
+    def has(each: Json) -> tuple[str | None, ...]:
+        own = each["customer"]
+        return each["status"], each["externalRef"], each["planId"], own["id"], own["externalRef"]
+
+    for wanted in asked:
+        await crowded.check("subscriptions", names, wanted, has)
+
+
+async def test_invoices(crowded: Crowded):
+    """By state, subscription and customer, each alone and with all others. [D-16, spec 4.5 GET /v1/invoices status]"""
+    newest, oldest = crowded.shown["invoices"][0], crowded.shown["invoices"][-1]
+    asked = every(
+        (None, "paid", "overdue", "draft"),
+        (None, newest["subscriptionId"], oldest["subscriptionId"], UNKNOWN_ID),
+        (None, crowded.customer_of(newest), crowded.customer_of(oldest), UNKNOWN_ID),
+    )
+
+    def has(each: Json) -> tuple[str | None, ...]:
+        return each["status"], each["subscriptionId"], crowded.customer_of(each)
+
+    for wanted in asked:
+        await crowded.check("invoices", ("status", "subscriptionId", "customerId"), wanted, has)
+
+
+async def test_invoices_due_in_a_time(crowded: Crowded):
+    """From one day to another, both included, either left out, with other filters beside. [D-16]"""
+    days = sorted({each["dueDate"] for each in crowded.shown["invoices"]})
+    first, last = days[2], days[-2]
+    day_before_last = str(date.fromisoformat(last) - timedelta(days=1))
+    for (start, end), status in every(
+        [(None, None), (first, None), (None, first), (first, last), (first, first), (first, day_before_last)],
+        (None, "paid", "issued"),
+    ):
+        inside = {each for each in days if (start or "") <= each <= (end or "9")}
+        expected = crowded.expected(
+            "invoices",
+            lambda each, days=inside, status=status: (
+                each["dueDate"] in days and matches([status], [each["status"]])
+            ),
+        )
+        found = await crowded.found("invoices", dueFrom=start, dueTo=end, status=status)
+        assert found == expected, (start, end, status)
+
+
+async def test_past_the_end_of_a_filter(crowded: Crowded):
+    """A page past the end is empty and tells the filter's total; an empty list has none. [D-16, spec 2.7 envelope]"""
+    answer = (await crowded.world.get("/v1/products?externalRef=p-1&page=7&pageSize=2")).json
+    assert answer == {
+        "data": [],
+        "pagination": {"page": 7, "pageSize": 2, "totalRecords": 2, "totalPages": 1},
+    }
+    nothing = (await crowded.world.get("/v1/invoices?dueFrom=2099-01-01")).json
+    assert nothing == {
+        "data": [],
+        "pagination": {"page": 1, "pageSize": 25, "totalRecords": 0, "totalPages": 0},
+    }
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 100])
+@pytest.mark.parametrize("query", ["", "status=overdue", "dueFrom=2033-12-01"])
+async def test_every_page_of_invoices(crowded: Crowded, size, query):
+    """Pages past the middle are read from the other end, and are the same. [D-16, spec 2.7 newest first]"""
+    path = f"/v1/invoices?{query}&pageSize="
+    all_at_once = (await crowded.world.get(f"{path}100")).json["data"]
+    assert len(all_at_once) > 3
+    for first in range(0, len(all_at_once) + size, size):
+        answer = (await crowded.world.get(f"{path}{size}&page={first // size + 1}")).json
+        assert answer["data"] == all_at_once[first : first + size]
+        assert answer["pagination"]["totalRecords"] == len(all_at_once)
+
+
+async def test_ids_of_another_account_find_nothing(crowded: Crowded):
+    """An empty list, as for an unknown id; the references of clients are each account's own. [D-16, spec 5.4]"""
+    other = await crowded.world.another()
+    subscription = await other.enroll(await other.plan())
+    await crowded.world.run()
+    for noun, name, value in [
+        ("subscriptions", "planId", subscription["planId"]),
+        ("subscriptions", "customerId", subscription["customer"]["id"]),
+        ("subscriptions", "customerExternalRef", subscription["customer"]["externalRef"]),
+        ("invoices", "subscriptionId", subscription["id"]),
+        ("invoices", "customerId", subscription["customer"]["id"]),
+        ("customers", "externalRef", subscription["customer"]["externalRef"]),
+    ]:
+        assert await crowded.found(noun, **{name: value}) == ([], 0), name
+        assert len((await other.get(f"/v1/{noun}?{name}={value}")).json["data"]) == 1, name
+
+
+REFUSED = rows("""
+    noun          | query                                  | fields
+    products      | externalRef=                           | externalRef
+    products      | externalRef=%20                        | externalRef
+    products      | archived=                              | archived
+    products      | archived=1                             | archived
+    products      | archived=True                          | archived
+    products      | archived=true&archived=true            | archived
+    products      | externalRef=%00                        | externalRef
+    plans         | archived=yes                           | archived
+    plans         | archived=null&page=0                   | archived page
+    customers     | externalRef=                           | externalRef
+    subscriptions | status=                                | status
+    subscriptions | status=paused                          | status
+    subscriptions | status=ACTIVE                          | status
+    subscriptions | status=active,canceled                 | status
+    subscriptions | planId=                                | planId
+    subscriptions | planId=7                               | planId
+    subscriptions | customerId=null                        | customerId
+    subscriptions | customerExternalRef=                   | customerExternalRef
+    subscriptions | externalRef=                           | externalRef
+    subscriptions | planId=x&customerId=y&status=z         | customerId planId status
+    invoices      | status=                                | status
+    invoices      | status=open                            | status
+    invoices      | subscriptionId=                        | subscriptionId
+    invoices      | subscriptionId=019a00000000700080000000 | subscriptionId
+    invoices      | customerId=x                           | customerId
+    invoices      | dueFrom=                               | dueFrom
+    invoices      | dueFrom=2034-02-30                     | dueFrom
+    invoices      | dueFrom=2034-1-1                       | dueFrom
+    invoices      | dueTo=2034-01-01T00:00:00Z             | dueTo
+    invoices      | dueTo=tomorrow&dueFrom=today           | dueFrom dueTo
+    invoices      | dueFrom=2034-01-02&dueTo=2034-01-01    | dueTo
+""")
+
+
+@pytest.mark.parametrize(("noun", "query", "fields"), REFUSED)
+async def test_what_is_no_filter(crowded: Crowded, noun, query, fields):
+    """Empty, malformed, twice or upside down: a 400 that names it, never the whole list. [D-16, D-11, spec 7 400]"""
+    assert sorted(invalid(await crowded.world.get(f"/v1/{noun}?{query}"))) == fields.split()
+
+
+@pytest.mark.parametrize(
+    ("noun", "name"), [("products", "externalRef"), ("subscriptions", "customerExternalRef")]
+)
+async def test_the_longest_reference(crowded: Crowded, noun, name):
+    """120 characters are sought, 121 refused, as on creation. [D-16, spec 8 product externalRef]"""
+    assert (await crowded.world.get(f"/v1/{noun}?{name}={'x' * 120}")).status == 200
+    assert list(invalid(await crowded.world.get(f"/v1/{noun}?{name}={'x' * 121}"))) == [name]

@@ -1,0 +1,112 @@
+"""When the database is away, and when something else fails: health, 503 and 500 (spec 4.1, D-5, D-12, D-100)."""
+
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+
+from fatura.api.app import create_app
+from fatura.bootstrap import real_clock
+from fatura.store import embedded
+from fatura.store.migrate import migrate
+from tests.api.expect import problem
+from tests.conftest import FAST
+from tests.integration.postgres_processes import is_running, postmaster, sweep, until
+from tests.world import World, open_world
+
+BODY = {"name": "Gym", "pricing": {"mode": "fixed", "monthlyPriceCents": 1}}
+HEALTHY = {"status": "ok", "checks": {"database": True, "clock": True}}
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Iterator[Path]:
+    """Where the test's own PostgreSQL lives."""
+    yield tmp_path / "data"
+    sweep(tmp_path / "data")
+
+
+async def test_without_a_database_and_with_it_again(data_dir: Path):
+    """Alive, not ready; requests are told to come again, and go through by themselves when it is back.
+
+    [spec 4.1 GET /health 200, spec 4.1 GET /health/ready 503, spec 4.1 GET /health/ready 200, D-100]
+    """
+    server = embedded.start(data_dir, settings=FAST)
+    await migrate(server.url)
+    async with open_world(server.url) as world:
+        ready = await world.get("/health/ready")
+        assert (ready.status, ready.json) == (200, HEALTHY)
+        product = await world.product()
+
+        stop(postmaster(data_dir))
+        alive, ready = await world.get("/health"), await world.get("/health/ready")
+        assert (alive.status, alive.json) == (200, {"status": "ok"})
+        assert (ready.status, ready.json["status"], ready.json["checks"]["database"]) == (
+            503,
+            "degraded",
+            False,
+        )
+        for refused in (
+            await world.get("/v1/products"),
+            await world.get(f"/v1/products/{product['id']}"),
+            await world.patch(f"/v1/products/{product['id']}", {"name": "Pool"}),
+            await world.post("/v1/products", BODY, key="k"),
+        ):
+            assert problem(refused) == (503, "engine.unavailable", None)
+            assert int(refused.headers["retry-after"]) >= 1
+        # A malformed key costs no query, so it needs no database. [D-41]
+        malformed = await world.get("/v1/products", headers={"Authorization": "Bearer rk_test_x_y"})
+        assert malformed.status == 401
+        assert (await world.get("/docs-json")).status == 200
+
+        with server, embedded.start(data_dir, settings=FAST):
+            created = await world.post("/v1/products", BODY, key="k")
+            assert (created.status, "idempotent-replayed" in created.headers) == (201, False)
+            assert await world.all("/v1/products") == [product, created.json]
+            assert (await world.get("/health/ready")).json == HEALTHY
+
+
+def stop(pid: int) -> None:
+    """End a server as its operator would; it comes back at the same address."""
+    os.kill(pid, signal.SIGINT)
+    until(lambda: not is_running(pid))
+
+
+async def test_health_needs_no_key(world: World):
+    """And takes any. [spec 4.1 GET /health 200, spec 5.8]"""
+    for path, shown in (("/health", {"status": "ok"}), ("/health/ready", HEALTHY)):
+        for headers in ({}, {"Authorization": "Bearer nonsense"}):
+            response = await world._client.get(path, headers=headers)
+            assert (response.status_code, response.json()) == (200, shown)
+
+
+@pytest.mark.parametrize(("off_seconds", "trusted"), [(-25, True), (25, True), (-35, False), (35, False)])
+async def test_a_wrong_clock_is_told_and_serves(world: World, off_seconds, trusted):
+    """The API serves all the same. [D-5, spec 4.1 GET /health/ready 200]"""
+    deps = replace(world.deps, clock=lambda: real_clock() + timedelta(seconds=off_seconds))
+    transport = httpx.ASGITransport(create_app(deps))
+    async with httpx.AsyncClient(transport=transport, base_url="http://fatura.test") as client:
+        ready = await client.get("/health/ready")
+
+    assert ready.status_code == 200
+    assert ready.json() == {"status": "ok", "checks": {"database": True, "clock": trusted}}
+
+
+async def test_a_failure_of_ours_tells_nothing(world: World):
+    """500 with an id for support, and nothing of what is inside; the next request is served. [D-12, D-13]"""
+    await world.sql("ALTER TABLE product RENAME COLUMN name TO title")
+
+    failed = await world.post("/v1/products", BODY, key="k", headers={"X-Request-Id": "incident-1"})
+
+    assert problem(failed) == (500, "engine.internal", None)
+    assert failed.json["requestId"] == "incident-1"
+    assert failed.headers["cache-control"] == "no-store"
+    for inside in (b"product", b"column", b"asyncpg", b"Traceback", b"SQL"):
+        assert inside not in failed.body
+    await world.sql("ALTER TABLE product RENAME COLUMN title TO name")
+    mended = await world.post("/v1/products", BODY, key="k")
+    assert (mended.status, "idempotent-replayed" in mended.headers) == (201, False)

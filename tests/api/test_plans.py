@@ -1,0 +1,216 @@
+"""Plans over HTTP: created, read, listed, published anew, archived (spec 2.3, 3.2, 4.3); rules are test_plan_rules."""
+
+import re
+
+import pytest
+
+from tests.api.expect import INSTANT, UNKNOWN_ID, invalid, problem
+from tests.world import World, item, plan_body, subscription_body
+
+UUID_TEXT = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+OFFER = {"periodMonths": 12, "defaultPaymentMethod": "card", "maxInstallments": 12, "commitmentCycles": 2}
+
+
+async def test_a_plan_is_created_whole(world: World):
+    """Version 1, every field, the items in order with their schedules in order.
+
+    [spec 4.3 POST /v1/plans 201, spec 2.3 plan, spec 2.3 items, spec 2.3 discounts, spec 2.3 version]
+    """
+    gym, pool = await world.product(), await world.variable_product()
+    created = await world.post(
+        "/v1/plans",
+        plan_body(item(gym, (100, 2, 2), (5, 1, None)), item(pool), item(gym), **OFFER, name="Year"),
+    )
+    plan = created.json
+
+    assert created.status == 201
+    assert plan == {
+        "id": plan["id"],
+        "name": "Year",
+        "version": 1,
+        **OFFER,
+        "archivedAt": None,
+        "createdAt": plan["createdAt"],
+        "items": [
+            {
+                "productId": gym["id"],
+                "position": 0,  # [D-18] counted from 0
+                "discounts": [
+                    {"percent": 100, "fromCycle": 2, "toCycle": 2},
+                    {"percent": 5, "fromCycle": 1, "toCycle": None},
+                ],
+            },
+            {"productId": pool["id"], "position": 1, "discounts": []},
+            {"productId": gym["id"], "position": 2, "discounts": []},  # [D-18a] a product may stand twice
+        ],
+    }
+    assert UUID_TEXT.fullmatch(plan["id"])
+    assert INSTANT.fullmatch(plan["createdAt"])
+
+
+async def test_what_may_be_left_out(world: World):
+    """One installment, no commitment, no discounts, no end. [spec 8 maxInstallments, spec 4.3 commitmentCycles]"""
+    product = await world.product()
+    discount = {"percent": 5, "fromCycle": 1}  # [spec 4.3 toCycle]
+    items = [{"productId": product["id"]}, {"productId": product["id"], "discounts": [discount]}]
+
+    plan = await world.made("/v1/plans", plan_body() | {"items": items})
+
+    assert (plan["maxInstallments"], plan["commitmentCycles"]) == (1, None)
+    assert [each["discounts"] for each in plan["items"]] == [[], [{**discount, "toCycle": None}]]
+
+
+async def test_items_are_shown_on_the_detail_only(world: World):
+    """Lists and archiving leave them out. [spec 2.3 plan]"""
+    plan = await world.plan()
+    bare = {name: value for name, value in plan.items() if name != "items"}
+
+    # [spec 4.3 GET /v1/plans/{planId} 200]
+    assert (await world.get(f"/v1/plans/{plan['id']}")).json == plan
+    # [spec 4.3 GET /v1/plans 200]
+    assert (await world.get("/v1/plans")).json["data"] == [bare]
+    # [spec 4.3 POST /v1/plans/{planId}/archive 200]
+    archived = await world.post(f"/v1/plans/{plan['id']}/archive")
+    assert (archived.status, archived.json) == (200, bare | {"archivedAt": archived.json["archivedAt"]})
+    assert INSTANT.fullmatch(archived.json["archivedAt"])
+
+
+async def test_publishing_makes_the_next_version(world: World):
+    """The same plan in its new version; what is left out does not exist in it.
+
+    [spec 4.3 PUT /v1/plans/{planId} 200, spec 4.3 complete offer, spec 2.3 version, D-19]
+    """
+    gym, pool = await world.product(), await world.product()
+    first = await world.plan(item(gym, (50, 1, None)), pool, name="Year", **OFFER)
+    sent = {**plan_body(pool), "name": "Month"}
+
+    published = await world.put(f"/v1/plans/{first['id']}", sent)
+
+    assert published.status == 200
+    assert published.json == {
+        "id": first["id"],
+        "name": "Month",
+        "version": 2,
+        "periodMonths": 1,
+        "defaultPaymentMethod": "pix",
+        "maxInstallments": 1,
+        "commitmentCycles": None,
+        "archivedAt": None,
+        "createdAt": first["createdAt"],
+        "items": [{"productId": pool["id"], "position": 0, "discounts": []}],
+    }
+    assert (await world.get(f"/v1/plans/{first['id']}")).json == published.json
+    third = (await world.put(f"/v1/plans/{first['id']}", sent)).json  # equal terms are a version too
+    assert third == {**published.json, "version": 3}
+    assert [plan["version"] for plan in await world.all("/v1/plans")] == [3]
+
+
+async def test_a_plan_that_was_read_can_be_sent_back(world: World):
+    """Positions that are the items' places are taken, others refused. [D-18a]"""
+    product = await world.product()
+    plan = await world.plan(item(product, (5, 1, None), (7, 3, 4)), product)
+    terms = {name: plan[name] for name in plan_body() | {"maxInstallments": 1, "commitmentCycles": None}}
+
+    sent_back = await world.put(f"/v1/plans/{plan['id']}", terms)
+    assert (sent_back.status, sent_back.json) == (200, {**plan, "version": 2})
+
+    swapped = [each | {"position": 1 - each["position"]} for each in plan["items"]]
+    refused = await world.put(f"/v1/plans/{plan['id']}", terms | {"items": swapped})
+    assert sorted(invalid(refused)) == ["items[0].position", "items[1].position"]
+    assert (await world.get(f"/v1/plans/{plan['id']}")).json == sent_back.json
+
+
+async def test_subscribers_stay_on_their_version(world: World):
+    """Only new subscriptions take the new version; the old ones bill as agreed.
+
+    [spec 4.3 pinned subscribers, spec 3.2 plan new version, spec 9.2]
+    """
+    plan = await world.plan(await world.product(1000))
+    old = await world.enroll(plan)
+    await world.put(f"/v1/plans/{plan['id']}", plan_body(await world.product(2000)))
+    new = await world.enroll(plan)
+
+    await world.advance(days=4)
+
+    assert [old["planVersion"], new["planVersion"]] == [1, 2]
+    assert [invoice["totalCents"] for invoice in await world.invoices(old)] == [1000]
+    assert [invoice["totalCents"] for invoice in await world.invoices(new)] == [2000]
+    assert (await world.get(f"/v1/subscriptions/{old['id']}")).json["planVersion"] == 1
+
+
+async def test_customizing_makes_a_version_of_ones_own(world: World):
+    """The plan keeps its version and its other subscribers theirs. [spec 9.2, D-19]"""
+    plan = await world.plan(await world.product(1000))
+    subscription, other = await world.enroll(plan), await world.enroll(plan)
+    await world.post(f"/v1/plans/{plan['id']}/archive")  # customizing stays allowed
+    private = {**plan_body(await world.product(500))}
+    del private["name"]
+
+    customized = await world.post(f"/v1/subscriptions/{subscription['id']}/customize", private)
+    await world.advance(days=4)
+
+    assert (customized.status, customized.json["customized"]) == (200, True)
+    assert (await world.get(f"/v1/plans/{plan['id']}")).json["version"] == 1
+    assert [invoice["totalCents"] for invoice in await world.invoices(subscription)] == [500]
+    assert [invoice["totalCents"] for invoice in await world.invoices(other)] == [1000]
+
+
+async def test_an_archived_plan_takes_nobody(world: World):
+    """No subscriber, no new version, no way back; what runs on it goes on.
+
+    [spec 3.2 plan active to archived, spec 7 409 archived plan, spec 7 engine.plan_archived, D-19]
+    """
+    plan = await world.plan(await world.product(1000))
+    subscription = await world.enroll(plan)
+    path = f"/v1/plans/{plan['id']}"
+    archived = (await world.post(f"{path}/archive")).json
+    await world.advance(days=4)
+
+    for refused in (
+        await world.post("/v1/subscriptions", subscription_body(plan)),
+        await world.put(path, plan_body(await world.product())),
+    ):
+        assert problem(refused)[:2] == (409, "engine.plan_archived")
+    assert problem(await world.post(f"{path}/unarchive"))[:2] == (404, "engine.not_found")
+    again = await world.post(f"{path}/archive")
+    assert (again.status, again.json) == (200, archived)
+    assert (await world.get(path)).json == {**plan, "archivedAt": archived["archivedAt"]}
+    assert await world.all("/v1/plans") == [archived]
+    assert [invoice["totalCents"] for invoice in await world.invoices(subscription)] == [1000]
+    assert len(await world.all("/v1/subscriptions")) == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "", None),  # [spec 4.3 GET /v1/plans/{planId} 404]
+        ("PUT", "", plan_body({"productId": UNKNOWN_ID})),  # [spec 4.3 PUT /v1/plans/{planId} 404]
+        ("POST", "/archive", None),  # [spec 4.3 POST /v1/plans/{planId}/archive 404]
+    ],
+)
+@pytest.mark.asyncio(loop_scope="module")
+async def test_an_unknown_plan(shared_world: World, method, path, body):
+    """404 on every route with a plan's id. [spec 7 404]"""
+    answer = await shared_world.call(method, f"/v1/plans/{UNKNOWN_ID}{path}", body)
+
+    assert problem(answer) == (404, "engine.not_found", None)
+
+
+async def test_the_first_matching_rule_applies_by_cycle(world: World):
+    """Rules never stack, order is priority, a gap is the full price; period times price, less the discount.
+
+    [spec 2.3 discount resolution, spec 2.3 amount]
+    """
+    rules = [(50, 2, 2), (10, 1, 3), (100, 5, None), (1, 6, 6)]
+    plan = await world.plan(item(await world.product(333), *rules), periodMonths=3)
+    subscription = await world.enroll(plan)
+
+    await world.advance(days=31 * 16)
+
+    percents = [10, 50, 10, None, 100, 100]
+    cents = [899, 500, 899, 999, 0, 0]  # of 3 x 333, half a cent rounded up
+    invoices = await world.invoices(subscription)
+    details = [(await world.get(f"/v1/invoices/{each['id']}")).json["items"][0] for each in invoices[:6]]
+    assert [line["discountPercent"] for line in details] == percents
+    assert [line["amountCents"] for line in details] == cents
+    assert {line["months"] for line in details} == {3}

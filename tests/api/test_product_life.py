@@ -1,0 +1,105 @@
+"""What becomes of products: archived and back, billed, mirrored to gateways (spec 2.2, 3.1, 4.2)."""
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from tests.api.expect import INSTANT, problem
+from tests.world import World, plan_body
+
+
+async def test_archived_and_back(world: World):
+    """Archiving and unarchiving, each twice: the second time changes nothing.
+
+    [spec 4.2 POST /v1/products/{productId}/archive 200, spec 4.2 POST /v1/products/{productId}/unarchive 200, D-18]
+    """
+    product = await world.product()
+    path = f"/v1/products/{product['id']}"
+
+    archived = await world.post(f"{path}/archive")
+    assert INSTANT.fullmatch(archived.json["archivedAt"])
+    assert (archived.status, archived.json) == (200, {**product, "archivedAt": archived.json["archivedAt"]})
+    await world.advance(days=1)
+    again = await world.post(f"{path}/archive", {})
+    assert (again.status, again.json) == (200, archived.json)
+    assert await world.all("/v1/products") == [archived.json]  # [spec 4.2 GET /v1/products 200]
+
+    for _ in range(2):
+        answer = await world.post(f"{path}/unarchive")
+        assert (answer.status, answer.json) == (200, product)
+
+
+async def test_an_archived_product_enters_no_new_plan(world: World):
+    """It is refused while archived, welcome again after. [spec 3.1 active to archived, spec 3.1 archived to active]"""
+    product = await world.product()
+    await world.post(f"/v1/products/{product['id']}/archive")
+    answer = await world.post("/v1/plans", plan_body(product))
+    assert problem(answer)[:2] == (409, "engine.product_archived")
+
+    await world.post(f"/v1/products/{product['id']}/unarchive")
+    assert (await world.post("/v1/plans", plan_body(product))).status == 201
+
+
+async def test_what_runs_on_an_archived_product_keeps_billing(world: World):
+    """Existing plans take subscribers, existing subscriptions get invoices. [spec 3.1 active to archived]"""
+    product = await world.product(5000)
+    plan = await world.plan(product)
+    await world.post(f"/v1/products/{product['id']}/archive")
+    subscription = await world.enroll(plan)
+
+    await world.advance(days=4)
+
+    assert [invoice["totalCents"] for invoice in await world.invoices(subscription)] == [5000]
+
+
+async def test_a_new_price_counts_from_the_next_invoice(world: World):
+    """What was billed stays; the next cycle costs the new price. [spec 4.2 new price, spec 2.2 monthly price]"""
+    product = await world.product(5000)
+    subscription = await world.enroll(await world.plan(product, periodMonths=3))
+    await world.advance(days=4)
+    billed = await world.invoices(subscription)
+
+    await world.patch(f"/v1/products/{product['id']}", {"monthlyPriceCents": 7000})
+    await world.run()
+    assert await world.invoices(subscription) == billed
+    await world.advance(days=95)
+
+    assert [invoice["totalCents"] for invoice in await world.invoices(subscription)] == [15_000, 21_000]
+
+
+async def test_a_product_is_never_deleted(world: World):
+    """There is no such method. [spec 3.1 never deleted]"""
+    product = await world.product()
+    answer = await world.delete(f"/v1/products/{product['id']}")
+
+    assert problem(answer) == (405, "engine.method_not_allowed", None)
+    assert await world.all("/v1/products") == [product]
+
+
+@pytest.mark.parametrize("fault", ["timeout_before", "server_error", "rejected"])
+async def test_creation_waits_for_no_gateway(world: World, fault):
+    """A product is there at once, and in the gateway's catalog when that answers. [spec 2.2 mirroring]"""
+    await world.set_up_gateway(productCatalog=True)
+    gateways = (await world.get("/v1/integration")).json["gateways"]
+    sick = {"connectionId": gateways[0]["connectionId"], "operation": "create_product", "fault": fault}
+    await world.made("/v1/sandbox/faults", sick)
+
+    product = await world.product()
+    assert (await world.get("/v1/sandbox/products")).json == {"data": []}
+    await world.run("mirroring")
+    assert await world.all("/v1/products") == [product]
+
+    healthy = await world.product()
+    await world.advance(days=2)
+    mirrored = {each["productId"] for each in (await world.get("/v1/sandbox/products")).json["data"]}
+    assert mirrored == {healthy["id"]} | ({product["id"]} if fault != "rejected" else set())
+
+
+async def test_instants_run_on_the_account_clock(world: World):
+    """A product made in the account's tomorrow says so. [spec 2.1 instants]"""
+    early = await world.product()
+    await world.advance(days=400)
+    late = await world.product()
+
+    apart = datetime.fromisoformat(late["createdAt"]) - datetime.fromisoformat(early["createdAt"])
+    assert timedelta(days=400) <= apart < timedelta(days=400, minutes=5)

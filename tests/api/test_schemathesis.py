@@ -1,0 +1,135 @@
+"""Schemathesis against the whole of `/docs-json`: a real API, a worker, an account that owns something of every kind.
+
+What it finds it prints as a curl command. To look further than every day's run, ask for more, and otherwise:
+`SCHEMATHESIS_EXAMPLES=200 SCHEMATHESIS_SEED=1 make test ARGS=tests/api/test_schemathesis.py`.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from fatura.reference import openapi_document
+from tests.api.stocked import Engine, Stocked, running_engine
+from tests.conftest import fresh_database
+from tests.world import Json
+
+ST = str(Path(sys.executable).with_name("st"))
+CONFIGURATION = Path(__file__).with_name("schemathesis.toml")
+EXAMPLES = int(os.environ.get("SCHEMATHESIS_EXAMPLES", "10"))
+"""Requests that fuzzing makes for each operation; the other phases decide for themselves."""
+SEED = os.environ.get("SCHEMATHESIS_SEED", "20331120")
+RUN_SECONDS = 60 + 4 * EXAMPLES
+"""How long one run may take on a busy machine."""
+pytestmark = pytest.mark.timeout(RUN_SECONDS + 60)
+ROOT = Path(__file__).parents[2]
+GROUPS = (
+    ("Products", "Customers", "Health"),
+    ("Plans", "Subscriptions"),
+    ("Invoices", "Events", "Webhooks", "Gateways"),
+    ("Integration", "Sandbox"),
+)
+"""The document's tags, as they share an account."""
+CHAINS = (
+    ("Products", "Plans", "Subscriptions", "Customers"),
+    ("Invoices", "Sandbox", "Events", "Integration", "Gateways", "Webhooks"),
+)
+"""Tags among which links lead on; which of the links are taken is chance."""
+OPERATIONS: defaultdict[str, set[str]] = defaultdict(set)
+for _path in openapi_document()["paths"].values():
+    for _operation in _path.values():
+        OPERATIONS[_operation["tags"][0]].add(_operation["operationId"])
+SUCCESS = {"200", "201", "202", "204"}
+UNANSWERED = {
+    "receive_gateway_webhook": "it takes a provider's signature, which no generated request carries",
+}
+"""Operations that are never answered with success here, and why."""
+
+
+def configuration(stocked: Stocked) -> str:
+    """Return the configuration, with ids of what the account owns for nearly all ids."""
+    dictionaries = [f"[dictionaries.{name}]\nvalues = {ids}" for name, ids in stocked.stock.ids.items()]
+    places = [
+        f'"{place}" = {{ dictionary = "{name}", probability = 0.9 }}'
+        for name in stocked.stock.ids
+        for place in (f"path.{name}", f"query.{name}", f"body.{name}", f"body.items[*].{name}")
+    ]
+    return "\n".join((CONFIGURATION.read_text(), *dictionaries, "[parameters]", *places))
+
+
+def fixed_header(name: str, api_key: str) -> Json:
+    """Return an account's entry in the file of accounts."""
+    return {"name": name, "fixedHeaders": [{"name": "Authorization", "value": f"Bearer {api_key}"}]}
+
+
+def schemathesis(
+    stocked: Stocked, folder: Path, tags: Sequence[str], phases: str, *, examples: int
+) -> dict[str, Counter[str]]:
+    """Let Schemathesis run to its end and find nothing; return how often each operation answered what."""
+    file, answers, accounts = (folder / name for name in ("schemathesis.toml", "answers", "accounts.json"))
+    file.write_text(configuration(stocked))
+    keys = {"owner": stocked.api_key, "stranger": stocked.stranger_key}
+    accounts.write_text(json.dumps({"auth": [fixed_header(*each) for each in keys.items()]}))
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "STOCKED": json.dumps({**asdict(stocked), "answers": str(answers)}),
+        "STOCKED_ACCOUNTS": str(accounts),
+    }
+    command = [ST, "--config-file", str(file), "run", f"{stocked.url}/docs-json", "--no-color"]
+    command += ["--checks", "all", "--phases", phases, "--max-examples", str(examples), "--seed", SEED]
+    command += [word for tag in tags for word in ("--include-tag", tag)]
+    ended = subprocess.run(
+        command, env=environment, cwd=folder, capture_output=True, text=True, check=False, timeout=RUN_SECONDS
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert stocked.works(), "the run lost its own key"
+    found: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for line in answers.read_text().splitlines():
+        operation, status = line.split()
+        found[operation][status] += 1
+    return found
+
+
+def failing(answered: dict[str, Counter[str]], tags: Sequence[str]) -> dict[str, Counter[str]]:
+    """Return the operations that never answered with success."""
+    operations = {operation for tag in tags for operation in OPERATIONS[tag]} - UNANSWERED.keys()
+    return {each: answered[each] for each in sorted(operations) if answered[each].keys().isdisjoint(SUCCESS)}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def engine(server_url: str, tmp_path_factory) -> AsyncIterator[Engine]:
+    """The engine that the tests of this module share; each stocks an account of its own."""
+    async with fresh_database(server_url) as url:
+        with running_engine(url, tmp_path_factory.mktemp("engine")) as running:
+            yield running
+
+
+def test_every_tag_is_run():
+    """A route of a new noun is not forgotten. [spec 4.6 GET /docs-json kept]"""
+    assert sorted(tag for group in GROUPS for tag in group) == sorted(OPERATIONS)
+
+
+@pytest.mark.parametrize("tags", GROUPS, ids="-".join)
+def test_operations_answer_as_documented(engine: Engine, tmp_path, tags):
+    """Valid, broken and hostile requests: examples, the bounds of each schema, and chance.
+
+    [spec 4.6 GET /docs-json kept, spec 7 400, spec 7 401, spec 7 404, D-8, D-10, D-11, D-12, D-13]
+    """
+    answered = schemathesis(engine.stock(), tmp_path, tags, "examples,coverage,fuzzing", examples=EXAMPLES)
+    operations = sum(len(OPERATIONS[tag]) for tag in tags)
+    assert 4 * len(failing(answered, tags)) <= operations, "too little that is valid was tried"
+
+
+@pytest.mark.parametrize("tags", CHAINS, ids="-".join)
+def test_links_lead_on(engine: Engine, tmp_path, tags):
+    """Chains of requests, each made of what the one before answered. [spec 4.6 GET /docs-json links]"""
+    answered = schemathesis(engine.stock(), tmp_path, tags, "stateful", examples=10 * EXAMPLES)
+    assert 3 * len(failing(answered, tags)) < 2 * len(answered), "few links were followed"

@@ -1,0 +1,248 @@
+"""What the engine relies on in every gateway: the suite each adapter passes over its provider's double."""
+# ruff: noqa: D102  (a test's name is its sentence)
+
+from dataclasses import replace
+from datetime import date
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from fatura.domain.offer import PaymentMethod
+from fatura.gateways.port import (
+    AuthFailedError,
+    Charge,
+    ChargeState,
+    Gateway,
+    NotFoundError,
+    PermanentError,
+    ProductMirror,
+    TransientError,
+    UnknownOutcomeError,
+)
+from tests.contract.provider import Provider, charge_request
+
+
+class GatewayContract:
+    """The suite; a subclass named `Test...` brings the fixture `provider`."""
+
+    @pytest.fixture
+    async def gateway(self, provider: Provider) -> Gateway:
+        """Return the connection under test."""
+        return await provider.connect()
+
+    async def test_credentials_that_work_are_accepted(self, gateway: Gateway) -> None:
+        await gateway.check_credentials()
+
+    @pytest.mark.parametrize("method", PaymentMethod)
+    async def test_a_charge_is_created_and_found_again(self, gateway: Gateway, method: PaymentMethod) -> None:
+        request = charge_request(method)
+        if method not in gateway.capabilities().methods:
+            with pytest.raises(PermanentError):
+                await gateway.create_charge(request)
+            return
+
+        charge = await gateway.create_charge(request)
+
+        assert charge == Charge(charge.charge_id, request.invoice_id, 1, ChargeState.OPEN, 9990)
+        assert await gateway.get_charge(charge.charge_id) == charge
+        assert await gateway.find_charge(request.invoice_id, 1) == charge
+
+    async def test_a_card_is_charged_in_as_many_installments_as_promised(self, gateway: Gateway) -> None:
+        most = gateway.capabilities().max_installments
+        request = replace(charge_request(PaymentMethod.CARD), installments=most if most > 1 else None)
+        if PaymentMethod.CARD in gateway.capabilities().methods:
+            assert (await gateway.create_charge(request)).amount_cents == request.amount_cents
+
+    async def test_an_unknown_reference_is_absent(self, gateway: Gateway) -> None:
+        request = charge_request()
+        await gateway.create_charge(request)
+
+        assert await gateway.find_charge(request.invoice_id, 2) is None
+        assert await gateway.find_charge(uuid4(), 1) is None
+
+    @pytest.mark.parametrize(
+        "charge_id", ["", "no-such-charge", f"sbx_{32 * '0'}", "../?&", "\x00", "\ud800"]
+    )
+    async def test_an_unknown_charge_is_not_found(self, gateway: Gateway, charge_id: str) -> None:
+        with pytest.raises(NotFoundError):
+            await gateway.get_charge(charge_id)
+        with pytest.raises(NotFoundError):
+            await gateway.cancel_charge(charge_id)
+
+    async def test_a_payment_is_seen_with_its_instant(self, gateway: Gateway, provider: Provider) -> None:
+        created = await gateway.create_charge(charge_request())
+        await provider.pay(gateway, created)
+
+        charge = await gateway.get_charge(created.charge_id)
+
+        assert (charge.state, charge.refunded) == (ChargeState.PAID, False)
+        assert charge.paid_at is not None
+        assert await gateway.find_charge(created.invoice_id, 1) == charge
+
+    async def test_a_refusal_is_seen(self, gateway: Gateway, provider: Provider) -> None:
+        created = await gateway.create_charge(charge_request(PaymentMethod.CARD))
+        await provider.refuse(gateway, created)
+
+        assert await gateway.get_charge(created.charge_id) == replace(created, state=ChargeState.REFUSED)
+
+    async def test_a_cancellation_is_seen(self, gateway: Gateway, provider: Provider) -> None:
+        created = await gateway.create_charge(charge_request())
+        await provider.cancel(gateway, created)
+
+        assert await gateway.get_charge(created.charge_id) == replace(created, state=ChargeState.CANCELED)
+
+    async def test_a_refunded_charge_stays_paid(self, gateway: Gateway, provider: Provider) -> None:
+        """A refund leaves the payment standing [D-46]."""
+        created = await gateway.create_charge(charge_request())
+        await provider.pay(gateway, created)
+        paid = await gateway.get_charge(created.charge_id)
+        await provider.refund(gateway, created)
+
+        assert await gateway.get_charge(created.charge_id) == replace(paid, refunded=True)
+
+    async def test_a_lost_answer_is_found_by_its_reference(
+        self, gateway: Gateway, provider: Provider
+    ) -> None:
+        """A charge whose creation nobody confirmed is looked up, not created again [D-33]."""
+        request = charge_request()
+        await provider.lose_next_answer(gateway)
+
+        with pytest.raises(UnknownOutcomeError):
+            await gateway.create_charge(request)
+
+        found = await gateway.find_charge(request.invoice_id, request.attempt)
+        assert found is not None
+        assert (found.state, found.amount_cents) == (ChargeState.OPEN, request.amount_cents)
+
+    async def test_a_lost_request_left_nothing(self, gateway: Gateway, provider: Provider) -> None:
+        request = charge_request()
+        await provider.lose_next_request(gateway)
+
+        with pytest.raises(UnknownOutcomeError):
+            await gateway.create_charge(request)
+
+        assert await gateway.find_charge(request.invoice_id, request.attempt) is None
+        assert (await gateway.create_charge(request)).state is ChargeState.OPEN
+
+    async def test_a_repeat_does_what_the_capabilities_say(self, gateway: Gateway) -> None:
+        request = charge_request()
+        first, second = await gateway.create_charge(request), await gateway.create_charge(request)
+
+        repeat_is_safe = gateway.capabilities().idempotency in {"key", "natural_id"}
+        assert (first.charge_id == second.charge_id) is repeat_is_safe
+        assert await gateway.find_charge(request.invoice_id, request.attempt) == first
+
+    @pytest.mark.parametrize(
+        "wrong", [{"amount_cents": 0}, {"due_date": date(2026, 3, 9)}, {"installments": 99}]
+    )
+    async def test_refused_data_is_refused_for_good(self, gateway: Gateway, wrong: dict[str, object]) -> None:
+        right: Any = charge_request(gateway.capabilities().methods[0])
+        request = replace(right, **wrong)
+
+        with pytest.raises(PermanentError) as refusal:
+            await gateway.create_charge(request)
+
+        assert refusal.value.code
+        assert refusal.value.detail
+        assert await gateway.find_charge(request.invoice_id, request.attempt) is None
+
+    async def test_a_rate_limit_passes(self, gateway: Gateway, provider: Provider) -> None:
+        request = charge_request()
+        await provider.limit_next_request(gateway)
+
+        with pytest.raises(TransientError):
+            await gateway.create_charge(request)
+
+        assert await gateway.find_charge(request.invoice_id, request.attempt) is None
+        assert (await gateway.create_charge(request)).state is ChargeState.OPEN
+
+    async def test_a_read_that_fails_may_be_repeated(self, gateway: Gateway, provider: Provider) -> None:
+        created = await gateway.create_charge(charge_request())
+        await provider.fail_next_read(gateway)
+
+        with pytest.raises(TransientError):
+            await gateway.get_charge(created.charge_id)
+
+        assert await gateway.get_charge(created.charge_id) == created
+
+    async def test_a_canceled_charge_stays_canceled(self, gateway: Gateway) -> None:
+        """The answer shows the charge as it is read from then on, and a repeat is the same [D-27 charge]."""
+        created = await gateway.create_charge(charge_request())
+        canceled = replace(created, state=ChargeState.CANCELED)
+
+        assert await gateway.cancel_charge(created.charge_id) == canceled
+        assert await gateway.cancel_charge(created.charge_id) == canceled
+        assert await gateway.get_charge(created.charge_id) == canceled
+
+    async def test_a_paid_charge_is_not_canceled(self, gateway: Gateway, provider: Provider) -> None:
+        """It comes back as it is [D-27 not confirmed]."""
+        created = await gateway.create_charge(charge_request())
+        await provider.pay(gateway, created)
+        paid = await gateway.get_charge(created.charge_id)
+
+        assert await gateway.cancel_charge(created.charge_id) == paid
+        assert await gateway.get_charge(created.charge_id) == paid
+
+    async def test_a_lost_cancel_may_be_repeated(self, gateway: Gateway, provider: Provider) -> None:
+        """Nobody knows what came of it until the charge is read [D-27 not confirmed]."""
+        created = await gateway.create_charge(charge_request())
+        await provider.lose_next_cancel(gateway)
+
+        with pytest.raises(UnknownOutcomeError):
+            await gateway.cancel_charge(created.charge_id)
+
+        assert (await gateway.get_charge(created.charge_id)).state is ChargeState.CANCELED
+        assert (await gateway.cancel_charge(created.charge_id)).state is ChargeState.CANCELED
+
+    async def test_a_webhook_names_its_charge(self, gateway: Gateway, provider: Provider) -> None:
+        """Or says that it could be any; a charge that it does not name stays out of it [D-35 webhook]."""
+        created = await gateway.create_charge(charge_request())
+
+        hint = gateway.read_webhook(provider.webhook(gateway, created))
+
+        assert hint.charge_ids in {None, (created.charge_id,)}
+
+    @pytest.mark.parametrize("body", [b"", b"{}", b"\xff", b"[" * 60_000, b'{"chargeId":"sbx_0"}'])
+    async def test_a_webhook_that_is_not_the_provider_s_is_refused(
+        self, gateway: Gateway, provider: Provider, body: bytes
+    ) -> None:
+        """Unsigned, signed for another body, or for another connection [D-35 webhook refused]."""
+        genuine = provider.webhook(gateway, await gateway.create_charge(charge_request()))
+        other = await provider.connect()
+
+        for forged in (
+            replace(genuine, headers={}, body=body),
+            replace(genuine, body=genuine.body + body + b" "),
+            replace(genuine, headers={name: f"{value}0" for name, value in genuine.headers.items()}),
+            replace(genuine, headers=dict.fromkeys(genuine.headers, body.decode("latin-1"))),
+        ):
+            with pytest.raises(AuthFailedError):
+                gateway.read_webhook(forged)
+        with pytest.raises(AuthFailedError):
+            other.read_webhook(genuine)
+
+    async def test_a_product_is_mirrored_once(self, gateway: Gateway, provider: Provider) -> None:
+        """A product mirrored again is brought up to date, not doubled [spec 2.2 mirroring]."""
+        product = ProductMirror(uuid4(), "Gold", None)
+        if not gateway.capabilities().product_catalog:
+            with pytest.raises(PermanentError):
+                await gateway.mirror_product(product)
+            return
+
+        first = await gateway.mirror_product(product)
+        second = await gateway.mirror_product(replace(product, name="Gold 2026", description="All of it"))
+
+        assert first == second
+        assert await provider.catalog(gateway) == {first: "Gold 2026"}
+
+    async def test_another_connection_sees_nothing(self, gateway: Gateway, provider: Provider) -> None:
+        created = await gateway.create_charge(charge_request())
+        other = await provider.connect()
+
+        assert await other.find_charge(created.invoice_id, 1) is None
+        with pytest.raises(NotFoundError):
+            await other.get_charge(created.charge_id)
+        with pytest.raises(NotFoundError):
+            await other.cancel_charge(created.charge_id)
+        assert await gateway.get_charge(created.charge_id) == created

@@ -1,0 +1,88 @@
+"""An account with a row in every table, and statements that copy its rows; no tests live here."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+
+from tests.world import Json, Merchant, item
+
+Connection = Any
+
+
+async def populate(merchant: Merchant) -> dict[str, Json]:
+    """Give an account a row in every table, priced items first; return some of its ids by their columns."""
+    await merchant.set_up_gateway(productCatalog=True)
+    nobody_listens = {"url": "http://127.0.0.1:1/"}
+    assert (await merchant.put("/v1/integration/webhook", nobody_listens)).status == 200
+    product = await merchant.product()
+    plan = await merchant.plan(item(product, (20, 1, 3)), defaultPaymentMethod="card", maxInstallments=3)
+    subscription = await merchant.enroll(plan)
+    connection_id = subscription["gatewayConnectionId"]
+    fault = {"connectionId": connection_id, "operation": "list_charges", "fault": "server_error", "times": 1}
+    assert (await merchant.post("/v1/sandbox/faults", fault)).status == 201
+    await merchant.run()
+    await merchant.enroll(await merchant.plan(item(await merchant.variable_product())))
+    await merchant.run()
+    free = await merchant.product(0)  # the newest invoice is as it was born
+    await merchant.enroll(await merchant.plan(item(free)))
+    await merchant.run()
+    [invoice] = await merchant.invoices(subscription)
+    assert invoice["status"] == "issued"
+    return {
+        "product_id": product["id"],
+        "plan_id": plan["id"],
+        "subscription_id": subscription["id"],
+        "customer_id": subscription["customer"]["id"],
+        "connection_id": connection_id,
+        "invoice_id": invoice["id"],
+    }
+
+
+@asynccontextmanager
+async def connected(url: str, account_id: object = "") -> AsyncGenerator[Connection]:
+    """Open a connection as the engine's role, with an account opened, or none."""
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(f"SET app.account = '{account_id}'")
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def tables(connection: Connection) -> list[str]:
+    """Return the tables that hold accounts' rows."""
+    found = await connection.fetch(
+        """
+        SELECT c.relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+        WHERE c.relkind = 'r' AND a.attname = 'account_id' AND c.relnamespace = 'public'::regnamespace ORDER BY 1
+        """
+    )
+    return [row["relname"] for row in found]
+
+
+async def wall(connection: Connection, statement: str, *values: object) -> str:
+    """Run a statement and undo it; return "yes", or the name of the constraint or the SQLSTATE that refused it."""
+    transaction = connection.transaction()
+    await transaction.start()
+    try:
+        await connection.execute(statement, *values)
+    except asyncpg.PostgresError as error:
+        return error.constraint_name or error.sqlstate or type(error).__name__
+    else:
+        return "yes"
+    finally:
+        await transaction.rollback()
+
+
+COPY = """
+    INSERT INTO TABLE
+    SELECT copied.* FROM (SELECT x FROM TABLE x ORDER BY x LIMIT 1) AS sample,
+        jsonb_populate_record(sample.x, $1::jsonb) AS copied
+"""
+
+
+def copy_into(table: str) -> str:
+    """Return the statement that copies a row of a table, changed as its parameter, a JSON object, says."""
+    return COPY.replace("TABLE", table)

@@ -1,0 +1,115 @@
+"""Processes that use an embedded PostgreSQL, for the tests that kill them; no tests live here."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+IS_ROOT = os.geteuid() == 0
+
+_USER = r"""
+import os, signal, sys
+from pathlib import Path
+from fatura.store.embedded import EmbeddedPostgresError, start
+
+data_dir, bin_dir, uid = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+signal.signal(signal.SIGINT, lambda *_: os.write(1, b"interrupted\n"))
+if uid:
+    os.setgroups([])
+    os.setgid(uid)
+    os.setuid(uid)
+try:
+    with start(data_dir, bin_dir=Path(bin_dir) if bin_dir else None) as server:
+        print(server.url, flush=True)
+        sys.stdin.readline()
+except EmbeddedPostgresError as error:
+    print("error:", error, flush=True)
+"""
+
+
+class User:
+    """Another process that starts the server of a data folder, and stops it when told."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        """Keep the process."""
+        self.process = process
+
+    def says(self) -> str:
+        """Return its next line: the URL, or what went wrong."""
+        assert self.process.stdout
+        return self.process.stdout.readline().strip()
+
+    def leave(self) -> int:
+        """Let it stop using the server, and return its exit code."""
+        assert self.process.stdin
+        self.process.stdin.close()
+        return self.process.wait(60)
+
+    def end(self, number: signal.Signals) -> int:
+        """Send it a signal, and return its exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(60)
+
+
+@contextmanager
+def using(data_dir: Path, *, bin_dir: str = "", uid: int = 0) -> Generator[User]:
+    """Start a process that uses the server, in a process group of its own."""
+    command = [sys.executable, "-c", _USER, str(data_dir), bin_dir, str(uid)]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, process_group=0
+    )
+    try:
+        yield User(process)
+    finally:
+        process.kill()
+        process.wait(20)
+        for pipe in (process.stdin, process.stdout):
+            assert pipe
+            pipe.close()
+
+
+def value(url: str, sql: str, **settings: Any) -> Any:
+    """Return the single value of a query."""
+
+    async def ask() -> Any:
+        connection = await asyncpg.connect(url, timeout=10, **settings)
+        try:
+            return await connection.fetchval(sql)
+        finally:
+            await connection.close()
+
+    return asyncio.run(ask())
+
+
+def postmaster(data_dir: Path) -> int:
+    """Return the process id of the server."""
+    return int((data_dir / "postgres" / "postmaster.pid").read_text().splitlines()[0])
+
+
+def is_running(pid: int) -> bool:
+    """Return whether a process runs: neither gone nor waiting to be buried."""
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return state.stdout.strip() not in {"", "Z", "Zs"}
+
+
+def until(condition: Callable[[], bool], *, seconds: float = 10) -> None:
+    """Wait for a condition."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.01)
+
+
+def sweep(data_dir: Path) -> None:
+    """End the server that a failed test left."""
+    with suppress(OSError, ValueError, IndexError):
+        os.kill(postmaster(data_dir), signal.SIGQUIT)

@@ -1,0 +1,61 @@
+"""A claim takes no more than its limit, whatever plan PostgreSQL chooses for it."""
+
+from datetime import timedelta
+
+import asyncpg
+import pytest
+
+from fatura.domain.invoice_states import InvoiceStatus
+from fatura.store import charges, mirrors, price_pulls
+from fatura.store.db import Tx
+from tests.world import World
+
+DUE = 10
+LIMIT = 4
+TEMPTING = (
+    "enable_hashjoin",
+    "enable_mergejoin",
+    "enable_hashagg",
+    "enable_sort",
+    "enable_material",
+    "enable_memoize",
+)
+"""Without these a sub-select is run again for every row, and locks a fresh stretch each time."""
+
+
+async def fill(world: World) -> None:
+    """Leave many invoices ready, many prices unasked and many products unmirrored."""
+    await world.connect(productCatalog=True)
+    fixed = await world.plan(*[await world.product(100) for _ in range(5)])
+    variable = await world.plan(*[await world.variable_product() for _ in range(5)])
+    gateway = (await world.get("/v1/integration")).json["gateways"][0]["connectionId"]
+    for plan in (fixed, variable):
+        for _ in range(DUE):
+            await world.enroll(plan, gatewayConnectionId=gateway)
+    await world.run("generation")
+
+
+@pytest.mark.parametrize("tempted", [False, True])
+async def test_no_claim_exceeds_its_limit(world: World, tempted: bool) -> None:  # noqa: FBT001 - a table's column
+    """[D-28]"""
+    await fill(world)
+    connection = await asyncpg.connect(world.database_url)
+    try:
+        await connection.execute(f"SET app.account = '{world.account_id}'")
+        for setting in TEMPTING if tempted else ():
+            await connection.execute(f"SET {setting} = off")
+        tx, real_now = Tx(connection, world.account_id), world.deps.clock()
+        now, lease_until = real_now + timedelta(days=36500), real_now + timedelta(minutes=1)
+        for _ in range(2):
+            ready = await charges.claim(
+                tx, InvoiceStatus.READY, now=now, real_now=real_now, lease_until=lease_until, limit=LIMIT
+            )
+            pulls = await price_pulls.claim(
+                tx, now=now, real_now=real_now, lease_until=lease_until, limit=LIMIT
+            )
+            mirrored = await mirrors.claim(
+                tx, now=now, real_now=real_now, lease_until=lease_until, limit=LIMIT
+            )
+            assert (len(ready), len(pulls), len(mirrored)) == (LIMIT, LIMIT, LIMIT)
+    finally:
+        await connection.close()

@@ -1,0 +1,231 @@
+"""The commands of `fatura`, in processes of their own: what they print, their exit codes, what a mistake looks like."""
+
+import json
+import re
+import socket
+from pathlib import Path
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from fatura import reference
+from fatura.cli import app
+from tests.conftest import database_url_of
+from tests.integration.fatura_processes import environment, free_port, run, running, serves
+from tests.integration.postgres_processes import until, value
+from tests.world import Json
+
+COMMANDS = (
+    "up",
+    "api",
+    "worker",
+    "migrate",
+    "account",
+    "account create",
+    "demo",
+    "listen",
+    "check",
+    "states",
+    "openapi",
+)
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_of_every_command(command: str) -> None:
+    """Each says what it does. [D-47]"""
+    shown = CliRunner().invoke(app, [*command.split(), "--help"])
+
+    assert shown.exit_code == 0
+    assert f"Usage: fatura {command}".strip() in shown.output
+    if not command:
+        assert [each for each in COMMANDS if " " not in each and f" {each} " not in shown.output] == []
+
+
+def test_version_and_an_unknown_command() -> None:
+    """The command as installed; what it does not know is exit code 2."""
+    assert re.fullmatch(r"fatura \d+\.\d+\.\d+\n", run("--version", env=environment()).stdout)
+    assert CliRunner().invoke(app, ["bill"]).exit_code == 2
+
+
+@pytest.mark.parametrize(("mode", "prefix"), [("sandbox", "rk_test_"), ("live", "rk_live_")])
+def test_account_create(database_url: str, mode: str, prefix: str) -> None:
+    """One line of JSON with the three that are shown once; the account is there. [D-47, D-44]"""
+    made = run("account", "create", "Gym", "--mode", mode, "--json", env=environment(database_url))
+
+    assert made.returncode == 0, made.stderr
+    account: Json = json.loads(made.stdout)
+    assert set(account) == {"accountId", "apiKey", "secret"}
+    assert account["apiKey"].startswith(prefix)
+    assert account["secret"].startswith("whsec_")
+    stored = _value_of(database_url, account["accountId"], "SELECT name || ' ' || mode FROM account")
+    assert stored == f"Gym {mode}"
+    assert made.stdout.count("\n") == 1
+
+
+def _value_of(database_url: str, account_id: str, sql: str) -> Json:
+    return value(database_url, sql, server_settings={"app.account": account_id})
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["Gym"],
+        ["Gym", "--mode", "test"],
+        ["--mode", "live"],
+        [" ", "--mode", "live"],
+        ["x" * 121, "--mode", "live"],
+    ],
+    ids=["no mode", "unknown mode", "no name", "blank name", "long name"],
+)
+def test_account_create_refuses(words: list[str]) -> None:
+    """A mistake in the words is exit code 2, before anything is touched. [D-47]"""
+    assert CliRunner().invoke(app, ["account", "create", *words]).exit_code == 2
+
+
+def test_migrate_twice_and_what_comes_before(server_url: str) -> None:
+    """The first run applies, the second has nothing to do; other commands ask for it. [D-47]"""
+    value(server_url, "CREATE DATABASE empty_for_migrate")
+    env = environment(database_url_of(server_url, "empty_for_migrate"))
+
+    early = run("worker", env=env)
+    assert early.returncode == 1
+    assert re.fullmatch(
+        r"fatura: the database lacks \d+ migration\(s\); run `fatura migrate` first\n", early.stderr
+    )
+
+    first, second = run("migrate", env=env), run("migrate", env=env)
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert all(re.fullmatch(r"applied \d{4}_\w+(\.sql)?", line) for line in first.stdout.splitlines())
+    assert len(first.stdout.splitlines()) >= 3
+    assert second.stdout == "nothing to do: the database is up to date\n"
+
+
+def test_openapi_and_states_print_the_reference(database_url: str) -> None:
+    """Without a database; the states are the page of the documentation."""
+    document = CliRunner().invoke(app, ["openapi"])
+    assert json.loads(document.output)["openapi"].startswith("3.")
+    assert "/v1/test-clock/advance" in json.loads(document.output)["paths"]
+
+    states = CliRunner().invoke(app, ["states"])
+    assert states.output == reference.states_page()
+    assert "| issued" in states.output
+
+
+def test_check_of_whole_data(database_url: str) -> None:
+    """Exit code 0, and how much was checked."""
+    env = environment(database_url)
+    assert run("check", env=env).stdout == "clean: every invariant holds in 0 account(s)\n"
+    run("account", "create", "Gym", "--mode", "live", env=env)
+
+    checked = run("check", env=env)
+    assert (checked.returncode, checked.stdout) == (0, "clean: every invariant holds in 1 account(s)\n")
+    assert json.loads(run("check", "--json", env=env).stdout) == {"accounts": 1, "findings": []}
+
+
+def test_check_of_broken_data(database_url: str) -> None:
+    """Exit code 1, the promise that is broken and the id that breaks it."""
+    env = environment(database_url)
+    made = json.loads(run("account", "create", "Gym", "--mode", "live", "--json", env=env).stdout)
+    _value_of(database_url, made["accountId"], "UPDATE account_counter SET products = 7 RETURNING 1")
+
+    told = run("check", env=env)
+    assert told.returncode == 1
+    assert "list_totals" in told.stdout
+    assert made["accountId"] in told.stdout
+
+    (finding,) = json.loads(run("check", "--json", env=env).stdout)["findings"]
+    assert (finding["invariant"], finding["offenders"]) == ("list_totals", [made["accountId"]])
+
+
+MISTAKES = (
+    ({"FATURA_LOG_LEVEL": "loud"}, "FATURA_LOG_LEVEL is 'loud'; it takes one of debug, info, warning, error"),
+    ({"FATURA_RATE_LIMIT": "-1"}, "FATURA_RATE_LIMIT is '-1'; it takes a whole number of at least 0"),
+    (
+        {"FATURA_DATABASE_URL": "postgresql://nobody@127.0.0.1:1/x", "FATURA_SECRET_KEYS": "x"},
+        "Connect call failed",
+    ),
+    ({"FATURA_DATABASE_URL": "mysql://x", "FATURA_SECRET_KEYS": "x"}, "mysql"),
+)
+
+
+@pytest.mark.parametrize(
+    ("variables", "says"), MISTAKES, ids=["level", "limit", "unreachable", "no postgres"]
+)
+def test_a_mistake_in_the_environment(variables: dict[str, str], says: str) -> None:
+    """One line that says what is wrong, exit code 1, and no trace. [D-47]"""
+    told = run("check", env=environment(**variables))
+
+    assert (told.returncode, told.stdout) == (1, "")
+    assert told.stderr.startswith("fatura: ")
+    assert told.stderr.count("\n") == 1
+    assert says in told.stderr
+
+
+@pytest.mark.parametrize("keys", ["not-a-key", "c2hvcnQ="])
+def test_a_key_ring_that_is_none(database_url: str, keys: str) -> None:
+    """One line that says how to make one, exit code 1, and nothing was stored. [D-47]"""
+    env = environment(database_url) | {"FATURA_SECRET_KEYS": keys}
+
+    told = run("account", "create", "Gym", "--mode", "live", env=env)
+
+    assert (told.returncode, told.stderr.count("\n")) == (1, 1)
+    assert told.stderr.startswith("fatura: FATURA_SECRET_KEYS ")
+    assert run("check", env=environment(database_url)).stdout.endswith("in 0 account(s)\n")
+
+
+def test_another_key_ring_than_the_datas(database_url: str, tmp_path: Path) -> None:
+    """What was sealed with one ring is not served with another: it is told at the start. [D-47]"""
+    run("account", "create", "Gym", "--mode", "live", env=environment(database_url))
+    env = environment(database_url) | {"FATURA_SECRET_KEYS": "", "FATURA_DATA_DIR": str(tmp_path)}
+
+    told = run("worker", env=env)
+
+    assert (told.returncode, told.stderr.count("\n")) == (1, 1)
+    assert "FATURA_SECRET_KEYS" in told.stderr
+
+
+@pytest.mark.parametrize("command", ["up", "demo", "api"])
+def test_a_port_that_is_taken(database_url: str, tmp_path: Path, command: str) -> None:
+    """One line, exit code 1, before anything starts. [D-47]"""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        told = run(
+            command, "--port", port, "--data-dir", str(tmp_path / "data"), env=environment(database_url)
+        )
+
+    assert told.returncode == 1
+    assert told.stderr.count("\n") == 1
+    assert told.stderr.startswith(f"fatura: cannot listen on 127.0.0.1:{port} (")
+    assert not (tmp_path / "data").exists()
+
+
+def test_api_and_worker_apart(database_url: str, tmp_path: Path) -> None:
+    """On a database of one's own: what is bound over the one is billed by the other. [D-47]"""
+    env, port = environment(database_url), free_port()
+    account = json.loads(run("account", "create", "Gym", "--mode", "sandbox", "--json", env=env).stdout)
+    with (
+        running("api", "--port", str(port), env=env, output=tmp_path / "api.log") as api,
+        running("worker", env=env, output=tmp_path / "worker.log") as worker,
+    ):
+        until(lambda: serves(port), seconds=20)
+        clock = httpx.post(
+            f"http://127.0.0.1:{port}/v1/test-clock/advance",
+            json={"days": 3},
+            headers={"Authorization": f"Bearer {account['apiKey']}"},
+            timeout=20,
+        )
+        assert (clock.status_code, clock.json()["status"]) == (200, "ready")
+        assert (api.stop(), worker.stop()) == (0, 0)
+        assert "Traceback" not in api.said() + worker.said()
+
+
+def test_up_on_a_database_of_ones_own(database_url: str, tmp_path: Path) -> None:
+    """No other is started, and nothing is left in the data folder. [D-47]"""
+    port, data_dir = free_port(), tmp_path / "data"
+    words = ("up", "--port", str(port), "--data-dir", str(data_dir))
+    with running(*words, env=environment(database_url), output=tmp_path / "up.log") as up:
+        until(lambda: serves(port), seconds=30)
+        assert up.said().count("rk_test_") == 1
+        assert up.stop() == 0
+    assert not data_dir.exists()

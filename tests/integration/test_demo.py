@@ -1,0 +1,124 @@
+"""`fatura demo`: its story adds up, and it ends when it is told to, with everything it started."""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import httpx
+from hatchling.build import build_wheel
+
+from tests.integration.fatura_processes import environment, free_port, run, running
+from tests.integration.postgres_processes import is_running, until
+from tests.tidy.sources import ROOT
+
+
+def rows_of(output: str) -> list[list[str]]:
+    """Return the cells of the tables' rows, heads left out."""
+    lines = [line for line in output.splitlines() if "│" in line]
+    return [re.split(r"\s*│\s*", line)[1:-1] for line in lines]
+
+
+def test_demo(tmp_path: Path) -> None:
+    """Its tables add up: months, metered items, held invoices and how they were released, verified webhooks.
+
+    [D-47, D-45, spec 4.7 rule 3, spec 3.3 awaiting_value to ready, spec 6.1, spec 6.3]
+    """
+    port = str(free_port())
+    told = run("demo", "--once", "--port", port, "--data-dir", str(tmp_path / "data"), env=environment())
+
+    assert told.returncode == 0, told.stderr
+    rows = rows_of(told.stdout)
+    months = [row for row in rows if re.fullmatch(r"\d{4}-\d{2}", row[0])]
+    (footer,) = [row for row in rows if row[0] == "total"]
+    numbers = [[int(row[1]), *map(int, row[3:])] for row in months]
+    total = [int(footer[1]), *map(int, footer[3:])]
+    assert total == [sum(column) for column in zip(*numbers, strict=True)]
+    assert all(row[0] == sum(row[1:]) for row in (*numbers, total))
+    assert min(total[1:3]) > 0  # some were paid, some are overdue
+    cents = [int(re.sub(r"\D", "", row[2])) for row in (*months, footer)]
+    assert cents[-1] == sum(cents[:-1])
+
+    metered = {row[0]: row[1:] for row in rows if row[0] in {"Classes", "Towels", "Smoothies"}}
+    calls, failed, priced, skipped, by_hand = map(int, metered["Classes"][:5])
+    assert (failed, by_hand, metered["Classes"][6]) == (0, 0, "0")
+    assert calls == priced + skipped
+    assert skipped > 0
+    calls, failed, priced, skipped, by_hand = map(int, metered["Towels"][:5])
+    assert (calls, failed, by_hand) == (3 * (priced + skipped), 2 * (priced + skipped), 0)
+    assert int(metered["Towels"][6]) == priced + skipped > 0
+    calls, failed, priced, skipped, by_hand = map(int, metered["Smoothies"][:5])
+    assert (priced, skipped) == (0, 0)
+    assert calls == failed
+    assert int(metered["Smoothies"][6]) >= by_hand > 0
+
+    (webhooks,) = [line for line in told.stdout.splitlines() if line.startswith("webhooks")]
+    reported, arrived, verified, refused, _ = map(int, re.findall(r"\d+", webhooks))
+    assert 0 < reported <= arrived <= verified
+    assert refused == 0
+    assert re.search(r"API key +rk_test_\S+\n", told.stdout)
+    assert f"http://127.0.0.1:{port}/docs" in told.stdout
+    assert not _listens(f"http://127.0.0.1:{port}/health")
+
+
+def _listens(url: str) -> bool:
+    try:
+        httpx.get(url, timeout=1)
+    except httpx.TransportError:
+        return False
+    return True
+
+
+def test_ctrl_c_in_the_middle(tmp_path: Path) -> None:
+    """It ends quietly, with exit code 0, and the example merchant with it. [D-47]"""
+    port, log = str(free_port()), tmp_path / "demo.log"
+    words = ("demo", "--port", port, "--data-dir", str(tmp_path / "data"))
+    with running(*words, env=environment(), output=log) as demo:
+        until(lambda: _listens(f"http://127.0.0.1:{port}/health"), seconds=30)
+        until(lambda: bool(_merchants_of(demo.process.pid)), seconds=10)
+        (merchant,) = _merchants_of(demo.process.pid)
+        time.sleep(0.5)  # into the story
+        assert demo.stop(signal.SIGINT) == 0
+    assert "Traceback" not in demo.said()
+    assert not is_running(int(merchant))
+
+
+def _merchants_of(parent: int) -> list[str]:
+    listed = subprocess.run(
+        ["ps", "--no-headers", "-o", "pid=,args=", "--ppid", str(parent)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return [line.split()[0] for line in listed.stdout.splitlines() if "merchant/app.py" in line]
+
+
+FIND = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from fatura.cli.merchant_process import find_program
+print(find_program())
+"""
+
+
+def test_the_wheel_brings_the_merchant(tmp_path: Path, monkeypatch) -> None:
+    """What is installed from a wheel has the example beside it, and the demo finds it there. [D-47]"""
+    monkeypatch.chdir(ROOT)
+    name = build_wheel(str(tmp_path))
+    installed = tmp_path / "installed"
+    zipfile.ZipFile(tmp_path / name).extractall(installed)
+
+    told = subprocess.run(
+        [sys.executable, "-c", FIND, str(installed)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(),
+    )
+    assert told.stdout.strip() == str(installed / "fatura/examples/merchant/app.py"), told.stderr
+    program = (installed / "fatura/examples/merchant/app.py").read_bytes()
+    assert program == (ROOT / "examples/merchant/app.py").read_bytes()

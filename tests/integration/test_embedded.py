@@ -1,0 +1,206 @@
+"""The embedded PostgreSQL's life: shared by processes, and outliving the death of any of them. [D-47]"""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Generator
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import asyncpg
+import pytest
+
+from fatura.store.embedded import start
+from tests.integration.postgres_processes import is_running, postmaster, sweep, until, using, value
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Generator[Path]:
+    folder = tmp_path / "data"
+    yield folder
+    sweep(folder)
+
+
+def test_a_fresh_folder_becomes_a_database_that_row_security_binds(data_dir: Path):
+    with start(data_dir) as server:
+        role = "SELECT rolsuper OR rolbypassrls OR rolcreaterole FROM pg_roles WHERE rolname = current_user"
+        assert value(server.url, role) is False
+        assert value(server.url, "SELECT current_user || ' ' || current_database()") == "fatura fatura"
+        value(server.url, "CREATE DATABASE clone TEMPLATE fatura")
+        settings = {
+            "server_encoding": "UTF8",
+            "lc_collate": "C",
+            "data_checksums": "on",
+            "fsync": "on",
+            "synchronous_commit": "on",
+            "TimeZone": "UTC",
+            "max_connections": "100",
+        }
+        found = value(
+            server.url,
+            "SELECT string_agg(name || '=' || setting, ' ') FROM pg_settings",
+            server_settings={"timezone": "UTC"},
+        )
+        collation = value(server.url, "SELECT datcollate FROM pg_database WHERE datname = 'fatura'")
+        assert collation == settings.pop("lc_collate")
+        assert [f"{name}={setting}" for name, setting in settings.items()] == [
+            each for name in settings for each in found.split() if each.startswith(f"{name}=")
+        ]
+
+
+def test_it_listens_on_a_socket_only_its_user_can_reach(data_dir: Path):
+    with start(data_dir) as server:
+        folder = Path(parse_qs(urlsplit(server.url).query)["host"][0])
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert value(server.url, "SHOW listen_addresses") == ""
+
+
+def test_what_was_written_is_there_after_a_stop(data_dir: Path):
+    with start(data_dir) as server:
+        value(server.url, "CREATE TABLE kept AS SELECT 7 AS n")
+        pid = postmaster(data_dir)
+    assert not is_running(pid)
+    server.stop()  # may be called again
+    with start(data_dir) as server:
+        assert value(server.url, "SELECT n FROM kept") == 7
+
+
+def test_processes_share_a_server_and_the_last_one_stops_it(data_dir: Path):
+    with using(data_dir) as first, using(data_dir) as second:
+        assert first.says() == second.says()  # both began at once, on a fresh folder
+        pid = postmaster(data_dir)
+        with start(data_dir) as server:
+            assert value(server.url, "SELECT 1") == 1
+        assert first.leave() == 0
+        assert is_running(pid)
+        assert second.leave() == 0
+        assert not is_running(pid)
+
+
+def test_sigterm_of_the_owner_stops_the_server(data_dir: Path):
+    with using(data_dir) as owner:
+        assert owner.says().startswith("postgresql://")
+        pid = postmaster(data_dir)
+        assert owner.end(signal.SIGTERM) == 143
+        assert not is_running(pid)
+
+
+@pytest.mark.parametrize("after_seconds", [0.1, 0.25, 0.4])
+def test_sigterm_during_the_first_start_leaves_nothing_behind(data_dir: Path, after_seconds: float):
+    with using(data_dir) as owner:
+        until((data_dir / "lock.users").exists)
+        time.sleep(after_seconds)
+        owner.end(signal.SIGTERM)
+        pid_file = data_dir / "postgres" / "postmaster.pid"
+        assert not pid_file.exists()
+    with start(data_dir) as server:
+        assert value(server.url, "SELECT 1") == 1
+
+
+def test_the_terminals_interrupt_does_not_reach_the_server(data_dir: Path):
+    with using(data_dir) as owner:
+        url = owner.says()
+        os.killpg(owner.process.pid, signal.SIGINT)
+        assert owner.says() == "interrupted"
+        assert value(url, "SELECT 1") == 1
+        assert owner.leave() == 0
+
+
+def test_after_kill_9_of_the_owner_the_next_start_takes_the_server_over(data_dir: Path):
+    with using(data_dir) as owner:
+        owner.says()
+        orphan = postmaster(data_dir)
+        owner.end(signal.SIGKILL)
+        with start(data_dir) as server:
+            assert postmaster(data_dir) == orphan
+            assert value(server.url, "SELECT 1") == 1
+        assert not is_running(orphan)
+
+
+def test_after_kill_9_of_the_postmaster_the_next_start_serves_the_old_users_too(data_dir: Path):
+    with using(data_dir) as user:
+        url = user.says()
+        value(url, "CREATE TABLE kept AS SELECT 7 AS n")
+        os.kill(postmaster(data_dir), signal.SIGKILL)
+        with start(data_dir) as server:
+            assert server.url == url
+            assert value(url, "SELECT n FROM kept") == 7
+        assert value(url, "SELECT n FROM kept") == 7
+        assert user.leave() == 0
+
+
+def test_a_pid_file_whose_number_is_another_process_by_now_is_no_obstacle(data_dir: Path):
+    with using(data_dir) as owner, subprocess.Popen(["sleep", "10"]) as stranger:
+        owner.says()
+        pid_file = data_dir / "postgres" / "postmaster.pid"
+        left = pid_file.read_text().splitlines()
+        os.kill(postmaster(data_dir), signal.SIGKILL)
+        owner.end(signal.SIGKILL)
+        pid_file.write_text("\n".join([str(stranger.pid), *left[1:], ""]))
+        with start(data_dir) as server:
+            assert value(server.url, "SELECT 1") == 1
+        assert stranger.poll() is None
+        stranger.kill()
+
+
+async def test_a_killed_backend_costs_a_reconnect_within_five_seconds(data_dir: Path):
+    with start(data_dir) as server:
+        connection = await asyncpg.connect(server.url)
+        os.kill(await connection.fetchval("SELECT pg_backend_pid()"), signal.SIGKILL)
+        with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, OSError)):
+            await connection.fetchval("SELECT 1")
+        deadline = time.monotonic() + 5
+        while True:
+            try:
+                connection = await asyncpg.connect(server.url)
+                break
+            except (asyncpg.PostgresError, OSError):
+                assert time.monotonic() < deadline
+        assert await connection.fetchval("SELECT 1") == 1
+        await connection.close()
+
+
+@pytest.mark.parametrize("name", ["d" * 120, "a space, a comma, an é and a \"quote'"])
+def test_any_path_will_do(tmp_path: Path, name: str):
+    data_dir = tmp_path / name
+    with start(data_dir) as server:
+        assert value(server.url, "SELECT 1") == 1
+        socket_dir = (data_dir / "socket").resolve()
+        assert len(str(socket_dir)) < 90
+        with start(data_dir) as again:
+            assert again.url == server.url
+    assert not socket_dir.exists()
+
+
+def test_tcp_asks_for_the_password_that_the_url_carries(data_dir: Path):
+    with start(data_dir, tcp=True) as server:
+        with using(data_dir) as user:
+            url = user.says()
+            assert url == server.url
+            assert value(url, "SELECT host(inet_client_addr())") == "127.0.0.1"
+        for password, name in (("wrong", "fatura"), ("wrong", "postgres")):
+            with pytest.raises(asyncpg.InvalidPasswordError):
+                value(server.url, "SELECT 1", password=password, user=name)
+    assert (data_dir / "postgres.password").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_first_user_may_give_settings(data_dir: Path):
+    with start(data_dir, settings={"fsync": "off"}) as server:
+        assert value(server.url, "SHOW fsync") == "off"
+
+
+def test_a_log_that_grew_is_cut(data_dir: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("fatura.store.embedded.folder.LOG_LIMIT_BYTES", 4000)
+    monkeypatch.setattr("fatura.store.embedded.folder.LOG_KEPT_BYTES", 1000)
+    with start(data_dir) as server:
+        log = data_dir / "postgres.log"
+        for _ in range(100):
+            with pytest.raises(asyncpg.UndefinedTableError):
+                value(server.url, "SELECT 1 FROM missing_table")
+        assert log.stat().st_size > 4000
+        with start(data_dir):
+            assert log.stat().st_size == 1000
+        with pytest.raises(asyncpg.UndefinedTableError):
+            value(server.url, "SELECT 1 FROM last_table")
+        assert log.read_bytes().strip(b"\n").endswith(b'"last_table" does not exist at character 15')

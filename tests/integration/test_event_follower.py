@@ -1,0 +1,106 @@
+"""Followers of GET /v1/events beside many writers: every event once, in order, its number without a gap."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from fatura.usecases.work import load_account, open_work
+from fatura.workers.lanes import ENGINE
+from fatura.workers.loop import run_to_quiet
+from tests.world import Json, Merchant, World, plan_body, subscription_body
+
+WRITERS = 16
+FOLLOWERS = 6
+ROUNDS = 8
+MAX_LIMIT = 200
+
+
+@dataclass(slots=True)
+class Follower:
+    """A client that polls with its cursor, some events at a time, and keeps what it was shown."""
+
+    merchant: Merchant
+    seen: list[Json] = field(default_factory=list)
+    cursor: str = "0"
+
+    async def follow(self, written: asyncio.Event) -> None:
+        """Poll until the writers are done and the stream is at its end."""
+        while True:
+            last_look = written.is_set()
+            limit = random.randint(1, MAX_LIMIT)  # noqa: S311 - page sizes, not secrets
+            page = (await self.merchant.get(f"/v1/events?cursor={self.cursor}&limit={limit}")).json
+            assert len(page["data"]) <= limit
+            self.seen += page["data"]
+            self.cursor = page["nextCursor"]
+            if last_look and not page["data"]:
+                return
+            await asyncio.sleep(0.005)
+
+
+async def write(merchant: Merchant, plan: Json, terms: Json) -> None:
+    """Enroll, customize and cancel, and ask for what is refused in between: one event each, or none."""
+    for _ in range(ROUNDS):
+        subscription = await merchant.enroll(plan)
+        assert (
+            await merchant.post("/v1/subscriptions", {**subscription_body(plan), "chargeDay": 29})
+        ).status == 400
+        path = f"/v1/subscriptions/{subscription['id']}"
+        await merchant.made(f"{path}/customize", terms)
+        await merchant.made(f"{path}/cancel")
+        assert (await merchant.post(f"{path}/cancel")).status == 409
+
+
+async def bill(world: World, subscriptions: Sequence[Json]) -> None:
+    """Let the engine write, too: many events in one transaction, and transactions of many invoices."""
+    for _ in subscriptions:
+        await run_to_quiet(world.deps, ENGINE)
+        await asyncio.sleep(0.01)
+
+
+async def test_followers_beside_sixteen_writers(world: World) -> None:
+    """Nobody misses, repeats or reorders an event, however many are asked for at once. [D-38, D-37]"""
+    plan = await world.plan()
+    terms = plan_body(await world.product(100))
+    del terms["name"]
+    standing = [await world.enroll(plan) for _ in range(20)]
+    written = asyncio.Event()
+    followers = [Follower(world) for _ in range(FOLLOWERS)]
+    following = [asyncio.create_task(each.follow(written)) for each in followers]
+
+    await asyncio.gather(*(write(world, plan, terms) for _ in range(WRITERS)), bill(world, standing))
+    await world.run()
+    written.set()
+    await asyncio.gather(*following)
+
+    expected = await world.events()
+    assert len(expected) >= 20 + WRITERS * ROUNDS * 3
+    assert [event["sequence"] for event in expected] == list(range(1, len(expected) + 1))
+    for follower in followers:
+        assert follower.seen == expected
+    assert len({event["id"] for event in expected}) == len(expected)
+    assert await world.broken() == []
+
+
+async def test_an_uncommitted_writer_holds_back_nobody_and_skips_nothing(world: World) -> None:
+    """A number is given as a transaction ends: a reader never passes one that is still to appear. [D-38]"""
+    plan = await world.plan()
+    slow_may_commit = asyncio.Event()
+    account = await load_account(world.deps, world.account_id)
+
+    async def slow() -> None:
+        async with open_work(world.deps, account) as work:
+            work.tell("subscription.created", {"subscription": {"id": "slow"}})
+            await slow_may_commit.wait()
+
+    running = asyncio.create_task(slow())
+    await asyncio.sleep(0.05)
+    await world.enroll(plan)
+    seen = (await world.get("/v1/events")).json
+    assert [event["sequence"] for event in seen["data"]] == [1]
+
+    slow_may_commit.set()
+    await running
+
+    rest = (await world.get(f"/v1/events?cursor={seen['nextCursor']}")).json["data"]
+    assert [(event["sequence"], event["data"]["subscription"]["id"]) for event in rest] == [(2, "slow")]

@@ -1,0 +1,127 @@
+"""The example merchant: started by an interpreter that knows no package, it verifies before it reads."""
+
+import base64
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from fatura.signature import sign
+from tests.integration.example_merchant import PROGRAM, ExampleMerchant, example_merchant
+from tests.integration.fatura_processes import environment
+from tests.integration.postgres_processes import until
+from tests.world import Json
+
+SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
+OLD = "whsec_" + base64.b64encode(bytes(32)).decode()
+
+
+@pytest.fixture(scope="module")
+def merchant() -> Iterator[ExampleMerchant]:
+    """The example, running."""
+    with example_merchant(SECRET) as running:
+        yield running
+
+
+def signed(
+    merchant: ExampleMerchant, path: str, message: Json, *, off: int = 0, secrets: str = SECRET
+) -> Json:
+    """Post a message as the engine would, and return the status and the answer."""
+    body = json.dumps(message).encode()
+    header = sign(body, secrets.split(","), timestamp=int(time.time()) + off)
+    answer = merchant.post(path, body, X_Service_Signature=header)
+    return answer.status_code, answer.json()
+
+
+def question(product: str, request_id: str, *, mode: str = "live", cycle: int = 2) -> Json:
+    """Return what the engine asks a price endpoint (spec 4.7)."""
+    return {
+        "version": 1,
+        "mode": mode,
+        "pricingRequestId": request_id,
+        "product": {"externalRef": product},
+        "subscription": {"externalRef": "subscription-2"},
+        "customer": {"externalRef": "customer-2"},
+        "period": {"start": "2033-12-01", "end": "2033-12-31"},
+        "cycle": cycle,
+        "currency": "BRL",
+    }
+
+
+def test_a_steady_price(merchant: ExampleMerchant) -> None:
+    """An integer of cents and a line; the same whenever it is asked; or skip. [spec 4.7 response, spec 4.7 skip]"""
+    first = signed(merchant, "/price", question("classes", "steady"))
+    assert first == (200, {"amount": 10500, "description": "3 classes until 2033-12-01"})
+    assert signed(merchant, "/price", question("classes", "steady")) == first
+    assert signed(merchant, "/price", question("classes", "none", cycle=1)) == (200, {"skip": True})
+
+
+def test_one_that_fails_first_and_one_that_stays_broken(merchant: ExampleMerchant) -> None:
+    """By the request's id, which a retry keeps; a test call is answered at once. [D-31, spec 4.7 rule 3]"""
+    towels = [signed(merchant, "/price", question("towels", "late"))[0] for _ in range(4)]
+    assert towels == [503, 503, 200, 200]
+    assert signed(merchant, "/price", question("towels", "tried out", mode="test"))[0] == 200
+    smoothies = [signed(merchant, "/price", question("smoothies", "broken"))[0] for _ in range(13)]
+    assert smoothies == [503] * 13
+    assert signed(merchant, "/price", question("unheard of", "x"))[0] == 404
+
+
+def test_an_event_is_acted_on_once(merchant: ExampleMerchant) -> None:
+    """Delivery is at least once: the second is answered alike and counted as what it is. [spec 6.1]"""
+    event = {"id": "e1", "sequence": 1, "type": "invoice.canceled", "createdAt": "x", "data": {}}
+    assert [signed(merchant, "/webhooks", event)[0] for _ in range(3)] == [200, 200, 200]
+    until(lambda: merchant.summary()["events"].get("invoice.canceled") == 1, seconds=5)
+    assert merchant.summary()["duplicates"] == 2
+
+
+@pytest.mark.parametrize("path", ["/price", "/webhooks"])
+def test_what_is_not_signed_is_not_read(merchant: ExampleMerchant, path: str) -> None:
+    """Another secret, an old time, no signature, a changed body, nonsense: 401, and nothing happened. [spec 5.6]"""
+    before = merchant.summary()
+    body = json.dumps(question("classes", "forged")).encode()
+    good = sign(body, [SECRET], timestamp=int(time.time()))
+    refused = [
+        signed(merchant, path, {}, secrets=OLD)[0],
+        signed(merchant, path, {}, off=-310)[0],
+        signed(merchant, path, {}, off=310)[0],
+        merchant.post(path, body).status_code,
+        merchant.post(path, body + b" ", X_Service_Signature=good).status_code,
+        merchant.post(path, b"\xff{", X_Service_Signature=good).status_code,
+        merchant.post(path, b"", X_Service_Signature="t=,v1=").status_code,
+    ]
+    assert refused == [401] * 7
+    assert merchant.summary() == before | {"refused": before["refused"] + 7}
+
+
+def test_both_secrets_of_a_rotation(merchant: ExampleMerchant) -> None:
+    """Whichever of the two the receiver has, it accepts. [D-40 receiver]"""
+    event = {"id": "rotated", "sequence": 1, "type": "invoice.paid", "createdAt": "x", "data": {}}
+    assert signed(merchant, "/webhooks", event, secrets=f"{OLD},{SECRET}")[0] == 200
+
+
+@pytest.mark.parametrize("length", [b"", b"Content-Length: x\r\n", b"Content-Length: 99999999999\r\n"])
+def test_a_body_of_no_known_length(merchant: ExampleMerchant, length: bytes) -> None:
+    """It is not waited for."""
+    host, port = merchant.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=5) as connection:
+        connection.sendall(b"POST /webhooks HTTP/1.1\r\nHost: x\r\n" + length + b"\r\n")
+        answer = b"".join(iter(lambda: connection.recv(4096), b""))
+    assert answer.startswith(b"HTTP/1.1 411 ")
+
+
+def test_without_a_secret_it_does_not_start() -> None:
+    """Nothing could be verified: it says what to give it."""
+    told = subprocess.run(
+        [sys.executable, "-I", "-S", str(PROGRAM)],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=20,
+    )
+    assert told.returncode == 2
+    assert "FATURA_INTEGRATION_SECRET" in told.stderr

@@ -1,0 +1,285 @@
+"""Whatever URL a merchant gives, nothing but an allowed address is ever connected to: every connect is counted."""
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import chain, repeat
+from typing import Any
+
+import pytest
+
+from fatura.outbound.http import Ended, Exchange, MerchantClient
+from tests.hostile_urls import PRIVATE_ADDRESSES, PUBLIC_ADDRESSES, hostile_urls
+from tests.world import Answer, World, open_world
+
+_watched: list[list[tuple[str, int]]] = []
+LOOPBACK = ("127.0.0.1", "::1")
+
+
+def _on_event(event: str, arguments: tuple[Any, ...]) -> None:
+    """See every connect of this process; what would leave the machine is recorded, and refused."""
+    if event == "socket.connect" and _watched and isinstance(arguments[1], tuple):
+        host, port = arguments[1][:2]
+        _watched[-1].append((host, port))
+        if host not in LOOPBACK:
+            raise ConnectionRefusedError
+
+
+sys.addaudithook(_on_event)
+
+
+@pytest.fixture
+def connects() -> Iterator[list[tuple[str, int]]]:
+    """Every address and port that this process connects to."""
+    _watched.append([])
+    yield _watched[-1]
+    _watched.pop()
+
+
+@dataclass(slots=True)
+class Canary:
+    """Somebody who listens on every loopback address, and answers with `answer`."""
+
+    port: int = 0
+    accepted: int = 0
+    heads: list[bytes] = field(default_factory=list[bytes])
+    answer: bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Count, answer and close."""
+        self.accepted += 1
+        try:
+            self.heads.append(await reader.readuntil(b"\r\n\r\n"))
+            writer.write(self.answer)
+        except asyncio.IncompleteReadError:
+            pass
+        writer.close()
+
+
+@asynccontextmanager
+async def listening() -> AsyncGenerator[Canary]:
+    """Listen on one port, of IPv6 too where there is such a thing."""
+    canary = Canary()
+    async with await asyncio.start_server(canary.serve, "127.0.0.1", 0) as server:
+        canary.port = server.sockets[0].getsockname()[1]
+        try:
+            async with await asyncio.start_server(canary.serve, "::1", canary.port):
+                yield canary
+        except OSError:
+            yield canary
+
+
+@pytest.fixture
+async def canary() -> AsyncIterator[Canary]:
+    """Somebody who must not be reached."""
+    async with listening() as opened:
+        yield opened
+
+
+@pytest.fixture
+async def strict_world(database_url: str) -> AsyncIterator[World]:
+    """The engine without any exception of the operator's."""
+    async with open_world(database_url, FATURA_OUTBOUND_ALLOW="") as opened:
+        yield opened
+
+
+class Names:
+    """A resolver whose answers are scripted: each lookup of a name takes the next, the last one for ever."""
+
+    def __init__(self, script: dict[str, Sequence[Sequence[str]]]) -> None:
+        self._answers = {name: chain(answers[:-1], repeat(answers[-1])) for name, answers in script.items()}
+        self.asked: list[str] = []
+
+    async def __call__(self, host: str) -> Sequence[str]:
+        """Answer, or know nothing of the name."""
+        self.asked.append(host)
+        if host not in self._answers:
+            raise OSError("no such name")
+        return next(self._answers[host])
+
+
+async def post(client: MerchantClient, url: str) -> Exchange:
+    """Call over a line of its own."""
+    async with client.line() as line:
+        return await line.post(url, body=b"{}", headers={})
+
+
+Door = tuple[str, str, Callable[[str], Any]]
+DOORS: dict[str, Door] = {
+    "create a product": (
+        "POST",
+        "/v1/products",
+        lambda url: {"name": "Usage", "pricing": {"mode": "endpoint", "url": url, "capCents": 100}},
+    ),
+    "change a product": ("PATCH", "/v1/products/{product}", lambda url: {"endpointUrl": url}),
+    "register a webhook": ("PUT", "/v1/integration/webhook", lambda url: {"url": url}),
+}
+
+
+@pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
+async def test_no_hostile_url_is_taken(
+    strict_world: World, canary: Canary, connects: list[tuple[str, int]], door: Door
+) -> None:
+    """At every door, in every spelling: refused for what it is, and nobody called. [D-47 outbound, spec 7 400]"""
+    method, path, body = door
+    sound = "https://merchant.example/price"
+    product = await strict_world.made("/v1/products", DOORS["create a product"][2](sound))
+    path = path.format(product=product["id"])
+    urls = hostile_urls(canary.port)
+    connects.clear()
+
+    taken = [url for url in urls if not _is_refused(await strict_world.call(method, path, body(url)))]
+
+    assert len(urls) >= 500
+    assert taken == []
+    assert not _is_refused(await strict_world.call(method, path, body(sound)))
+    assert _outside(connects) == []
+    assert canary.accepted == 0
+
+
+def _is_refused(answer: Answer) -> bool:
+    return answer.status == 400 and answer.type == "engine.invalid_request"
+
+
+async def test_no_hostile_url_is_called(
+    strict_world: World, canary: Canary, connects: list[tuple[str, int]]
+) -> None:
+    """Not even one that got into the database behind the API's back. [D-47 outbound, D-30]"""
+    urls = hostile_urls(canary.port)
+    await strict_world.sql(
+        """INSERT INTO product (account_id, product_id, name, pricing_mode, endpoint_url, cap_cents, created_at)
+        SELECT $1, gen_random_uuid(), 'Usage', 'endpoint', url, 100, now() FROM unnest($2::text[]) AS url""",
+        strict_world.account_id,
+        urls,
+    )
+    stored = [row["endpoint_url"] for row in await strict_world.sql("SELECT endpoint_url FROM product")]
+    connects.clear()
+
+    names = Names(
+        {host: [["127.0.0.1"]] for host in ("localhost", "localhost.", "merchant.example", "db", "metadata")}
+    )
+    client = MerchantClient(allowed=(), resolver=names)
+    async with client.line() as line:
+        called = [(url, await line.post(url, body=b"{}", headers={})) for url in stored]
+
+    assert sorted(stored) == sorted(urls)
+    assert [
+        url for url, each in called if each.ended is not Ended.UNREACHABLE or each.status is not None
+    ] == []
+    assert connects == []
+    assert names.asked == []
+    assert canary.accepted == 0
+
+
+@pytest.mark.parametrize("address", PRIVATE_ADDRESSES)
+async def test_a_name_of_a_private_address(
+    canary: Canary, connects: list[tuple[str, int]], address: str
+) -> None:
+    """Alone or among public ones, it is not called, nor are those beside it. [D-47 outbound, D-30]"""
+    names = Names(
+        {
+            "only.example": [[address]],
+            "first.example": [[address, "8.8.8.8"]],
+            "last.example": [["8.8.8.8", "2606:4700::1111", address]],
+        }
+    )
+    client = MerchantClient(allowed=(), resolver=names)
+
+    ended = [
+        await post(client, f"https://{name}:{canary.port}/")
+        for name in ("only.example", "first.example", "last.example")
+    ]
+
+    assert {each.ended for each in ended} == {Ended.UNREACHABLE}
+    assert connects == []
+    assert canary.accepted == 0
+
+
+@pytest.mark.parametrize("address", PUBLIC_ADDRESSES)
+async def test_a_name_of_a_public_address(connects: list[tuple[str, int]], address: str) -> None:
+    """Up to the edges of the denied blocks, that very address is dialled, and seen by what counts. [D-47 outbound]"""
+    client = MerchantClient(allowed=(), resolver=Names({"merchant.example": [[address]]}))
+
+    await post(client, "https://merchant.example:8443/")
+
+    assert connects == [(address, 8443)]
+
+
+async def test_a_name_that_turns(canary: Canary, connects: list[tuple[str, int]]) -> None:
+    """Public when looked up first, ours from then on: each call judges what it dials. [D-47 outbound]"""
+    names = Names({"turning.example": [["8.8.8.8"], ["127.0.0.1"]]})
+    client = MerchantClient(allowed=(), resolver=names)
+    url = f"https://turning.example:{canary.port}/"
+
+    ended = [await post(client, url) for _ in range(3)]
+
+    assert {each.ended for each in ended} == {Ended.UNREACHABLE}
+    assert len({each.error for each in ended}) == 1, "a refusal and a failure are told alike"
+    assert connects == [("8.8.8.8", canary.port)]
+    assert len(names.asked) == 3, "one lookup a call: what was judged is what is dialled"
+    assert canary.accepted == 0
+
+
+async def test_what_the_operator_allows(canary: Canary, connects: list[tuple[str, int]]) -> None:
+    """The very host and port, over http and private; no other port, no other name of the address. [D-47 outbound]"""
+    names = Names({name: [["127.0.0.1"]] for name in ("shop", "other.example")})
+    client = MerchantClient(allowed={f"shop:{canary.port}"}, resolver=names)
+
+    called = await post(client, f"http://shop:{canary.port}/price")
+    async with listening() as beside:
+        for url in (f"http://shop:{beside.port}/", f"https://other.example:{canary.port}/"):
+            assert (await post(client, url)).ended is Ended.UNREACHABLE
+        assert beside.accepted == 0
+
+    assert (called.ended, called.status) == (Ended.ANSWERED, 200)
+    assert connects == [("127.0.0.1", canary.port)]
+    assert canary.accepted == 1
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_redirects_are_not_followed(
+    canary: Canary, connects: list[tuple[str, int]], status: int
+) -> None:
+    """The answer is the redirect. [D-30, D-30 bounds]"""
+    async with listening() as merchant:
+        location = f"http://127.0.0.1:{canary.port}/"
+        merchant.answer = (
+            f"HTTP/1.1 {status} Go\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode()
+        )
+
+        called = await post(MerchantClient(allowed={"127.0.0.1"}), f"http://127.0.0.1:{merchant.port}/")
+
+    assert (called.ended, called.status) == (Ended.ANSWERED, status)
+    assert connects == [("127.0.0.1", merchant.port)]
+    assert canary.accepted == 0
+
+
+async def test_no_proxy_no_password_no_stray_header(
+    canary: Canary, connects: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    """What the environment names is not used; only what is said is sent. [D-47 outbound, D-30]"""
+    for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, f"http://127.0.0.1:{canary.port}")
+    (tmp_path / "netrc").write_text("default login ana password secret\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    async with listening() as merchant:
+        client = MerchantClient(allowed={"127.0.0.1"})
+        async with client.line() as line:
+            await line.post(f"http://127.0.0.1:{merchant.port}?a=1", body=b"{}", headers={"X-A": "b"})
+
+    assert connects == [("127.0.0.1", merchant.port)]
+    assert canary.accepted == 0
+    lines = merchant.heads[0].decode().split("\r\n")
+    assert lines[0] == "POST /?a=1 HTTP/1.1"
+    assert {line.partition(":")[0] for line in lines[1:] if line} == {
+        *("Host", "User-Agent", "Accept-Encoding", "X-A", "Content-Length"),
+    }
+    assert "Accept-Encoding: identity" in lines
+    assert f"Host: 127.0.0.1:{merchant.port}" in lines
+
+
+def _outside(connects: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Leave out the database, should it be reached over TCP."""
+    return [each for each in connects if each[0] not in LOOPBACK]

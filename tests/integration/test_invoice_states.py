@@ -1,0 +1,260 @@
+"""The invoice's life in PostgreSQL, and through the one door, held against the table written by hand."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import UUID, uuid4
+
+import asyncpg
+import pytest
+
+from fatura.domain.errors import EngineError
+from fatura.domain.invoice_states import Fact
+from fatura.usecases import invoice_moves
+from fatura.usecases.invoice_moves import Report
+from fatura.usecases.work import Work, load_account, perform
+from tests import invoice_table
+from tests.world import World, rows
+
+STATES: tuple[str, ...] = invoice_table.STATES
+WAYS: dict[str, tuple[str, ...]] = {
+    "draft": (),
+    "awaiting_value": ("awaiting_value",),
+    "ready": ("ready",),
+    "issued": ("ready", "issued"),
+    "paid": ("ready", "issued", "paid"),
+    "overdue": ("ready", "issued", "overdue"),
+    "canceled": ("ready", "issued", "canceled"),
+}
+"""How a draft gets to each state, by legal moves."""
+
+MOVE: dict[str, str] = {
+    "draft": "UPDATE invoice SET status = 'draft' WHERE invoice_id = $1",
+    "awaiting_value": "UPDATE invoice SET status = 'awaiting_value' WHERE invoice_id = $1",
+    "ready": """
+        UPDATE invoice SET status = 'ready', total_cents = coalesce(total_cents, 1000) WHERE invoice_id = $1
+    """,
+    "issued": """
+        UPDATE invoice SET status = 'issued', gateway_invoice_id = coalesce(gateway_invoice_id, 'ch_' || invoice_id),
+            issued_at = coalesce(issued_at, now()), charge_due_date = due_date WHERE invoice_id = $1
+    """,
+    "paid": """
+        UPDATE invoice SET status = 'paid', paid_at = coalesce(paid_at, now()),
+            total_cents = coalesce(total_cents, 0) WHERE invoice_id = $1
+    """,
+    "overdue": "UPDATE invoice SET status = 'overdue' WHERE invoice_id = $1",
+    "canceled": "UPDATE invoice SET status = 'canceled' WHERE invoice_id = $1",
+}
+"""A hand-written UPDATE that would be a complete move to each state, were it legal from where the invoice is."""
+
+
+@pytest.fixture
+async def engine_role(world: World) -> "AsyncIterator[asyncpg.Connection[Any]]":
+    """A connection as the engine's role, with the world's account opened."""
+    connection = await asyncpg.connect(world.database_url)
+    try:
+        await connection.execute(f"SET app.account = '{world.account_id}'")
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def drafts(world: World, count: int = 1) -> list[UUID]:
+    """Generate invoices that await a variable value."""
+    plan = await world.plan(await world.variable_product())
+    for _ in range(count):
+        await world.enroll(plan)
+    await world.run("generation")
+    return [UUID(invoice["id"]) for invoice in await world.invoices()]
+
+
+async def bring(connection: "asyncpg.Connection[Any]", invoice_id: UUID, state: str) -> None:
+    """Move a draft to a state by the legal moves."""
+    for step in WAYS[state]:
+        assert await connection.execute(MOVE[step], invoice_id) == "UPDATE 1"
+    assert await connection.fetchval("SELECT status FROM invoice WHERE invoice_id = $1", invoice_id) == state
+
+
+async def tried(connection: "asyncpg.Connection[Any]", statement: str, *values: object) -> str:
+    """Run a statement and undo it; return "yes", or the name of the wall that refused it."""
+    transaction = connection.transaction()
+    await transaction.start()
+    try:
+        await connection.execute(statement, *values)
+    except asyncpg.IntegrityConstraintViolationError as error:
+        return str(error.constraint_name)
+    else:
+        return "yes"
+    finally:
+        await transaction.rollback()
+
+
+async def in_every_state(world: World, connection: "asyncpg.Connection[Any]") -> dict[str, UUID]:
+    """Return an invoice in each state."""
+    found = dict(zip(STATES, await drafts(world, len(STATES)), strict=True))
+    for state, invoice_id in found.items():
+        await bring(connection, invoice_id, state)
+    return found
+
+
+async def test_every_pair_of_states(world: World, engine_role):
+    """PostgreSQL lets the moves of the table pass and refuses every other hand-written one. [D-28]"""
+    found = {
+        state: {to: await tried(engine_role, MOVE[to], invoice_id) for to in STATES}
+        for state, invoice_id in (await in_every_state(world, engine_role)).items()
+    }
+    said = {"yes": "yes", "no": "invoice_move"}
+    assert found == {
+        state: {to: said[may] for to, may in cells.items()} for state, cells in invoice_table.MOVES.items()
+    }
+
+
+async def test_births(world: World, engine_role):
+    """An invoice is born draft, ready or paid; PostgreSQL refuses any other birth. [D-24, D-28]"""
+    birth = """
+        INSERT INTO invoice (account_id, invoice_id, subscription_id, connection_id, cycle, status, period_start,
+            period_end, due_date, payment_method, total_cents, paid_at, created_at)
+        SELECT account_id, $2, subscription_id, connection_id, 2, status, period_start, period_end, due_date,
+            payment_method, CASE WHEN status = 'paid' THEN 0 ELSE total_cents END, paid_at, created_at
+        FROM invoice WHERE invoice_id = $1
+    """
+    found = {
+        state: await tried(engine_role, birth, invoice_id, uuid4())
+        for state, invoice_id in (await in_every_state(world, engine_role)).items()
+    }
+    assert found == {state: "yes" if state in invoice_table.BIRTHS else "invoice_birth" for state in STATES}
+
+
+# What a hand-written change meets: the wall's name, or yes.
+CHANGES = rows("""
+    state          | change                                     | wall
+    issued         | account_id = gen_random_uuid()             | invoice_frozen
+    issued         | invoice_id = gen_random_uuid()             | invoice_frozen
+    issued         | subscription_id = gen_random_uuid()        | invoice_frozen
+    issued         | connection_id = gen_random_uuid()          | invoice_frozen
+    issued         | cycle = cycle + 1                          | invoice_frozen
+    issued         | period_start = period_start - 1            | invoice_frozen
+    issued         | period_end = period_end + 1                | invoice_frozen
+    issued         | due_date = due_date + 1                    | invoice_frozen
+    issued         | payment_method = 'card'                    | invoice_frozen
+    issued         | installments = 2                           | invoice_frozen
+    issued         | created_at = now()                         | invoice_frozen
+    issued         | total_cents = total_cents + 1              | invoice_frozen
+    issued         | gateway_invoice_id = 'ch_other'            | invoice_frozen
+    issued         | issued_at = issued_at + interval '1 s'     | invoice_frozen
+    paid           | paid_at = paid_at + interval '1 s'         | invoice_frozen
+    paid           | total_cents = 0                            | invoice_frozen
+    canceled       | gateway_invoice_id = NULL                  | invoice_frozen
+    draft          | due_date = due_date + 1                    | invoice_frozen
+    draft          | total_cents = 1                            | invoice_total
+    awaiting_value | total_cents = 1                            | invoice_total
+    ready          | gateway_invoice_id = 'ch', issued_at = now(), charge_due_date = due_date | invoice_charge
+    issued         | paid_at = now()                            | invoice_paid_at
+    overdue        | paid_at = now()                            | invoice_paid_at
+    ready          | issued_at = now()                          | invoice_issued_at
+    draft          | status = 'ready'                           | invoice_total
+    draft          | status = 'ready', total_cents = 0          | invoice_total
+    draft          | status = 'paid', total_cents = 0           | invoice_paid_at
+    draft          | status = 'paid', total_cents = 1, paid_at = now() | invoice_charge
+    ready          | status = 'issued'                          | invoice_charge
+    issued         | status = 'paid'                            | invoice_paid_at
+    issued         | next_attempt_at = now()                    | yes
+    paid           | refunded_at = now()                        | yes
+""")
+UPDATE = "UPDATE invoice SET CHANGE WHERE invoice_id = $1"
+
+
+async def test_settled_facts(world: World, engine_role):
+    """What is settled cannot be changed, and a state cannot stand without what it means. [D-28, D-9]"""
+    invoices = await in_every_state(world, engine_role)
+    found: list[tuple[str, ...]] = []
+    for state, change, _ in CHANGES:
+        update = UPDATE.replace("CHANGE", change)
+        found.append((state, change, await tried(engine_role, update, invoices[state])))
+    assert found == CHANGES
+
+
+async def test_no_second_invoice_for_a_cycle(world: World, engine_role):
+    """PostgreSQL refuses a second invoice of a subscription's cycle. [D-28]"""
+    [invoice_id] = await drafts(world)
+    again = """
+        INSERT INTO invoice (account_id, invoice_id, subscription_id, connection_id, cycle, status, period_start,
+            period_end, due_date, payment_method, created_at)
+        SELECT account_id, $2, subscription_id, connection_id, cycle, status, period_start, period_end, due_date,
+            payment_method, created_at FROM invoice WHERE invoice_id = $1
+    """
+    assert await tried(engine_role, again, invoice_id, uuid4()) == "invoice_one_per_cycle"
+
+
+async def test_no_charge_on_two_invoices(world: World, engine_role):
+    """A gateway's charge belongs to one invoice. [D-28]"""
+    one, other = await drafts(world, 2)
+    await bring(engine_role, one, "issued")
+    await bring(engine_role, other, "ready")
+    steal = """
+        UPDATE invoice SET status = 'issued', issued_at = now(), charge_due_date = due_date,
+            gateway_invoice_id = 'ch_' || $2::text WHERE invoice_id = $1
+    """
+    assert await tried(engine_role, steal, other, str(one)) == "invoice_charge_once"
+
+
+COUNT = """
+    UPDATE account_counter SET invoices_STATE = invoices_STATE + 1;
+    UPDATE account_counter SET invoices_draft = invoices_draft - 1
+"""
+"""What the engine keeps in step, and moves by hand leave behind."""
+
+
+async def reported(world: World, invoice_id: UUID, fact: Fact) -> str:
+    """Report a fact through the one door; return the status it led to, `-`, or the refusal's."""
+    before = await world.get(f"/v1/invoices/{invoice_id}")
+
+    async def effect(work: Work) -> int:
+        report = Report(
+            invoice_id,
+            fact,
+            gateway_invoice_id=f"ch_{invoice_id}",
+            charge_due_date=work.today,
+            poll_at=work.now,
+        )
+        return await invoice_moves.report(work, [report])
+
+    account = await load_account(world.deps, world.account_id)
+    try:
+        moved = await perform(world.deps, account, effect)
+    except EngineError as refusal:
+        return str(refusal.problem.status)
+    status = (await world.get(f"/v1/invoices/{invoice_id}")).json["status"]
+    if not moved:
+        assert status == before.json["status"]
+        return "-"
+    return "stays" if status == before.json["status"] else status
+
+
+@pytest.mark.parametrize("state", STATES)
+async def test_every_fact_through_the_one_door(world: World, engine_role, state):
+    """The engine moves, stamps and tells as the hand-written table says, each fact once. [D-28, spec 6.2]"""
+    facts = [
+        fact for fact in invoice_table.FACTS if fact != "values_closed"
+    ]  # has no writer before prices are asked
+    for fact, invoice_id in zip(facts, await drafts(world, len(facts)), strict=True):
+        await bring(engine_role, invoice_id, state)
+        await engine_role.execute(COUNT.replace("STATE", state))
+        told = len(await world.events())
+        outcome = await reported(world, invoice_id, Fact(fact))
+        assert (fact, outcome) == (fact, invoice_table.OUTCOMES[state, fact, 1000])
+        events = (await world.events())[told:]
+        if (fact, outcome) not in invoice_table.EFFECTS:
+            assert events == []
+            continue
+        tells, stamps = invoice_table.EFFECTS[fact, outcome]
+        assert [event["type"] for event in events] == [tells]
+        shown = (await world.get(f"/v1/invoices/{invoice_id}")).json
+        assert (
+            events[0]["data"]["invoice"].items()
+            >= {key: shown[key] for key in ("id", "status", "paidAt")}.items()
+        )
+        [row] = await engine_role.fetch("SELECT * FROM invoice WHERE invoice_id = $1", invoice_id)
+        assert all(row[stamp] is not None for stamp in stamps)
+        if outcome == "stays":
+            assert await reported(world, invoice_id, Fact(fact)) == "-"
+    assert not {"list_totals", "events_without_gaps"} & set(await world.broken())

@@ -1,0 +1,48 @@
+"""The key ring: made once, with the first account, and never beside what another ring has sealed."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fatura import bootstrap, settings
+from fatura.domain.credentials import Mode
+from fatura.store.vault import KeyRingError
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> settings.Settings:
+    """Settings of a host with a folder of its own."""
+    return replace(settings.read({}), data_dir=tmp_path / "here")
+
+
+async def test_a_ring_is_made_with_the_first_account_and_found_again(database_url, here) -> None:
+    """It lies beside the data, readable by its owner alone. [D-47]"""
+    await bootstrap.open_account(here, database_url, name="First", mode=Mode.SANDBOX)
+    path = here.data_dir / bootstrap.KEY_RING_FILE
+    ring = path.read_text()
+
+    await bootstrap.open_account(here, database_url, name="Second", mode=Mode.LIVE)
+
+    assert path.read_text() == ring
+    assert path.stat().st_mode & 0o077 == 0
+
+
+async def test_no_ring_is_made_beside_existing_accounts(database_url, here, tmp_path) -> None:
+    """Another host without the ring is told where it has to come from, and writes nothing. [D-47]"""
+    await bootstrap.open_account(here, database_url, name="First", mode=Mode.SANDBOX)
+    there = replace(here, data_dir=tmp_path / "there")
+
+    with pytest.raises(KeyRingError, match="FATURA_SECRET_KEYS"):
+        await bootstrap.open_account(there, database_url, name="Second", mode=Mode.SANDBOX)
+
+    assert not there.data_dir.exists()
+
+
+async def test_another_ring_is_refused_at_the_start(database_url, here) -> None:
+    """Nothing is sealed with a ring that cannot open what is there. [D-47]"""
+    await bootstrap.open_account(here, database_url, name="First", mode=Mode.SANDBOX)
+    other = replace(here, secret_keys=("A" * 43 + "=",))
+
+    with pytest.raises(KeyRingError, match="was sealed with key"):
+        await bootstrap.open_account(other, database_url, name="Second", mode=Mode.SANDBOX)

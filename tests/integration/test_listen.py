@@ -1,0 +1,262 @@
+"""`fatura listen`: the real API over HTTP, and a receiver on this machine that gets what a push would bring."""
+
+import asyncio
+import json
+import signal
+import time
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+from standardwebhooks import Webhook
+from typer.testing import CliRunner
+
+from fatura.cli import app
+from fatura.cli.client import ApiError, Client
+from fatura.cli.forwarding import Forwarding, Place, forward
+from fatura.signature import HEADER, sign, standard_signature, verify
+from tests.integration.example_merchant import example_merchant
+from tests.integration.fatura_processes import environment, free_port, run, running
+from tests.integration.listening import SECRET, Api, listening, soon
+from tests.integration.postgres_processes import until
+from tests.receiver import OK, Receiver, Reply, always, open_receiver
+from tests.scenarios.push_steps import tell
+from tests.world import World
+
+
+@pytest.fixture
+async def api(world: World) -> AsyncGenerator[Api]:
+    """The API of the world over HTTP."""
+    served = Api(world)
+    await served.start()
+    yield served
+    await served.stop()
+
+
+@pytest.fixture
+async def receiver() -> AsyncGenerator[Receiver]:
+    """A receiver on this machine."""
+    async with open_receiver() as opened:
+        yield opened
+
+
+async def elements(world: World) -> list[bytes]:
+    """Return the stream's elements, cut out of the answers by hand, one at a time."""
+    found: list[bytes] = []
+    while True:
+        body = (await world.get(f"/v1/events?cursor={len(found)}&limit=1")).body
+        element = body.removeprefix(b'{"data":[').rpartition(b'],"nextCursor"')[0]
+        if not element:
+            return found
+        found.append(element)
+
+
+async def test_the_very_bytes_in_order(world: World, api: Api, receiver: Receiver) -> None:
+    """The replay's elements, signed for both verifiers. [D-39 bytes, spec 5.6, spec 6.3, D-42 keys]"""
+    plan = await world.plan()
+    for name in ("Açaí", '"quoted" \\ \u2028 \'', "Ana"):
+        customer = {"externalRef": name, "name": name, "email": "ana@example.com"}
+        await world.enroll(plan, customer=customer)
+    await tell(world, 3)
+
+    async with listening(api, world, receiver, after=0) as seen:
+        await soon(lambda: len(seen.attempts) == 6)
+
+    assert [each.body for each in receiver.received] == await elements(world)
+    for each in receiver.received:
+        verify(each.body, each.headers[HEADER], secret=SECRET)
+        Webhook(SECRET).verify(each.body, dict(each.headers))
+    assert [attempt.status for _, attempt in seen.attempts] == [200] * 6
+    assert seen.place.after == 6
+
+
+async def test_the_headers_of_a_push(world: World, api: Api, receiver: Receiver) -> None:
+    """All that a webhook carries, value for value. [D-39 headers, D-39 timestamp]"""
+    await world.enroll(await world.plan())
+    async with listening(api, world, receiver, after=0) as seen:
+        await soon(lambda: bool(seen.attempts))
+
+    (got,) = receiver.received
+    timestamp = int(got.headers["webhook-timestamp"])
+    expected = {
+        "Content-Type": "application/json",
+        "X-Service-Signature": sign(got.body, [SECRET], timestamp=timestamp),
+        "X-Service-Event-Id": got.json["id"],
+        "X-Service-Event-Type": "subscription.created",
+        "X-Service-Delivery-Attempt": "1",
+        "webhook-id": got.json["id"],
+        "webhook-signature": standard_signature(
+            got.json["id"], got.body, secrets=[SECRET], timestamp=timestamp
+        ),
+    }
+    assert {name: got.headers[name] for name in expected} == expected
+    assert abs(timestamp - time.time()) < 10
+
+
+@pytest.mark.parametrize("before", [0, 1, 2, 7, 250])
+async def test_from_now(world: World, api: Api, receiver: Receiver, before: int) -> None:
+    """What was reported earlier stays there, however much it is. [D-38, D-120]"""
+    await tell(world, before)
+    async with listening(api, world, receiver, after=None) as seen:
+        await soon(lambda: seen.place.after is not None)
+        await tell(world, 2)
+        await soon(lambda: len(receiver.received) == 2)
+
+    assert receiver.sequences == [before + 1, before + 2]
+
+
+async def test_a_stream_of_several_pages(world: World, api: Api, receiver: Receiver) -> None:
+    """Every event once, also past the page's limit, and on from a place in the middle. [D-38]"""
+    await tell(world, 450)
+    async with listening(api, world, receiver, after=200) as seen:
+        await soon(lambda: len(receiver.received) == 250)
+        await tell(world, 1)
+        await soon(lambda: seen.place.after == 451)
+
+    assert receiver.sequences == list(range(201, 452))
+
+
+async def test_an_event_that_is_refused_holds_up_the_next(world: World, api: Api, receiver: Receiver) -> None:
+    """Tried again until it is taken, its attempts counted; a redirect is a refusal. [D-39 outcomes]"""
+    replies = iter([OK, Reply(500), Reply(307, headers={"Location": "/elsewhere"}), OK, OK])
+    receiver.answer = lambda _: next(replies)
+    await tell(world, 3)
+    async with listening(api, world, receiver, after=0) as seen:
+        await soon(lambda: len(seen.attempts) >= 2)
+        assert seen.place.after == 1
+        await soon(lambda: seen.place.after == 3)
+
+    assert [(sequence, attempt.number, attempt.status) for sequence, attempt in seen.attempts] == [
+        (1, 1, 200),
+        (2, 1, 500),
+        (2, 2, 307),
+        (2, 3, 200),
+        (3, 1, 200),
+    ]
+    assert [each.headers["X-Service-Delivery-Attempt"] for each in receiver.received] == list("11231")
+
+
+async def test_skipping_failures(world: World, api: Api, receiver: Receiver) -> None:
+    """When asked for, a refused event is left behind. [D-39]"""
+    receiver.answer = always(503)
+    await tell(world, 3)
+    async with listening(api, world, receiver, after=0, skip_failures=True) as seen:
+        await soon(lambda: seen.place.after == 3)
+
+    assert receiver.sequences == [1, 2, 3]
+    assert not any(attempt.is_delivered for _, attempt in seen.attempts)
+
+
+async def test_the_api_goes_away_and_comes_back(world: World, api: Api, receiver: Receiver) -> None:
+    """It is waited for, said once each way, and no event is missed or sent twice. [D-38]"""
+    await tell(world, 2)
+    async with listening(api, world, receiver, after=0) as seen:
+        await soon(lambda: len(receiver.received) == 2)
+        await api.stop()
+        await tell(world, 2)
+        await soon(lambda: any("waiting for it" in text for text in seen.said))
+        await asyncio.sleep(1.2)  # long enough for a second look that fails
+        await api.start()
+        await soon(lambda: len(receiver.received) == 4)
+
+    assert receiver.sequences == [1, 2, 3, 4]
+    assert len([text for text in seen.said if "waiting for it" in text]) == 1
+    assert seen.said[-1] == "the API answers again"
+
+
+async def test_a_key_that_is_none(world: World, api: Api, receiver: Receiver) -> None:
+    """The API's refusal ends it: waiting would not help. [spec 5.3]"""
+    world.api_key += "x"
+    told = Forwarding(receiver.url, SECRET, skip_failures=False, report=lambda *_: None, say=lambda _: None)
+    async with Client(api.url, world.api_key) as client:
+        with pytest.raises(ApiError, match=r"engine\.unauthorized"):
+            await forward(client, Place(None), of=told)
+
+
+async def test_something_that_is_not_the_api(world: World, receiver: Receiver) -> None:
+    """It is said, instead of waiting for events for ever."""
+    receiver.answer = always(200, b"<html>hello</html>")
+    told = Forwarding(receiver.url, SECRET, skip_failures=False, report=lambda *_: None, say=lambda _: None)
+    async with Client(receiver.url.removesuffix("/events"), world.api_key) as client:
+        with pytest.raises(ApiError, match="Fatura's API"):
+            await forward(client, Place(0), of=told)
+
+
+async def test_the_command_and_the_example_merchant(world: World, api: Api, tmp_path: Path) -> None:
+    """The merchant starts late and gets all, verified; JSON lines; Ctrl-C is exit code 0 and says how to go on."""
+    await tell(world, 2)
+    port = free_port()
+    env = environment(FATURA_API_KEY=world.api_key, FATURA_API_URL=api.url, FATURA_INTEGRATION_SECRET=SECRET)
+    words = ("listen", "--forward-to", f"http://127.0.0.1:{port}/webhooks", "--all", "--json")
+    with running(*words, env=env, output=tmp_path / "listen.log") as listen:
+        await asyncio.to_thread(until, lambda: '"error": "' in listen.said(), seconds=20)
+        with example_merchant(SECRET, port=port) as merchant:
+            await asyncio.to_thread(until, lambda: merchant.summary()["verified"] == 2, seconds=20)
+            assert merchant.summary() | {"events": {}} == {
+                "priceCalls": {},
+                "priceFailures": {},
+                "received": 2,
+                "verified": 2,
+                "refused": 0,
+                "duplicates": 0,
+                "events": {},
+            }
+        assert await asyncio.to_thread(listen.stop, signal.SIGINT) == 0
+
+    lines = [json.loads(line) for line in listen.said().splitlines() if line.startswith("{")]
+    assert not lines[0]["delivered"]
+    assert lines[0]["status"] is None
+    assert [(line["sequence"], line["status"]) for line in lines if line["delivered"]] == [(1, 200), (2, 200)]
+    assert "stopped; --from-cursor 2 goes on from here" in listen.said()
+    assert "Traceback" not in listen.said()
+
+
+async def test_without_a_secret_one_is_made(world: World, api: Api, tmp_path: Path) -> None:
+    """It is printed, and it is the one that signs; lines for people have time, type, status and latency."""
+    await tell(world, 1)
+    async with open_receiver() as receiver:
+        words = ("listen", "--forward-to", receiver.url, "--api", api.url, "--from-cursor", "0")
+        env = environment(FATURA_API_KEY=world.api_key)
+        with running(*words, env=env, output=tmp_path / "listen.log") as listen:
+            await soon(lambda: " ms\n" in listen.said(), seconds=20)
+            assert await asyncio.to_thread(listen.stop, signal.SIGTERM) == 0
+    secret = listen.said().partition("signing with ")[2].split()[0]
+    (got,) = receiver.received
+    verify(got.body, got.headers[HEADER], secret=secret)
+    (line,) = [line for line in listen.said().splitlines() if line.endswith(" ms")]
+    assert line.split()[1:4] == ["#1", "invoice.payment_unexpected", "200"]
+
+
+async def test_a_refused_key_is_one_line(world: World, api: Api) -> None:
+    """Exit code 1, and no trace. [spec 5.3]"""
+    words = ("listen", "--forward-to", "http://127.0.0.1:1/", "--api", api.url, "--api-key", "rk_test_x")
+    told = await asyncio.to_thread(run, *words, env=environment(FATURA_INTEGRATION_SECRET=SECRET))
+
+    assert (told.returncode, told.stdout, told.stderr.count("\n")) == (1, "", 1)
+    assert told.stderr.startswith("fatura: GET /v1/events")
+
+
+GOOD = ["--forward-to", "http://127.0.0.1:9000/webhooks", "--api-key", "rk_test_x"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        GOOD[:2],
+        GOOD[2:],
+        ["--forward-to", "127.0.0.1:9000", *GOOD[2:]],
+        ["--forward-to", "ftp://127.0.0.1/", *GOOD[2:]],
+        ["--forward-to", "http://127.0.0.1:99999/", *GOOD[2:]],
+        [*GOOD, "--api", "http://127.0.0.1:8000/v1"],
+        [*GOOD, "--secret", "whsec_"],
+        [*GOOD, "--secret", "whsec_!"],
+        [*GOOD, "--secret", "c2VjcmV0"],
+        [*GOOD, "--all", "--from-cursor", "3"],
+        [*GOOD, "--from-cursor", "-1"],
+    ],
+    ids=" ".join,
+)
+def test_words_that_are_refused(words: list[str]) -> None:
+    """Exit code 2, before anything is asked."""
+    assert CliRunner().invoke(app, ["listen", *words], env={"FATURA_API_KEY": None}).exit_code == 2

@@ -1,0 +1,273 @@
+"""Lines to merchants: what is kept and shared, how names are found, and thousands of calls at once."""
+
+import asyncio
+import resource
+import socket
+import struct
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+import pytest
+
+from fatura.outbound.http import Ended, Exchange, Line, MerchantClient, OutOfResourcesError
+from fatura.outbound.http.dialing import LOOKUP_SECONDS, AresResolver
+from tests.strain import strain
+from tests.world import World
+
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+MANY = 2000
+MAX_STALL_SECONDS = 0.5
+"""How long the calls, and the server of this same thread that answers them, may hold other tasks up."""
+
+
+@dataclass(slots=True)
+class Merchant:
+    """A server that counts its connections and what it was asked on each."""
+
+    port: int = 0
+    opened: int = 0
+    now_open: int = 0
+    asked: list[int] = field(default_factory=list[int])
+    delay_seconds: float = 0
+    requests_a_connection: int = 1_000_000
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return f"http://127.0.0.1:{self.port}/price"
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer so many requests, then close without a word."""
+        self.opened += 1
+        self.now_open += 1
+        mine = self.opened
+        try:
+            for _ in range(self.requests_a_connection):
+                await reader.readuntil(b"{}")
+                self.asked.append(mine)
+                if await self._is_left(reader):
+                    break
+                writer.write(ANSWER)
+                await writer.drain()
+        except (asyncio.IncompleteReadError, OSError):
+            pass
+        finally:
+            self.now_open -= 1
+            writer.close()
+
+    async def _is_left(self, reader: asyncio.StreamReader) -> bool:
+        """Take one's time, unless the caller goes away meanwhile."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.delay_seconds):
+                return not await reader.read(1)
+        return False
+
+
+@pytest.fixture
+async def merchant() -> AsyncIterator[Merchant]:
+    """A merchant on 127.0.0.1."""
+    opened = Merchant()
+    async with await asyncio.start_server(opened.serve, "127.0.0.1", 0, backlog=4096) as server:
+        opened.port = server.sockets[0].getsockname()[1]
+        yield opened
+
+
+@pytest.fixture
+def client() -> MerchantClient:
+    """A client that may call 127.0.0.1, and names that lead there."""
+    return MerchantClient(allowed={"127.0.0.1", "localhost", "shop.example"})
+
+
+async def post(line: Line, url: str) -> Exchange:
+    """Call."""
+    return await line.post(url, body=b"{}", headers={})
+
+
+async def eventually(holds: Callable[[], bool]) -> None:
+    """Wait a little until something holds."""
+    async with asyncio.timeout(5):
+        while not holds():  # noqa: ASYNC110 - what a peer sees is polled
+            await asyncio.sleep(0.01)
+
+
+async def test_connections_are_kept_within_a_line_and_closed_with_it(merchant, client):
+    """One account's calls share them; no other line does. [D-30]"""
+    async with client.line() as line, client.line() as other:
+        for _ in range(3):
+            assert (await post(line, merchant.url)).ended is Ended.ANSWERED
+        assert (await post(other, merchant.url)).ended is Ended.ANSWERED
+        assert merchant.asked == [1, 1, 1, 2]
+    await eventually(lambda: merchant.now_open == 0)
+
+
+async def test_a_kept_connection_that_was_closed_meanwhile(merchant, client):
+    """The call goes out again over a new one: that the server had enough of the old is nobody's failure. [D-30]"""
+    merchant.requests_a_connection = 1
+    async with client.line() as line:
+        ended = [(await post(line, merchant.url)).ended for _ in range(20)]
+    assert set(ended) == {Ended.ANSWERED}
+    assert merchant.opened == 20
+
+
+async def test_what_is_given_up_is_closed(merchant, client):
+    """A call that its caller cancels leaves no connection behind. [D-30]"""
+    merchant.delay_seconds = 60
+    async with client.line() as line:
+        calling = asyncio.create_task(post(line, merchant.url))
+        await eventually(lambda: bool(merchant.asked))
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+        await eventually(lambda: merchant.now_open == 0)
+
+
+async def test_two_thousand_at_once(merchant, client):
+    """Over several lines of one process, all held for a while: all answered, and no other task waits long. [D-30]"""
+    merchant.delay_seconds = 1
+    stalls: list[float] = []
+    for run in range(1, 4):  # the machine may do other things in one of them
+        async with strain() as measured, client.line() as one, client.line() as two, client.line() as three:
+            lines = [one, two, three]
+            exchanges = await asyncio.gather(*(post(lines[n % 3], merchant.url) for n in range(MANY)))
+        assert {each.ended for each in exchanges} == {Ended.ANSWERED}
+        assert merchant.opened == run * MANY
+        stalls.append(measured.stall_seconds)
+        if stalls[-1] < MAX_STALL_SECONDS:
+            break
+    assert min(stalls) < MAX_STALL_SECONDS
+
+
+async def test_not_inside_a_transaction(world: World, merchant, client):
+    """A call that a transaction would wait for is a fault of ours, and stops at once. [D-30]"""
+    async with client.line() as line:
+        async with world.deps.db.transaction(world.account_id):
+            with pytest.raises(AssertionError):
+                await post(line, merchant.url)
+            with pytest.raises(AssertionError):
+                await asyncio.create_task(post(line, merchant.url))
+            after = asyncio.create_task(_after(0.05, lambda: post(line, merchant.url)))
+        assert (await after).ended is Ended.ANSWERED, "a task that outlived the transaction holds none"
+        async with world.deps.db.discovery():
+            with pytest.raises(AssertionError):
+                await post(line, merchant.url)
+        assert (await post(line, merchant.url)).ended is Ended.ANSWERED
+
+
+async def _after(seconds: float, call: Callable[[], Awaitable[Exchange]]) -> Exchange:
+    await asyncio.sleep(seconds)
+    return await call()
+
+
+async def test_an_address_that_is_dead_does_not_hide_one_that_lives(merchant):
+    """The addresses of a name are tried one after the other. [D-30]"""
+
+    async def resolve(_host: str) -> list[str]:
+        return ["::1", "127.0.0.2", "127.0.0.1"]
+
+    client = MerchantClient(allowed={"shop.example"}, resolver=resolve)
+    async with client.line() as line:
+        exchange = await post(line, f"http://shop.example:{merchant.port}/")
+    assert exchange.ended is Ended.ANSWERED
+
+
+async def test_the_hosts_file_is_honoured(merchant, client):
+    """`localhost` is in it everywhere. [D-47 outbound]"""
+    async with client.line() as line:
+        assert (await post(line, f"http://localhost:{merchant.port}/")).ended is Ended.ANSWERED
+
+
+async def test_many_calls_ask_for_a_name_once(merchant):
+    """Within a line, for a few seconds; another line asks for itself. [D-47 outbound]"""
+    asked: list[str] = []
+
+    async def resolve(host: str) -> list[str]:
+        asked.append(host)
+        await asyncio.sleep(0.05)
+        return ["127.0.0.1"]
+
+    client = MerchantClient(allowed={"shop.example"}, resolver=resolve)
+    for _ in range(2):
+        async with client.line() as line:
+            url = f"http://shop.example:{merchant.port}/"
+            ended = await asyncio.gather(*(post(line, url) for _ in range(50)))
+        assert {each.ended for each in ended} == {Ended.ANSWERED}
+    assert asked == ["shop.example"] * 2
+
+
+async def test_names_come_from_a_name_server(merchant):
+    """Asked as the system's would be. [D-47 outbound]"""
+    async with name_server("127.0.0.1") as (address, asked):
+        resolver = AresResolver(nameservers=[address])
+        client = MerchantClient(allowed={"shop.example"}, resolver=resolver)
+        async with client.line() as line:
+            ended = (await post(line, f"http://shop.example:{merchant.port}/")).ended
+        await resolver.close()
+    assert ended is Ended.ANSWERED
+    assert asked
+
+
+async def test_a_name_server_that_is_silent(merchant):
+    """It fails who asked it, in time, and delays nobody else. [D-30]"""
+    async with name_server(None) as (address, asked):
+        resolver = AresResolver(nameservers=[address])
+        client = MerchantClient(allowed={"shop.example", "127.0.0.1"}, resolver=resolver)
+        async with client.line() as line, client.line() as other:
+            waiting = [asyncio.create_task(post(line, "http://shop.example/")) for _ in range(100)]
+            await eventually(lambda: bool(asked))
+            started = time.monotonic()
+            assert (await post(other, merchant.url)).ended is Ended.ANSWERED
+            assert time.monotonic() - started < 1
+            ended = await asyncio.gather(*waiting)
+        await resolver.close()
+    assert {each.ended for each in ended} == {Ended.UNREACHABLE}
+    assert max(each.latency_ms for each in ended) < (LOOKUP_SECONDS + 1) * 1000
+
+
+class _NameServer(asyncio.DatagramProtocol):
+    """Answers every question for IPv4 with one address and every other with none, or is silent."""
+
+    def __init__(self, answer: str | None) -> None:
+        self.answer = answer
+        self.asked: list[bytes] = []
+
+    def connection_made(self, transport: asyncio.DatagramTransport) -> None:  # type: ignore[override] - it is one
+        self.transport = transport
+
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        question = data[12 : data.index(b"\0", 12) + 5]
+        self.asked.append(question)
+        if self.answer is None:
+            return
+        is_ipv4 = question[-4:-2] == b"\0\1"
+        record = b"\xc0\x0c" + struct.pack("!HHIH", 1, 1, 60, 4) + socket.inet_aton(self.answer)
+        header = data[:2] + struct.pack("!HHHHH", 0x8180, 1, int(is_ipv4), 0, 0)
+        self.transport.sendto(header + question + (record if is_ipv4 else b""), addr)
+
+
+@asynccontextmanager
+async def name_server(answer: str | None) -> AsyncGenerator[tuple[str, list[bytes]]]:
+    """Serve names on a port of 127.0.0.1; also returns the questions so far."""
+    loop = asyncio.get_running_loop()
+    transport, server = await loop.create_datagram_endpoint(
+        lambda: _NameServer(answer), local_addr=("127.0.0.1", 0)
+    )
+    try:
+        yield f"127.0.0.1:{transport.get_extra_info('sockname')[1]}", server.asked
+    finally:
+        transport.close()
+
+
+async def test_what_this_machine_lacks_is_not_the_merchants_failure(merchant, client):
+    """Without a file descriptor left nothing is sent, and it is said so; with one again, it is. [D-30]"""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with client.line() as line:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+        try:
+            with pytest.raises(OutOfResourcesError):
+                await post(line, merchant.url)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert (await post(line, merchant.url)).ended is Ended.ANSWERED
+    assert merchant.opened == 1

@@ -1,0 +1,143 @@
+"""How a merchant's server proves who it is: over TLS 1.2 or newer, by a certificate for the very name. (D-30, D-47)"""
+
+import asyncio
+import ssl
+import warnings
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import trustme
+
+from fatura.outbound.http import Ended, Exchange, MerchantClient
+from fatura.outbound.http.dialing import trusting_context
+
+NAME = "shop.example"
+AUTHORITY = trustme.CA()
+STRANGER = trustme.CA()
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+@dataclass(slots=True)
+class Shop:
+    """A server of TLS: the port, the names it was asked for and the heads of what it was asked."""
+
+    port: int
+    names: list[str | None] = field(default_factory=list[str | None])
+    heads: list[bytes] = field(default_factory=list[bytes])
+
+
+@asynccontextmanager
+async def shop(
+    certificate: trustme.LeafCert, *, newest: ssl.TLSVersion | None = None
+) -> AsyncGenerator[Shop]:
+    """Serve with a certificate, perhaps with old versions of TLS only."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    certificate.configure_cert(context)
+    if newest is not None:
+        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+            context.minimum_version, context.maximum_version = ssl.TLSVersion.TLSv1, newest
+        context.set_ciphers("ALL:@SECLEVEL=0")
+    opened = Shop(0)
+
+    def note(_connection: ssl.SSLObject, name: str | None, _context: ssl.SSLContext) -> None:
+        opened.names.append(name)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        opened.heads.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
+        writer.close()
+
+    context.sni_callback = note
+    async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context) as server:
+        opened.port = server.sockets[0].getsockname()[1]
+        yield opened
+
+
+async def _resolve(_host: str) -> list[str]:
+    return ["127.0.0.1"]
+
+
+def _client() -> MerchantClient:
+    """Make a client as it is, but for the authority it trusts."""
+    context = trusting_context()
+    AUTHORITY.configure_trust(context)
+    return MerchantClient(allowed={NAME}, resolver=_resolve, ssl_context=context)
+
+
+async def _post(client: MerchantClient, opened: Shop) -> Exchange:
+    async with client.line() as line:
+        return await line.post(f"https://{NAME}:{opened.port}/price", body=b"{}", headers={})
+
+
+async def test_the_right_certificate() -> None:
+    """The server is told the name, in the handshake and in the request, not the address. [D-30]"""
+    async with shop(AUTHORITY.issue_cert(NAME)) as opened:
+        exchange = await _post(_client(), opened)
+
+    assert (exchange.ended, exchange.status, exchange.body) == (Ended.ANSWERED, 200, b"{}")
+    assert opened.names == [NAME]
+    assert f"\r\nHost: {NAME}:{opened.port}\r\n".encode() in opened.heads[0]
+
+
+@pytest.mark.parametrize(
+    "issue",
+    [
+        pytest.param(lambda: AUTHORITY.issue_cert("other.example"), id="another name"),
+        pytest.param(lambda: AUTHORITY.issue_cert("127.0.0.1"), id="the address"),
+        pytest.param(lambda: AUTHORITY.issue_cert("*.shop.example"), id="names below"),
+        pytest.param(
+            lambda: AUTHORITY.issue_cert(NAME, not_before=LONG_AGO, not_after=LONG_AGO + timedelta(days=1)),
+            id="expired",
+        ),
+        pytest.param(lambda: STRANGER.issue_cert(NAME), id="an authority nobody knows"),
+    ],
+)
+async def test_a_wrong_certificate(issue: Callable[[], trustme.LeafCert]) -> None:
+    """Nothing is asked of who cannot prove to be the host, even one that the operator allows. [D-30, D-47 outbound]"""
+    async with shop(issue()) as opened:
+        exchange = await _post(_client(), opened)
+
+    assert (exchange.ended, exchange.status) == (Ended.UNREACHABLE, None)
+    assert "certificate" in (exchange.error or "")
+    assert opened.heads == []
+
+
+async def test_authorities_of_the_system_only() -> None:
+    """Without a context of its own a client trusts what the system trusts. [D-30]"""
+    async with shop(AUTHORITY.issue_cert(NAME)) as opened:
+        exchange = await _post(MerchantClient(allowed={NAME}, resolver=_resolve), opened)
+
+    assert exchange.ended is Ended.UNREACHABLE
+    assert opened.heads == []
+
+
+@pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1])
+async def test_old_versions(newest: ssl.TLSVersion) -> None:
+    """TLS 1.2 is the least. [D-30]"""
+    async with shop(AUTHORITY.issue_cert(NAME), newest=newest) as opened:
+        exchange = await _post(_client(), opened)
+
+    assert exchange.ended is Ended.UNREACHABLE
+    assert opened.heads == []
+
+
+async def test_a_handshake_that_is_given_up() -> None:
+    """Its connection is closed, not left to a deadline of its own. [D-30]"""
+    closed = asyncio.Event()
+
+    async def never_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        closed.set()
+        writer.close()
+
+    async with await asyncio.start_server(never_answer, "127.0.0.1", 0) as server:
+        calling = asyncio.create_task(_post(_client(), Shop(server.sockets[0].getsockname()[1])))
+        await asyncio.sleep(0.2)
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+        async with asyncio.timeout(2):
+            await closed.wait()

@@ -1,0 +1,280 @@
+"""Migrations: applied once, in order, whole or not at all, by however many processes. [D-47]"""
+
+import asyncio
+import itertools
+import subprocess
+import sys
+import time
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from fatura.store import migrate as runner
+from fatura.store.embedded import Server, start
+from fatura.store.migrate import MigrationError, migrate, pending
+from tests.integration.postgres_processes import sweep, until, value
+
+PEOPLE = "CREATE TABLE person (id int CONSTRAINT person_pk PRIMARY KEY, name text);"
+_numbers = itertools.count()
+
+
+@contextmanager
+def running(data_dir: Path) -> Generator[Server]:
+    try:
+        with start(data_dir, settings={"fsync": "off"}) as server:
+            yield server
+    finally:
+        sweep(data_dir)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[Server]:
+    with running(tmp_path_factory.mktemp("migrate") / "data") as server:
+        yield server
+
+
+@pytest.fixture
+def url(server: Server) -> str:
+    """An empty database's URL."""
+    name = f"migrated_{next(_numbers)}"
+    value(server.url, f"CREATE DATABASE {name}")
+    return server.url.replace("/fatura?", f"/{name}?")
+
+
+@pytest.fixture
+def own_server(tmp_path: Path) -> Generator[Server]:
+    """A server whose roles no other test has changed."""
+    with running(tmp_path / "data") as server:
+        yield server
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "migrations"
+    path.mkdir()
+    return path
+
+
+def write(folder: Path, **files: str) -> None:
+    """Write migrations; `_0001_person=...` becomes 0001_person.sql."""
+    for name, sql in files.items():
+        (folder / f"{name.removeprefix('_')}.sql").write_text(sql)
+
+
+def as_user(url: str, name: str) -> str:
+    return url.replace("//fatura@", f"//{name}@")
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncGenerator[Any]:
+    connection = await asyncpg.connect(url)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+def process(url: str, folder: Path) -> "subprocess.Popen[str]":
+    program = (
+        "import asyncio, sys; from pathlib import Path; from fatura.store.migrate import migrate\n"
+        "print(*asyncio.run(migrate(sys.argv[1], folder=Path(sys.argv[2]))))"
+    )
+    return subprocess.Popen([sys.executable, "-c", program, url, folder], stdout=subprocess.PIPE, text=True)
+
+
+async def refusal(url: str, folder: Path) -> str:
+    with pytest.raises(MigrationError) as caught:
+        await migrate(url, folder=folder)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_the_engines_own_migrations_are_applied_once(url: str):
+    names = asyncio.run(pending(url))
+    assert names[0].startswith("0001_")
+    assert asyncio.run(migrate(url)) == names
+    assert asyncio.run(migrate(url)) == []
+    assert asyncio.run(pending(url)) == []
+    assert value(url, "SELECT array_agg(name ORDER BY version) FROM schema_migration") == names
+
+
+async def test_a_new_file_is_applied_after_the_old_ones(url: str, folder: Path):
+    write(folder, _0001_person=PEOPLE)
+    assert await migrate(url, folder=folder) == ["0001_person"]
+    write(folder, _0002_age="ALTER TABLE person ADD COLUMN age int;")
+    assert await pending(url, folder=folder) == ["0002_age"]
+    assert await migrate(url, folder=folder) == ["0002_age"]
+
+
+async def test_a_broken_file_leaves_nothing_and_names_its_line(url: str, folder: Path):
+    write(folder, _0001_person=PEOPLE, _0002_bad="CREATE TABLE half (id int);\nALTER TABLE nobody ADD x int;")
+    assert await refusal(url, folder) == '0002_bad: relation "nobody" does not exist: mend it and run again'
+    write(folder, _0002_bad="CREATE TABLE half (id int);\n\nALTER TABLE person ADD x it;")
+    assert '0002_bad, line 3: type "it" does not exist' in await refusal(url, folder)
+    write(folder, _0002_bad="CREATE TABLE half (id int);")
+    assert await migrate(url, folder=folder) == ["0002_bad"]
+
+
+@pytest.mark.parametrize(
+    ("broken", "told"),
+    [
+        ({"_0001_person": PEOPLE + " "}, "0001_person was changed after it was applied (as 0001_person)"),
+        (
+            {"_0001_people": PEOPLE, "_0001_person": ""},
+            "0001_people was changed after it was applied (as 0001_person)",
+        ),
+        ({"_0002_age": ""}, "the database is newer than this Fatura, which does not know 0002_age"),
+        ({"_0004_more": "SELECT 1;"}, "breaks the row of migrations: name it 0003_<what_it_does>.sql"),
+        ({"_0003-more": "SELECT 1;"}, "breaks the row of migrations"),
+        ({"_0001_person": "", "_0002_age": ""}, "holds no migrations"),
+    ],
+)
+async def test_files_that_contradict_the_database(url: str, folder: Path, broken: dict[str, str], told: str):
+    write(folder, _0001_person=PEOPLE, _0002_age="ALTER TABLE person ADD COLUMN age int;")
+    await migrate(url, folder=folder)
+    write(folder, **broken)
+    for name in (name for name, sql in broken.items() if not sql):
+        (folder / f"{name.removeprefix('_')}.sql").unlink()
+    assert told in await refusal(url, folder)
+
+
+async def test_a_migration_that_was_left_out(url: str, folder: Path):
+    write(folder, _0001_person=PEOPLE, _0002_age="ALTER TABLE person ADD COLUMN age int;")
+    await migrate(url, folder=folder)
+    await asyncio.to_thread(value, url, "DELETE FROM schema_migration WHERE version = 1")
+    assert "0001_person was left out, though migration 2 is applied" in await refusal(url, folder)
+
+
+async def test_a_newer_database_has_nothing_pending(url: str, folder: Path):
+    write(folder, _0001_person=PEOPLE, _0002_age="ALTER TABLE person ADD COLUMN age int;")
+    await migrate(url, folder=folder)
+    (folder / "0002_age.sql").unlink()
+    assert await pending(url, folder=folder) == []
+
+
+async def test_line_ends_do_not_change_a_file(url: str, folder: Path):
+    write(folder, _0001_person=PEOPLE + "\n")
+    await migrate(url, folder=folder)
+    (folder / "0001_person.sql").write_bytes(PEOPLE.encode() + b"\r\n")
+    assert await pending(url, folder=folder) == []
+
+
+async def test_a_file_outside_transactions_is_cut_into_statements(url: str, folder: Path):
+    index = """-- no transaction
+-- a comment; with a semicolon
+CREATE INDEX CONCURRENTLY person_name ON person (name);
+CREATE FUNCTION two() RETURNS text LANGUAGE plpgsql AS $body$ BEGIN RETURN 'a;b'; END; $body$;
+COMMENT ON INDEX person_name IS 'it''s; /* quoted */'; /* the ; end */
+"""
+    write(folder, _0001_person=PEOPLE, _0002_index=index)
+    assert await migrate(url, folder=folder) == ["0001_person", "0002_index"]
+    assert await asyncio.to_thread(value, url, "SELECT two()") == "a;b"
+    note = await asyncio.to_thread(value, url, "SELECT obj_description('person_name'::regclass)")
+    assert note == "it's; /* quoted */"
+
+
+async def test_an_index_that_was_left_invalid_is_not_taken_for_done(url: str, folder: Path):
+    twins = "CREATE TABLE person (name text); INSERT INTO person VALUES ('a'), ('a');"
+    index = "-- no transaction\nCREATE UNIQUE INDEX CONCURRENTLY IF NOT EXISTS one_name ON person (name);"
+    write(folder, _0001_person=twins, _0002_index=index)
+    assert "it begins with its first statement" in await refusal(url, folder)
+    assert "0002_index left indexes invalid (one_name): drop them and run again" in await refusal(url, folder)
+    again = index.replace("CREATE", "DROP INDEX CONCURRENTLY one_name;\nCREATE").replace("UNIQUE ", "")
+    write(folder, _0002_index=again)
+    assert await migrate(url, folder=folder) == ["0002_index"]
+
+
+def test_of_two_processes_one_waits(url: str, folder: Path):
+    concurrent = "-- no transaction\nCREATE INDEX CONCURRENTLY person_name ON person (name);"
+    write(folder, _0001_person=f"{PEOPLE} SELECT pg_sleep(0.5);", _0002_index=concurrent)
+    with process(url, folder) as first, process(url, folder) as second:
+        assert sorted(each.communicate(timeout=30)[0] for each in (first, second)) == [
+            "\n",
+            "0001_person 0002_index\n",
+        ]
+        assert (first.returncode, second.returncode) == (0, 0)
+
+
+def test_after_kill_9_of_the_migrating_process_the_next_one_does_it_all(url: str, folder: Path):
+    write(folder, _0001_person=f"{PEOPLE} SELECT pg_sleep(1);")
+    busy = (
+        "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(1)%' AND pid <> pg_backend_pid()"
+    )
+    with process(url, folder) as killed:
+        until(lambda: value(url, busy) == 1)
+        killed.kill()
+    assert asyncio.run(migrate(url, folder=folder)) == ["0001_person"]
+
+
+async def test_a_table_in_use_is_waited_for_without_holding_others_up(
+    url: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    write(folder, _0001_person=PEOPLE)
+    await migrate(url, folder=folder)
+    write(folder, _0002_age="ALTER TABLE person ADD COLUMN age int;")
+    async with connected(url) as user, user.transaction():
+        await user.execute("SELECT 1 FROM person")
+        monkeypatch.setattr(runner, "LOCK_ATTEMPTS", 1)
+        began = time.monotonic()
+        assert "0002_age did not get its locks in 1 attempts" in await refusal(url, folder)
+        assert time.monotonic() - began < 3
+        monkeypatch.setattr(runner, "LOCK_ATTEMPTS", 20)
+        monkeypatch.setattr(runner, "LOCK_RETRY_SECONDS", 0.1)
+        waiting = asyncio.create_task(migrate(url, folder=folder))
+        await asyncio.sleep(1.5)
+    assert await waiting == ["0002_age"]
+
+
+async def test_a_superuser_gets_a_role_that_row_security_binds(own_server: Server, folder: Path):
+    url = as_user(own_server.url, "postgres")
+    secret = (
+        "CREATE TABLE {0} (id int); ALTER TABLE {0} ENABLE ROW LEVEL SECURITY; INSERT INTO {0} VALUES (1);"
+    )
+    both = "SELECT (SELECT count(*) FROM old) + (SELECT count(*) FROM new)"
+    write(folder, _0001_old=secret.format("old"))
+    await migrate(url, folder=folder)
+    write(folder, _0002_new=secret.format("new"))
+    await migrate(url, folder=folder)
+    async with connected(url) as connection:
+        assert await connection.fetchval(both) == 2
+        await connection.execute("SET ROLE fatura_app")
+        assert await connection.fetchval(both) == 0
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await connection.execute("DELETE FROM schema_migration")
+        await connection.execute("RESET ROLE; ALTER ROLE fatura_app BYPASSRLS")
+    assert "ALTER ROLE fatura_app NOSUPERUSER NOBYPASSRLS" in await refusal(url, folder)
+
+
+@pytest.mark.parametrize("may_make_roles", [True, False])
+async def test_a_role_that_bypasses_row_security(own_server: Server, folder: Path, *, may_make_roles: bool):
+    write(folder, _0001_person=PEOPLE)
+    url = as_user(own_server.url, "cloud")
+    async with connected(as_user(own_server.url, "postgres")) as admin:
+        await admin.execute(f"CREATE ROLE cloud LOGIN BYPASSRLS {'CREATEROLE' if may_make_roles else ''}")
+        await admin.execute("GRANT ALL ON SCHEMA public TO cloud")
+        if not may_make_roles:
+            assert "let an administrator run `CREATE ROLE fatura_app`" in await refusal(url, folder)
+            await admin.execute("CREATE ROLE fatura_app; GRANT fatura_app TO cloud")
+    await migrate(url, folder=folder)
+    await migrate(url, folder=folder)
+    async with connected(url) as connection:
+        await connection.execute("SET ROLE fatura_app")
+        assert await connection.fetchval("SELECT count(*) FROM person") == 0
+
+
+async def test_an_ordinary_role_makes_no_other(own_server: Server, folder: Path):
+    write(folder, _0001_person=PEOPLE)
+    await migrate(own_server.url, folder=folder)
+    known = await asyncio.to_thread(value, own_server.url, "SELECT to_regrole('fatura_app') IS NULL")
+    assert known is True
+
+
+async def test_a_database_that_is_not_there(folder: Path, tmp_path: Path):
+    write(folder, _0001_person=PEOPLE)
+    told = await refusal(f"postgresql://fatura@/fatura?host={tmp_path}", folder)
+    assert "the database refuses (FileNotFoundError" in told
+    assert "FATURA_DATABASE_URL" in told

@@ -1,0 +1,223 @@
+"""When there is something to push, for the workers that look and for the test clock; and who has to wait for whom."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from fatura.store import accounts, discovery
+from fatura.usecases import due
+from fatura.usecases.work import load_account, open_work
+from fatura.workers.loop import Loop
+from tests.receiver import OK, Received, Receiver, Reply, always, open_receiver
+from tests.scenarios.push_steps import deliveries, redeliver, register, skip, tell, webhook
+from tests.world import LANE, World
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    """A merchant's endpoint."""
+    async with open_receiver() as opened:
+        yield opened
+
+
+async def next_due_at(world: World) -> datetime | None:
+    """Return where the test clock would stop next."""
+    async with world.deps.db.transaction(world.account_id) as tx:
+        return await discovery.next_due_at(tx)
+
+
+async def is_found(world: World) -> bool:
+    """Say whether a worker that looks finds the account."""
+    return world.account_id in [*await due.push(world.deps), *await due.probes(world.deps)]
+
+
+async def now_of(world: World) -> datetime:
+    return (await load_account(world.deps, world.account_id)).now(world.deps.clock())
+
+
+async def test_the_clock_stops_where_a_push_is_due(world: World, receiver: Receiver) -> None:
+    """Nowhere without work; and what waits behind another event never counts. [D-45, D-39 order]"""
+    await tell(world, 1)
+    assert (await next_due_at(world), await is_found(world)) == (None, False)  # no webhook
+    await register(world, receiver)
+    assert (await next_due_at(world), await is_found(world)) == (None, False)  # nothing to send
+    await tell(world, 2, invoices=1)
+    told_at = await next_due_at(world)
+    assert told_at is not None
+    assert told_at <= await now_of(world)
+    assert await is_found(world)
+
+    receiver.answer = always(500)
+    for _ in range(3):
+        await world.run("push")
+        await _stops_at(world, sequence=2)
+    receiver.answer = always(410)
+    await world.run("push")
+    assert not (await webhook(world))["enabled"]
+    assert (await next_due_at(world), await is_found(world)) == (None, False)
+
+
+async def test_what_waits_behind_another_event_is_not_due(world: World, receiver: Receiver) -> None:
+    """The endpoint is up, and an invoice's second event waits for its first, which is put off. [D-45, D-39 order]"""
+    await register(world, receiver)
+    receiver.answer = lambda each: Reply(500 if each.sequence == 1 else 200)
+    await tell(world, 2, invoices=1)
+    await world.run("push")
+    await skip(world, timedelta(seconds=6))
+    await world.run("push")
+    await tell(world, 1)
+    await skip(world, timedelta(seconds=30))
+    await world.run("push")
+
+    assert receiver.sequences.count(3) == 1
+    assert (await world.sql("SELECT failures FROM webhook"))[0]["failures"] == 0
+    await _stops_at(world, sequence=1)
+
+
+async def _stops_at(world: World, *, sequence: int) -> None:
+    """Expect nothing to be due before both the endpoint and an event are, then move the clock there."""
+    (row,) = await world.sql(
+        "SELECT greatest(w.next_attempt_at, d.next_attempt_at) AS at FROM webhook w, delivery d"
+        " WHERE d.sequence = $2 AND w.account_id = $1",
+        world.account_id,
+        sequence,
+    )
+    assert (await next_due_at(world), await is_found(world)) == (row["at"], False)
+    assert row["at"] > await now_of(world)
+    await skip(world, row["at"] - await now_of(world) + timedelta(milliseconds=5))
+    assert await is_found(world)
+
+
+async def test_an_advancing_account_is_left_to_its_driver(world: World, receiver: Receiver) -> None:
+    """As in every lane. [D-45]"""
+    await register(world, receiver)
+    await tell(world, 1)
+    await world.sql(
+        "UPDATE test_clock SET status = 'advancing', target_at = now() WHERE account_id = $1",
+        world.account_id,
+    )
+    assert not await is_found(world)
+
+
+async def test_what_is_told_wakes_the_lane(world: World) -> None:
+    """And so does asking for an event again. [D-39 redeliver]"""
+    woken: list[str] = []
+    deps = replace(world.deps, wake=woken.append)
+    async with open_work(deps, await load_account(world.deps, world.account_id)) as work:
+        work.tell("webhook.disabled", {})
+        assert woken == []
+    assert woken == ["push"]
+
+
+async def test_a_redelivery_need_not_wait_for_a_probe(world: World, receiver: Receiver) -> None:
+    """The endpoint is down and put off; a person says that it is mended. [D-39 redeliver]"""
+    await register(world, receiver)
+    receiver.answer = always(503, Retry_After="80000")
+    await tell(world, 1)
+    await world.run("push")
+    receiver.answer = always(200)
+    await redeliver(world, 1)
+
+    assert await world.run("push") == 1
+    assert (await deliveries(world, 1))["status"] == "delivered"
+
+
+def after(released: asyncio.Event) -> Callable[[Received], Awaitable[Reply]]:
+    """Answer nothing before an event."""
+
+    async def answer(_: Received) -> Reply:
+        await released.wait()
+        return OK
+
+    return answer
+
+
+async def until_received(receiver: Receiver, count: int, *, within_seconds: int) -> None:
+    """Wait for so many requests."""
+    async with asyncio.timeout(within_seconds):
+        while len(receiver.received) < count:  # noqa: ASYNC110 - the lanes run beside
+            await asyncio.sleep(0.005)
+
+
+async def test_an_endpoint_that_hangs_delays_no_other_account(world: World, receiver: Receiver) -> None:
+    """Its neighbour's events arrive while it has one call open, however long that lasts. [D-39 fair]"""
+    released, stop = asyncio.Event(), asyncio.Event()
+    receiver.answer = after(released)
+    await register(world, receiver)
+    await tell(world, 300)
+    other = await world.another()
+    async with open_receiver() as quick:
+        await register(other, quick)
+        loop = Loop(world.deps, [LANE["push"]])
+        running = asyncio.create_task(loop.run(stop))
+        await until_received(receiver, 1, within_seconds=5)
+        for count in range(1, 4):
+            await other.enroll(await other.plan())
+            loop.wake("push")
+            await until_received(quick, count, within_seconds=5)
+        assert len(receiver.received) == 1
+        released.set()
+        await until_received(receiver, 300, within_seconds=10)
+        stop.set()
+        loop.wake("push")
+        await running
+    assert await world.broken() == []
+
+
+async def test_a_herd_that_is_down_delays_nobody(world: World, receiver: Receiver) -> None:
+    """More endpoints are down and hang than there are places; one that answers gets its event. [D-39 fair]"""
+    released, stop = asyncio.Event(), asyncio.Event()
+    receiver.answer = always(500)
+    herd = [await world.another() for _ in range(6)]
+    for each in herd:
+        await register(each, receiver)
+        await each.enroll(await each.plan())
+    await world.run("push")
+    for each in herd:
+        account = await load_account(world.deps, each.account_id)
+        async with world.deps.db.transaction(each.account_id) as tx:
+            await accounts.set_clock_offset(tx, account.clock_offset + timedelta(seconds=6))
+    receiver.answer = after(released)
+    async with open_receiver() as quick:
+        await register(world, quick)
+        known = len(receiver.received)
+        loop = Loop(world.deps, [replace(LANE[name], batches_at_once=4) for name in ("push", "probe")])
+        running = asyncio.create_task(loop.run(stop))
+        await until_received(receiver, known + 4, within_seconds=5)
+        await world.enroll(await world.plan())
+        loop.wake("push")
+        await until_received(quick, 1, within_seconds=5)
+        assert len(receiver.received) == known + 4
+        released.set()
+        stop.set()
+        loop.wake("push")
+        await running
+
+
+async def test_endpoints_that_hang_delay_no_other_clock(world: World, receiver: Receiver) -> None:
+    """Several accounts advance to where they call one; another one's advance ends meanwhile. [D-45, D-39 fair]"""
+    released, stop = asyncio.Event(), asyncio.Event()
+    receiver.answer = after(released)
+    hanging = [await world.another() for _ in range(6)]
+    for each in hanging:
+        await register(each, receiver)
+        await each.enroll(await each.plan())
+    loop = Loop(world.deps, [LANE["test_clock"]])
+    running = asyncio.create_task(loop.run(stop))
+    advancing = [asyncio.create_task(each.post("/v1/test-clock/advance", {"days": 1})) for each in hanging]
+    await until_received(receiver, 4, within_seconds=4)
+
+    try:
+        async with asyncio.timeout(4):
+            answer = await world.post("/v1/test-clock/advance", {"days": 1})
+        assert answer.json["status"] == "ready"
+        assert not any(each.done() for each in advancing)
+    finally:
+        released.set()
+        assert [(await each).json["status"] for each in advancing] == ["ready"] * len(hanging)
+        stop.set()
+        loop.wake("test_clock")
+        await running

@@ -1,0 +1,186 @@
+"""Several workers on one endpoint, dead and frozen ones: who sends, and whose answers count."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from fatura.domain.account import Account
+from fatura.domain.delivery import Answer, Outcome
+from fatura.outbound.http import DEADLINE_SECONDS
+from fatura.usecases import delivery
+from fatura.usecases.delivery import Round, Tried
+from fatura.usecases.deps import Deps
+from fatura.usecases.health import MAX_CLOCK_SKEW
+from fatura.usecases.work import Work, load_account, perform
+from tests.receiver import Receiver, always, open_receiver
+from tests.scenarios.push_steps import deliveries, register, tell
+from tests.world import World
+
+GOOD = Answer(Outcome.DELIVERED, 200, 5, None, None, None)
+BAD = Answer(Outcome.HTTP_ERROR, 500, 5, "answered 500", None, None)
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    """A merchant's endpoint."""
+    async with open_receiver() as opened:
+        yield opened
+
+
+async def account_of(world: World) -> Account:
+    return await load_account(world.deps, world.account_id)
+
+
+async def reserved(world: World, deps: Deps | None = None) -> Round:
+    """Reserve a round as a worker does, just before it dies or freezes."""
+
+    async def reserve(work: Work) -> Round | None:
+        return await delivery._reserve(work, work.new_id(), renewed=False)
+
+    planned = await perform(deps or world.deps, await account_of(world), reserve)
+    assert planned is not None
+    return planned
+
+
+async def end_lease(world: World) -> None:
+    """Stand in for the lease's 90 s of real time, which no test clock shortens."""
+    await world.sql(
+        "UPDATE webhook SET lease_until = now() - interval '1 second' WHERE account_id = $1", world.account_id
+    )
+
+
+async def thaw(world: World, planned: Round, answer: Answer) -> None:
+    """Let a frozen worker bring what it got."""
+    tried = [Tried(each, answer) for each in planned.due]
+    await delivery._record(world.deps, await account_of(world), planned, tried)
+
+
+async def test_a_dead_workers_endpoint_is_taken_over(world: World, receiver: Receiver) -> None:
+    """When its lease has ended, and not before. [D-39 one worker]"""
+    await register(world, receiver)
+    await tell(world, 3)
+    await reserved(world)
+
+    assert await world.run("push") == 0
+    await end_lease(world)
+    assert await world.run("push") == 3
+
+    assert sorted(receiver.sequences) == [1, 2, 3]
+    assert await world.broken() == []
+
+
+async def test_workers_beside_each_other_send_each_event_once(world: World, receiver: Receiver) -> None:
+    """Only one of them has the endpoint. [D-39 one worker]"""
+    await register(world, receiver)
+    await tell(world, 200, invoices=20)
+    account = await account_of(world)
+
+    await asyncio.gather(*(delivery.deliver(world.deps, account) for _ in range(4)))
+    await world.run("push")
+
+    assert sorted(receiver.sequences) == list(range(1, 201))
+    assert await world.broken() == []
+
+
+async def test_hosts_whose_clocks_differ(world: World, receiver: Receiver) -> None:
+    """As far as either may be off: the second sends nothing while a call of the first may be open. [D-39 one worker]"""
+    clock = world.deps.clock
+    until_ended = timedelta(seconds=delivery.SEND_WITHIN_SECONDS + DEADLINE_SECONDS)
+    slow = replace(world.deps, clock=lambda: clock() - MAX_CLOCK_SKEW)
+    fast = replace(world.deps, clock=lambda: clock() + MAX_CLOCK_SKEW)
+    late = replace(world.deps, clock=lambda: clock() + MAX_CLOCK_SKEW + until_ended)
+    await register(world, receiver)
+    await tell(world, 1)
+    await reserved(world, slow)
+
+    assert [await delivery.deliver(deps, await account_of(world)) for deps in (fast, late)] == [0, 0]
+    assert receiver.received == []
+
+
+@pytest.mark.parametrize("now_answers", [200, 500])
+async def test_a_late_failure_undoes_nothing(world: World, receiver: Receiver, now_answers: int) -> None:
+    """A worker that lost its lease brings a failure: nothing changes, not even the endpoint. [D-39 one worker]"""
+    await register(world, receiver)
+    await tell(world, 1)
+    frozen = await reserved(world)
+    await end_lease(world)
+    receiver.answer = always(now_answers)
+    await world.run("push")
+    before = await deliveries(world, 1), await world.sql("SELECT * FROM webhook")
+
+    await thaw(world, frozen, BAD)
+
+    assert (await deliveries(world, 1), await world.sql("SELECT * FROM webhook")) == before
+    assert await world.broken() == []
+
+
+@pytest.mark.parametrize("now_answers", [200, 500])
+async def test_a_late_success_is_a_fact(world: World, receiver: Receiver, now_answers: int) -> None:
+    """Whoever brings it: the event is delivered, and the log shows both attempts. [D-39 one worker]"""
+    await register(world, receiver)
+    await tell(world, 1)
+    frozen = await reserved(world)
+    await end_lease(world)
+    receiver.answer = always(now_answers)
+    await world.run("push")
+
+    await thaw(world, frozen, GOOD)
+
+    log = await deliveries(world, 1)
+    assert (log["status"], [each["attempt"] for each in log["data"]]) == ("delivered", [1, 2])
+    assert await world.broken() == []
+
+
+async def test_a_late_success_after_the_webhook_is_gone(world: World, receiver: Receiver) -> None:
+    """It was removed while the call was under way, and its invoice went on in another. [D-39 one worker]"""
+    await register(world, receiver)
+    await tell(world, 1, invoices=1)
+    frozen = await reserved(world)
+    await world.delete("/v1/integration/webhook")
+    assert (await deliveries(world, 1))["status"] == "given_up"
+    await register(world, receiver)
+    await tell(world, 1, invoices=1)
+    await world.run("push")
+
+    await thaw(world, frozen, GOOD)
+
+    assert receiver.sequences == [2]
+    assert (await deliveries(world, 1))["status"] == "delivered"
+    assert await world.broken() == []
+
+
+@pytest.mark.parametrize("clock", ["real time", "monotonic"])
+async def test_a_frozen_worker_sends_nothing(world: World, receiver: Receiver, clock: str) -> None:
+    """A while after it reserved, by either clock; the events stay due. [D-39 one worker]"""
+    await register(world, receiver)
+    await tell(world, 2)
+    planned = await reserved(world)
+    late = replace(planned, reserved_at=planned.reserved_at - MINUTE)
+    if clock == "monotonic":
+        late = replace(planned, send_before=time.monotonic())
+
+    async with world.deps.merchants.line() as line:
+        assert await delivery._call(world.deps, line, late) == []
+
+    assert receiver.received == []
+    await end_lease(world)
+    assert await world.run("push") == 2
+
+
+async def test_a_url_that_changes_under_way(world: World, receiver: Receiver) -> None:
+    """The worker that sends to the old one loses its lease: its failure does not count. [D-39 webhook]"""
+    await register(world, receiver)
+    await tell(world, 1)
+    frozen = await reserved(world)
+    async with open_receiver() as moved:
+        await register(world, moved)
+        await thaw(world, frozen, BAD)
+        await world.run("push")
+
+        assert moved.sequences == [1]
+        assert len((await deliveries(world, 1))["data"]) == 1

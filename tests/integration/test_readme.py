@@ -1,0 +1,57 @@
+"""The README's first paid invoice, as a newcomer types it: every line of it is run."""
+
+import json
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+README = Path(__file__).parents[2] / "README.md"
+START_WITHIN_SECONDS = 60
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+@contextmanager
+def _up(data_dir: Path, port: int) -> Generator[str]:
+    """Run `fatura up` on a fresh folder and yield the API key that it prints."""
+    command = [sys.executable, "-m", "fatura", "up", "--port", str(port), "--data-dir", str(data_dir)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        try:
+            found = next(filter(None, (re.search(r"rk_test_\w+", line) for line in process.stdout)))
+            yield found[0]
+        finally:
+            process.terminate()
+
+
+def _commands() -> str:
+    section = README.read_text().split("## A first paid invoice", 1)[1].split("\n## ", 1)[0]
+    setup, commands = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
+    assert len(commands.strip().splitlines()) == 5
+    return setup + commands
+
+
+def test_first_paid_invoice_in_five_commands(tmp_path: Path) -> None:
+    """A product, a plan, a subscription, four days, and the invoice is paid. [D-44, D-45, D-47]"""
+    port = _free_port()
+    with _up(tmp_path / "data", port) as key:
+        script = _commands().replace("rk_test_...", key).replace("127.0.0.1:8000", f"127.0.0.1:{port}")
+        wait = f"curl -s --retry 100 --retry-delay 1 --retry-connrefused http://127.0.0.1:{port}/health > /dev/null\n"
+        ran = subprocess.run(
+            ["bash", "-c", wait + script],
+            capture_output=True,
+            text=True,
+            timeout=START_WITHIN_SECONDS,
+            check=True,
+        )
+    answer = json.loads(ran.stdout[ran.stdout.rindex('{"data"') :])
+    assert [(invoice["cycle"], invoice["totalCents"], invoice["status"]) for invoice in answer["data"]] == [
+        (1, 7992, "paid")
+    ]

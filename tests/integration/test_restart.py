@@ -1,0 +1,210 @@
+"""Starting, stopping and killing: `fatura up` and its children, and the work that a killed worker leaves behind."""
+
+import asyncio
+import os
+import re
+import signal
+from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.integration.crowd import Crowd, open_crowd
+from tests.integration.fatura_processes import Running, environment, free_port, run, running, serves
+from tests.integration.postgres_processes import is_running, postmaster, sweep, until
+from tests.world import Json, plan_body, subscription_body
+
+KEY = re.compile(r"API key +(rk_test_\S+)")
+
+
+class Up:
+    """`fatura up` over one folder, started as often as a test likes."""
+
+    def __init__(self, folder: Path) -> None:
+        """Choose a port; nothing runs yet."""
+        self.folder = folder
+        self.port = free_port()
+        self.api_key = ""
+        self._starts = 0
+
+    @contextmanager
+    def start(self) -> Generator[Running]:
+        """Start it and wait until it serves."""
+        self._starts += 1
+        output = self.folder.with_name(f"up-{self._starts}.log")
+        words = ("up", "--port", str(self.port), "--data-dir", str(self.folder))
+        with running(*words, env=environment(), output=output) as up:
+            until(lambda: self._is_up(up), seconds=40)
+            if key := KEY.search(up.said()):
+                self.api_key = key[1]
+            yield up
+
+    def _is_up(self, up: Running) -> bool:
+        assert up.process.poll() is None, up.said()
+        return serves(self.port) and set(up.children()) == {"api", "worker"}
+
+    def processes(self, up: Running) -> list[int]:
+        """Return the ids of all processes that belong to it: its own, its children's, the database's."""
+        return [up.process.pid, *up.children().values(), postmaster(self.folder)]
+
+    def call(self, method: str, path: str, body: Json = None) -> Json:
+        """Call the API with the key that the first start printed."""
+        headers = {"Authorization": f"Bearer {self.api_key}", "Idempotency-Key": path}
+        answer = httpx.request(
+            method, f"http://127.0.0.1:{self.port}{path}", json=body, headers=headers, timeout=60
+        )
+        assert answer.status_code < 300, answer.text
+        return answer.json()
+
+    def bill_one(self) -> None:
+        """Bind a customer to a monthly plan."""
+        pricing = {"mode": "fixed", "monthlyPriceCents": 9990}
+        product = self.call("POST", "/v1/products", {"name": "Gym", "pricing": pricing})
+        plan = self.call("POST", "/v1/plans", plan_body(product))
+        self.call("POST", "/v1/subscriptions", subscription_body(plan))
+
+    def pass_forty_days(self) -> list[tuple[int, str]]:
+        """Let the worker drive the clock; return the invoices' cycles and states, newest first."""
+        assert self.call("POST", "/v1/test-clock/advance", {"days": 40})["status"] == "ready"
+        return [(each["cycle"], each["status"]) for each in self.call("GET", "/v1/invoices")["data"]]
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Generator[Up]:
+    """An engine over a fresh folder, not started."""
+    up = Up(tmp_path / "data")
+    yield up
+    sweep(up.folder)
+
+
+def test_up_from_a_fresh_folder_and_again(engine: Up) -> None:
+    """It prints its key once, serves, bills, shares its database with other commands, and leaves no process. [D-47]"""
+    with engine.start() as first:
+        assert first.said().count("rk_test_") == 1
+        assert httpx.get(f"http://127.0.0.1:{engine.port}/docs").status_code == 200
+        engine.bill_one()
+        assert engine.pass_forty_days() == [(2, "paid"), (1, "paid")]
+        beside = run(
+            "account", "create", "Gym", "--mode", "live", "--data-dir", str(engine.folder), env=environment()
+        )
+        assert (beside.returncode, beside.stderr) == (0, "")
+        assert postmaster(engine.folder) in (processes := engine.processes(first))
+        assert first.stop(signal.SIGTERM) == 0
+        assert [pid for pid in processes if is_running(pid)] == []
+        assert "Traceback" not in first.said()
+
+    with engine.start() as second:
+        assert "rk_test_" not in second.said()
+        assert engine.pass_forty_days() == [(3, "paid"), (2, "paid"), (1, "paid")]
+        processes = engine.processes(second)
+        for pid in second.children().values():  # a terminal's Ctrl-C reaches the whole group
+            os.kill(pid, signal.SIGINT)
+        assert second.stop(signal.SIGINT) == 0
+        assert [pid for pid in processes if is_running(pid)] == []
+        assert "Traceback" not in second.said()
+
+
+def test_up_is_killed(engine: Up) -> None:
+    """Its children and its database end by themselves, and it starts again over the same data. [D-47]"""
+    with engine.start() as first:
+        engine.bill_one()
+        processes = engine.processes(first)
+        first.kill()
+        until(lambda: not any(is_running(pid) for pid in processes), seconds=15)
+
+    with engine.start() as second:
+        assert engine.pass_forty_days() == [(2, "paid"), (1, "paid")]
+        assert second.stop() == 0
+
+
+def test_its_database_is_killed(engine: Up) -> None:
+    """It comes back by itself with everything that was committed. [D-47]"""
+    with engine.start() as up:
+        engine.bill_one()
+        victim = postmaster(engine.folder)
+        os.kill(victim, signal.SIGKILL)
+        until(lambda: not is_running(victim) and serves(engine.port), seconds=20)
+
+        assert engine.pass_forty_days() == [(2, "paid"), (1, "paid")]
+        assert up.stop() == 0
+
+
+def test_a_killed_child_is_started_again(engine: Up) -> None:
+    """Whoever dies, the engine goes on. [D-47]"""
+    with engine.start() as up:
+        engine.bill_one()
+        before = up.children()
+        for pid in before.values():
+            os.kill(pid, signal.SIGKILL)
+        until(lambda: set(up.children()) == set(before) and serves(engine.port), seconds=20)
+
+        assert not set(up.children().values()) & set(before.values())
+        assert engine.pass_forty_days() == [(2, "paid"), (1, "paid")]
+        assert up.stop() == 0
+
+
+async def test_an_advance_survives_its_worker(database_url: str, tmp_path: Path) -> None:
+    """Killed half way, another worker takes it up: nothing is lost, repeated or out of order. [D-45, D-33]"""
+    async with open_crowd(database_url) as crowd:
+        await _advance_with_a_loss(crowd, database_url, tmp_path)
+
+
+async def _advance_with_a_loss(crowd: Crowd, database_url: str, tmp_path: Path) -> None:
+    merchant, env = crowd.merchant, environment(database_url)
+    plan = await merchant.plan()
+    for day in range(1, 21):
+        await merchant.enroll(plan, chargeDay=day)
+    advancing = asyncio.create_task(merchant.post("/v1/test-clock/advance", {"days": 100}))
+    with running("worker", env=env, output=tmp_path / "first.log") as first:
+        await crowd.until("SELECT count(*) FROM invoice WHERE account_id = $1 AND status = 'paid'", 15)
+        first.kill()
+    assert (await merchant.get("/v1/test-clock")).json["status"] == "advancing"
+    await crowd.end_leases()
+    with running("worker", env=env, output=tmp_path / "second.log") as second:
+        answer = await advancing
+        assert await asyncio.to_thread(second.stop) == 0
+
+    assert (answer.status, answer.json["status"]) == (200, "ready")
+    invoices = await merchant.invoices()
+    assert {each["status"] for each in invoices} == {"paid", "issued"}
+    assert Counter(each["cycle"] for each in invoices)[1] == 20
+    instants = [each["createdAt"] for each in await merchant.events()]
+    assert instants == sorted(instants)
+    charges = (await merchant.get("/v1/sandbox/charges")).json["data"]
+    assert sorted(each["invoiceId"] for each in charges) == sorted(each["id"] for each in invoices)
+    checked = await asyncio.to_thread(run, "check", env=env)
+    assert checked.returncode == 0, checked.stdout
+
+
+async def test_workers_killed_while_they_issue(database_url: str, tmp_path: Path) -> None:
+    """Whatever a call was doing when its worker died, one charge stands in the books in the end. [D-33]"""
+    async with open_crowd(database_url) as crowd:
+        await _issue_with_losses(crowd, database_url, tmp_path)
+
+
+async def _issue_with_losses(crowd: Crowd, database_url: str, tmp_path: Path) -> None:
+    count, env = 600, environment(database_url)
+    await crowd.subscribe(await crowd.merchant.plan(), count=count)
+    issued = "SELECT count(*) FROM invoice WHERE account_id = $1 AND status <> 'ready'"
+    for share in (0.15, 0.4, 0.7):
+        with running("worker", env=env, output=tmp_path / f"{share}.log") as victim:
+            await crowd.until(issued, int(count * share))
+            victim.kill()
+        await crowd.end_leases()
+    unknown = await crowd.sql("SELECT FROM charge_attempt WHERE account_id = $1 AND state = 'sending'")
+    assert unknown, "none was killed in the middle of a call"
+
+    with running("worker", env=env, output=tmp_path / "last.log") as last:
+        assert (await crowd.pass_minutes(10)).status == 200
+        await asyncio.to_thread(last.stop)
+
+    books = await crowd.sql(
+        "SELECT invoice_id, count(*) AS n FROM sandbox_charge WHERE account_id = $1 GROUP BY 1"
+    )
+    assert [len(books), {each["n"] for each in books}] == [count, {1}]
+    assert (await crowd.sql(issued))[0][0] == count
+    checked = await asyncio.to_thread(run, "check", env=env)
+    assert checked.returncode == 0, checked.stdout

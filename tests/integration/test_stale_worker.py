@@ -1,0 +1,117 @@
+"""A worker that froze, lost its lease and came back: what it brings late undoes nothing that others did since."""
+
+from datetime import timedelta
+
+from fatura.gateways.port import TransientError
+from fatura.usecases import issuance, issue_outcomes
+from fatura.usecases.issuance import Job
+from fatura.usecases.issue_outcomes import Tried
+from fatura.usecases.work import Work, load_account, perform
+from tests.world import World
+
+
+async def _reserved(world: World) -> Job:
+    """Reserve the one due invoice as a worker does, just before it freezes."""
+    account = await load_account(world.deps, world.account_id)
+
+    async def reserve(work: Work) -> Job:
+        _, (job,) = await issuance._reserve(work, limit=1)
+        return job
+
+    return await perform(world.deps, account, reserve)
+
+
+async def _end_leases(world: World) -> None:
+    """Stand in for the lease's 60 s of real time, which no test clock shortens."""
+    await world.sql(
+        "UPDATE invoice SET lease_until = now() - interval '1 second' WHERE account_id = $1", world.account_id
+    )
+
+
+async def test_a_late_refusal_does_not_undo_a_charge_sent_since(world: World) -> None:
+    """The first worker's 429 comes after the second sent again and lost the answer: one charge in the end. [D-33]"""
+    await world.enroll(await world.plan())
+    await world.run("generation")
+    frozen = await _reserved(world)
+    await _end_leases(world)
+    connection_id = (await world.get("/v1/integration")).json["gateways"][0]["connectionId"]
+    fault = {"connectionId": connection_id, "operation": "create_charge", "fault": "timeout_after"}
+    assert (await world.post("/v1/sandbox/faults", fault)).status == 201
+    for seconds in (
+        90,
+        70,
+    ):  # two look-ups find nothing, and the second worker sends; its own look-up is not due
+        await _pass(world, seconds=seconds)
+        await world.run("issuance")
+    assert len((await world.get("/v1/sandbox/charges")).json["data"]) == 1
+
+    async def thaw(work: Work) -> None:
+        tried = Tried(frozen.claimed, frozen.attempt, frozen.sent_at, looked_up=False)
+        await issue_outcomes.record(work, tried, TransientError("429"))
+
+    await perform(world.deps, await load_account(world.deps, world.account_id), thaw)
+    await world.advance(days=1)
+
+    assert len((await world.get("/v1/sandbox/charges")).json["data"]) == 1
+    assert [invoice["status"] for invoice in await world.invoices()] == ["issued"]
+    assert await world.broken() == []
+
+
+async def _pass(world: World, *, seconds: int) -> None:
+    """Let time pass on the account's clock while no worker is there."""
+    await world.sql(
+        "UPDATE account SET clock_offset = clock_offset + $2 WHERE account_id = $1",
+        world.account_id,
+        timedelta(seconds=seconds),
+    )
+
+
+async def test_a_frozen_worker_sends_nothing(world: World) -> None:
+    """After half its lease it gives the invoice back unsent, and another issues it once. [D-33]"""
+    await world.enroll(await world.plan())
+    await world.run("generation")
+    account = await load_account(world.deps, world.account_id)
+    job = await _reserved(world)
+    late = Job(
+        claimed=job.claimed,
+        attempt=job.attempt,
+        sent_at=job.sent_at,
+        lines=job.lines,
+        gateway=job.gateway,
+        look_up=False,
+        reserved_at=job.reserved_at - timedelta(minutes=2),
+        send_before=job.send_before,
+    )
+
+    await issuance._carry_out(world.deps, account, late)
+
+    assert (await world.get("/v1/sandbox/charges")).json["data"] == []
+    await world.advance(days=1)
+    assert len((await world.get("/v1/sandbox/charges")).json["data"]) == 1
+    assert await world.broken() == []
+
+
+async def test_a_late_charge_on_an_invoice_canceled_since_is_told(world: World) -> None:
+    """Two empty look-ups and a person's cancellation later it is made after all: nobody may miss it. [D-27, D-33]"""
+    await world.enroll(await world.plan())
+    await world.run("generation")
+    frozen = await _reserved(world)
+    await _end_leases(world)
+    connection_id = (await world.get("/v1/integration")).json["gateways"][0]["connectionId"]
+    fault = {"connectionId": connection_id, "operation": "create_charge", "fault": "rate_limited"}
+    assert (await world.post("/v1/sandbox/faults", fault)).status == 201
+    for seconds in (90, 70):  # two look-ups find nothing, and the second worker's own send is limited
+        await _pass(world, seconds=seconds)
+        await world.run("issuance")
+    [invoice] = await world.invoices()
+    assert (await world.post(f"/v1/invoices/{invoice['id']}/cancel")).status == 200
+
+    await issuance._carry_out(world.deps, await load_account(world.deps, world.account_id), frozen)
+
+    [charge] = (await world.get("/v1/sandbox/charges")).json["data"]
+    [told] = await world.events("invoice.issue_failed")
+    assert told["data"]["error"]["code"] == "second_charge"
+    assert told["data"]["error"]["gatewayInvoiceId"] == charge["chargeId"]
+    assert [each["status"] for each in await world.invoices()] == ["canceled"]
+    await world.made(f"/v1/sandbox/charges/{charge['chargeId']}/cancel")
+    assert await world.broken() == []

@@ -1,0 +1,98 @@
+"""A merchant's price endpoint on 127.0.0.1, scripted by the test: real HTTP, everything it was asked is kept."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+
+Json = Any
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One call, as it arrived."""
+
+    path: str
+    headers: dict[str, str]
+    raw: bytes
+
+    @property
+    def json(self) -> Json:
+        """The body as JSON."""
+        return json.loads(self.raw)
+
+
+@dataclass(slots=True)
+class Reply:
+    """What to answer: a JSON value or raw bytes, a status, a delay in seconds."""
+
+    body: Json = None
+    status: int = 200
+    delay: float = 0
+    headers: dict[str, str] | None = None
+
+    def raw(self) -> bytes:
+        """Return the body's bytes."""
+        return self.body if isinstance(self.body, bytes) else json.dumps(self.body).encode()
+
+
+class PriceServer:
+    """Answers each path by its script: the replies in turn, the last one for ever."""
+
+    def __init__(self) -> None:
+        self.base_url = ""
+        self.asked: list[Asked] = []
+        self.scripts: dict[str, list[Reply]] = {}
+        self.holds = False
+        self.held: list[asyncio.Event] = []
+
+    def url(self, path: str = "/price") -> str:
+        """Return the address of a path."""
+        return self.base_url + path
+
+    def answers(self, *replies: Reply | Json, path: str = "/price") -> None:
+        """Script a path: a Reply, or a JSON value to answer with 200."""
+        self.scripts[path] = [each if isinstance(each, Reply) else Reply(each) for each in replies]
+
+    async def wait_for_calls(self, count: int) -> None:
+        """Wait until so many calls have arrived."""
+        async with asyncio.timeout(10):
+            while len(self.asked) < count or (self.holds and len(self.held) < count):  # noqa: ASYNC110 - they arrive over sockets
+                await asyncio.sleep(0.002)
+
+    async def _serve(self, request: web.Request) -> web.Response:
+        raw = await request.read()
+        self.asked.append(Asked(request.path, {**request.headers}, raw))
+        script = self.scripts.get(request.path, [Reply({"amount": 1250})])
+        reply = script[0] if len(script) == 1 else script.pop(0)
+        if self.holds:
+            self.held.append(release := asyncio.Event())
+            await release.wait()
+        await asyncio.sleep(reply.delay)
+        return web.Response(
+            body=reply.raw(), status=reply.status, headers=reply.headers, content_type="application/json"
+        )
+
+
+@asynccontextmanager
+async def price_server() -> AsyncGenerator[PriceServer]:
+    """Serve on a free port of 127.0.0.1, which the world's engine may call (D-47)."""
+    server = PriceServer()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", server._serve)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    host, port = runner.addresses[0][:2]
+    server.base_url = f"http://{host}:{port}"
+    try:
+        yield server
+    finally:
+        for each in server.held:
+            each.set()
+        await runner.cleanup()

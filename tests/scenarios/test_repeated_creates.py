@@ -1,0 +1,77 @@
+"""A gateway that knows a call again: what it answers to the repeat of one whose first answer was lost (D-33)."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from fatura.gateways.adapters.sandbox import SandboxGateway
+from fatura.gateways.port import (
+    AuthFailedError,
+    Charge,
+    ChargeRequest,
+    GatewayError,
+    PermanentError,
+    TransientError,
+    UnknownOutcomeError,
+)
+from tests.scenarios.sandbox_steps import attempts, charges, pass_time, read, ready_invoice
+from tests.world import World
+
+
+def know_repeats(monkeypatch: pytest.MonkeyPatch, *failures: GatewayError) -> None:
+    """Let the sandbox remember keys as other gateways do, and fail its first creates; a lost one made its charge."""
+    create, capabilities, queued = SandboxGateway.create_charge, SandboxGateway.capabilities, list(failures)
+
+    async def create_once(gateway: SandboxGateway, request: ChargeRequest) -> Charge:
+        failure = queued.pop(0) if queued else None
+        if failure is not None and not isinstance(failure, UnknownOutcomeError):
+            raise failure
+        known = await gateway.find_charge(request.invoice_id, request.attempt)
+        charge = known or await create(gateway, request)
+        if failure is not None:
+            raise failure
+        return charge
+
+    key = {"idempotency": "key", "idempotency_ttl": timedelta(hours=24)}
+    monkeypatch.setattr(SandboxGateway, "create_charge", create_once)
+    monkeypatch.setattr(SandboxGateway, "capabilities", lambda gateway: replace(capabilities(gateway), **key))
+
+
+@pytest.mark.parametrize(
+    "failure", [TransientError("429"), AuthFailedError("401"), PermanentError("key_reused", "Another body.")]
+)
+async def test_a_failed_repeat_says_nothing_of_the_first_sending(
+    world: World, monkeypatch: pytest.MonkeyPatch, failure: GatewayError
+) -> None:
+    """The lost charge may stand all the same: no cancel and no other attempt passes it by. [D-33, D-27 being issued]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    know_repeats(monkeypatch, UnknownOutcomeError("lost"), failure)
+    invoice = await ready_invoice(world)
+    await world.run("issuance")
+    await pass_time(world, seconds=6)
+
+    assert (await attempts(world))[0]["state"] in {"sending", "confirmed"}
+    if not isinstance(failure, PermanentError):
+        assert (await world.post(f"/v1/invoices/{invoice['id']}/cancel")).status == 409
+
+    await pass_time(world, days=1)
+    (charge,) = await charges(world)
+    assert (await read(world, invoice))["gatewayInvoiceId"] == charge["chargeId"]
+    assert await world.broken() == []
+
+
+async def test_a_refused_repeat_that_nobody_can_explain_is_parked(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No look-up shows the charge, but the first sending was not refused: a person looks first. [D-33, D-121]"""
+    know_repeats(monkeypatch, UnknownOutcomeError("lost"), PermanentError("key_reused", "Another body."))
+    invoice = await ready_invoice(world)
+    await world.run("issuance")
+    await world.sql("DELETE FROM sandbox_charge")
+    await pass_time(world, days=1)
+
+    assert [each["state"] for each in await attempts(world)] == ["parked"]
+    (told,) = await world.events("invoice.issue_failed")
+    assert told["data"]["error"]["code"] == "outcome_unknown"
+    assert (await world.post(f"/v1/invoices/{invoice['id']}/cancel")).status == 409

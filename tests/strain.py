@@ -1,0 +1,54 @@
+"""What a stretch of work does to the process it runs in: how long other tasks wait, and how much memory it takes."""
+
+import asyncio
+import gc
+import resource
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(slots=True)
+class Strain:
+    """What a stretch of work did to this process; `stall_seconds` counts this thread's own work only."""
+
+    seconds: float = 0.0
+    stall_seconds: float = 0.0
+    grown_mb: float = 0.0
+
+
+@asynccontextmanager
+async def strain() -> AsyncGenerator[Strain]:
+    """Measure the block: how long no other task got its turn, and how much memory was taken at most.
+
+    What earlier tests left in memory is not searched for garbage meanwhile: that is no work of the block's.
+    """
+    gc.collect()
+    gc.freeze()
+    measured = Strain()
+    started, before = time.monotonic(), _rss_mb()
+
+    async def watch() -> None:
+        while True:
+            turn = time.thread_time()
+            await asyncio.sleep(0.005)
+            measured.stall_seconds = max(measured.stall_seconds, time.thread_time() - turn)
+            measured.grown_mb = max(measured.grown_mb, _rss_mb() - before)
+
+    watching = asyncio.create_task(watch())
+    await asyncio.sleep(0)
+    try:
+        yield measured
+    finally:
+        measured.seconds = time.monotonic() - started
+        watching.cancel()
+        gc.unfreeze()
+
+
+def _rss_mb() -> float:
+    try:
+        return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * resource.getpagesize() / 1e6
+    except FileNotFoundError:  # not Linux: the peak so far
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6

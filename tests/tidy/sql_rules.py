@@ -1,0 +1,146 @@
+"""The rules that keep every statement on one account's rows, so that accounts can be spread over machines."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from pglast import ast
+from pglast.enums import CTEMaterialize
+
+from tests.tidy.sql_statements import conjuncts, function_names, nodes, walk_level
+
+SYSTEM_TABLES = ("pg_", "schema_migration")
+"""What is not the engine's data: PostgreSQL's catalog, and the list of migrations."""
+UNSTEADY = {
+    "now", "clock_timestamp", "statement_timestamp", "transaction_timestamp", "timeofday", "random", "random_normal",
+    "gen_random_uuid", "uuidv4", "uuidv7", "uuid_generate_v4", "nextval", "current_date", "current_time",
+    "current_timestamp", "localtime", "localtimestamp", "setseed",
+}  # fmt: skip
+COMPUTING = (ast.FuncCall, ast.SubLink, ast.SQLValueFunction, ast.CoalesceExpr, ast.MinMaxExpr)
+
+
+def on_own_account(tree: Any) -> Iterator[str]:
+    """Every table reference carries its own `account_id = $1`."""
+    named = {cte.ctename for cte in nodes(tree, ast.CommonTableExpr)}
+    for query in nodes(tree, ast.SelectStmt, ast.UpdateStmt, ast.DeleteStmt):
+        yield from _level_on_own_account(query, named)
+    for insert in nodes(tree, ast.InsertStmt):
+        yield from _insert_on_own_account(insert)
+    if any(nodes(tree, ast.MergeStmt, ast.TruncateStmt)):
+        yield "MERGE and TRUNCATE are not spread over machines: UPDATE, INSERT or DELETE"
+
+
+def _level_on_own_account(query: Any, named: set[str]) -> Iterator[str]:
+    parts = tuple(getattr(query, name, None) for name in ("relation", "fromClause", "usingClause"))
+    tables = [node for node in walk_level(parts) if isinstance(node, ast.RangeVar)]
+    tables = [table for table in tables if table.relname not in named and not _is_system(table)]
+    conditions = [query.whereClause]
+    conditions += [node.quals for node in walk_level(parts) if isinstance(node, ast.JoinExpr)]
+    bound = {_bound_alias(part) for condition in conditions for part in conjuncts(condition)}
+    for table in tables:
+        alias = table.alias.aliasname if table.alias else table.relname
+        if alias not in bound and not (len(tables) == 1 and "" in bound):
+            yield f"{table.relname} is read without its own `{alias}.account_id = $1`"
+
+
+def _insert_on_own_account(query: Any) -> Iterator[str]:
+    columns = [column.name for column in query.cols or ()]
+    if _is_system(query.relation):
+        return
+    if "account_id" not in columns:
+        yield f"a row of {query.relation.relname} is inserted without naming its account_id"
+        return
+    place = columns.index("account_id")
+    rows = query.selectStmt.valuesLists or ([target.val for target in query.selectStmt.targetList],)
+    if any(not _is_account(row[place]) for row in rows):
+        yield f"account_id of a new {query.relation.relname} is something else than $1"
+
+
+def account_stays(tree: Any) -> Iterator[str]:
+    """A row's account never changes."""
+    for query in nodes(tree, ast.UpdateStmt):
+        if any(target.name == "account_id" for target in query.targetList):
+            yield "account_id is updated: a row belongs to its account for good"
+
+
+def steady(tree: Any) -> Iterator[str]:
+    """Instants, chance and counters are parameters; only UPDATE and DELETE may say now()."""
+    if not any(nodes(tree, ast.RangeVar)):
+        return
+    allowed = {"now"} if isinstance(tree, ast.UpdateStmt | ast.DeleteStmt) else set[str]()
+    for name in function_names(tree):
+        if name in UNSTEADY - allowed:
+            yield f"{name} is asked inside a statement: pass the value as a parameter"
+
+
+def plain_conflict(tree: Any) -> Iterator[str]:
+    """ON CONFLICT DO UPDATE uses columns, EXCLUDED and parameters only; RETURNING gives plain columns."""
+    for clause in nodes(tree, ast.OnConflictClause):
+        for node in nodes((clause.targetList, clause.whereClause), *COMPUTING):
+            yield f"{type(node).__name__} in ON CONFLICT DO UPDATE: columns, EXCLUDED and parameters only"
+    for clause in nodes(tree, ast.ReturningClause):
+        if not all(isinstance(target.val, ast.ColumnRef) for target in clause.exprs):
+            yield "RETURNING computes: return plain columns and compute in Python"
+
+
+def no_insert_inside(tree: Any) -> Iterator[str]:
+    """No INSERT stands inside a CTE."""
+    for cte in nodes(tree, ast.CommonTableExpr):
+        if isinstance(cte.ctequery, ast.InsertStmt):
+            yield f"INSERT in the CTE {cte.ctename}: a statement of its own"
+
+
+def claims_once(tree: Any) -> Iterator[str]:
+    """What a claim locks up to a limit is chosen once: a plan may run a plain sub-select once for every row."""
+    chosen = [
+        cte.ctequery
+        for cte in nodes(tree, ast.CommonTableExpr)
+        if cte.ctematerialized == CTEMaterialize.CTEMaterializeAlways
+    ]
+    for query in nodes(tree, ast.SelectStmt):
+        if query is not tree and query.lockingClause and query.limitCount and query not in chosen:
+            yield "LIMIT and a lock in a sub-select: choose in `WITH due AS MATERIALIZED (...)`"
+
+
+def local_settings(tree: Any) -> Iterator[str]:
+    """Settings end with their transaction, and are set by SET LOCAL."""
+    if "set_config" in function_names(tree):
+        yield "set_config: SET LOCAL"
+    if isinstance(tree, ast.VariableSetStmt) and not tree.is_local and tree.name != "TRANSACTION":
+        yield f"SET {tree.name} outlives its transaction: SET LOCAL"
+
+
+def discovery_reads(tree: Any) -> Iterator[str]:
+    """A look over all accounts reads, and locks nothing."""
+    if any(nodes(tree, ast.InsertStmt, ast.UpdateStmt, ast.DeleteStmt)):
+        yield "a statement over all accounts writes: claim account by account"
+    if any(nodes(tree, ast.LockingClause)):
+        yield "a statement over all accounts locks: claim account by account"
+
+
+ALWAYS = (account_stays, steady, plain_conflict, no_insert_inside, claims_once, local_settings)
+
+
+def _is_system(table: Any) -> bool:
+    return table.relname.startswith(SYSTEM_TABLES)
+
+
+def _is_account(value: Any) -> bool:
+    while isinstance(value, ast.TypeCast):
+        value = value.arg
+    return isinstance(value, ast.ParamRef) and value.number == 1
+
+
+def _bound_alias(part: Any) -> str | None:
+    """Return the alias that `alias.account_id = $1` binds, "" for a bare column, None for anything else."""
+    match part:
+        case ast.A_Expr(name=(ast.String(sval="="),), lexpr=ast.ColumnRef(fields=names), rexpr=value):
+            pass
+        case ast.A_Expr(name=(ast.String(sval="="),), lexpr=value, rexpr=ast.ColumnRef(fields=names)):
+            pass
+        case _:
+            return None
+    match [getattr(name, "sval", None) for name in names or ()]:
+        case [*qualified, "account_id"] if _is_account(value):
+            return qualified[-1] if qualified else ""
+        case _:
+            return None

@@ -1,0 +1,130 @@
+"""The SQL statements of the engine, found in its Python, and the parts of them that the rules ask for."""
+
+import ast as python
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pglast import ast, parse_sql
+from pglast.enums import BoolExprType
+from pglast.parser import ParseError
+
+from tests.tidy.sources import Source
+
+_STATEMENT = re.compile(r"\s*(SELECT|INSERT INTO|UPDATE|DELETE FROM|WITH|MERGE INTO|TRUNCATE|SET)\s+\S")
+_ANY_STATEMENT = re.compile(
+    r"\b(SELECT\b.*\bFROM|INSERT INTO|UPDATE \w+( \w+)? SET|DELETE FROM)\b", re.DOTALL
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One SQL literal: where it stands, inside which function or constant, and as it was parsed."""
+
+    path: str
+    line: int
+    owner: str
+    tree: Any
+
+    @property
+    def discovers(self) -> bool:
+        """Say whether it looks over all accounts, to find out which of them have work."""
+        return self.owner.startswith("discover")
+
+
+class NotSqlError(Exception):
+    """A literal that begins like SQL and is not one statement of it."""
+
+
+def literals(source: Source) -> Iterator[tuple[int, str, str]]:
+    """Yield line, owner and text of every string that begins like a statement."""
+    for node, owner in _owned(source.tree, ""):
+        if isinstance(node, python.Constant) and isinstance(node.value, str) and _STATEMENT.match(node.value):
+            yield node.lineno, owner, node.value
+
+
+def glued(source: Source) -> Iterator[int]:
+    """Yield the lines where a statement is put together from pieces, by an f-string, `%`, `+` or format."""
+    for node in python.walk(source.tree):
+        match node:
+            case python.JoinedStr(values=parts):
+                text = " ".join(str(part.value) for part in parts if isinstance(part, python.Constant))
+            case python.BinOp(left=python.Constant(value=str(text)), op=python.Add() | python.Mod()):
+                pass
+            case python.Call(func=python.Attribute(value=python.Constant(value=str(text)), attr="format")):
+                pass
+            case _:
+                continue
+        if _ANY_STATEMENT.search(text):
+            yield node.lineno
+
+
+def statements(source: Source) -> Iterator[Statement]:
+    """Yield every statement of a file, parsed by PostgreSQL's own grammar. Raises NotSqlError."""
+    for line, owner, text in literals(source):
+        try:
+            parsed = parse_sql(text)
+        except ParseError as error:
+            raise NotSqlError(f"{source.path}:{line}: {error}") from error
+        if len(parsed) != 1:
+            raise NotSqlError(f"{source.path}:{line}: {len(parsed)} statements in one literal")
+        yield Statement(source.path, line, owner, parsed[0].stmt)
+
+
+def _owned(node: python.AST, owner: str) -> Iterator[tuple[python.AST, str]]:
+    yield node, owner
+    match node:
+        case python.FunctionDef(name=name) | python.AsyncFunctionDef(name=name):
+            owner = name
+        case python.Assign(targets=[python.Name(id=name)]) | python.AnnAssign(target=python.Name(id=name)):
+            owner = owner or name.lower()
+        case _:
+            pass
+    if not isinstance(node, python.JoinedStr):
+        for child in python.iter_child_nodes(node):
+            yield from _owned(child, owner)
+
+
+def walk(node: Any) -> Iterator[Any]:
+    """Yield a parse tree's nodes, the given one first."""
+    if isinstance(node, tuple):
+        for each in node:
+            yield from walk(each)
+    elif isinstance(node, ast.Node):
+        yield node
+        for name in node:
+            yield from walk(getattr(node, name))
+
+
+def nodes(tree: Any, *kinds: type[ast.Node]) -> Iterator[Any]:
+    """Yield a parse tree's nodes of some kinds."""
+    return (node for node in walk(tree) if isinstance(node, kinds))
+
+
+def walk_level(node: Any) -> Iterator[Any]:
+    """Yield a tree's nodes as far as they belong to the same query, and not to one inside it."""
+    if isinstance(node, tuple):
+        for each in node:
+            yield from walk_level(each)
+    elif isinstance(node, ast.Node):
+        yield node
+        for name in node:
+            inner = getattr(node, name)
+            if not isinstance(inner, ast.SelectStmt | ast.WithClause):
+                yield from walk_level(inner)
+
+
+def function_names(tree: Any) -> Iterator[str]:
+    """Yield the names of all functions called, and of the values that SQL spells without brackets."""
+    yield from (call.funcname[-1].sval for call in nodes(tree, ast.FuncCall))
+    yield from (value.op.name.removeprefix("SVFOP_").lower() for value in nodes(tree, ast.SQLValueFunction))
+
+
+def conjuncts(condition: Any) -> Iterator[Any]:
+    """Yield the parts of a condition that all have to hold."""
+    if isinstance(condition, ast.BoolExpr) and condition.boolop == BoolExprType.AND_EXPR:
+        for part in condition.args or ():
+            yield from conjuncts(part)
+    elif condition is not None:
+        yield condition

@@ -1,0 +1,120 @@
+"""House rules on exactness: money never meets a float, and the domain never asks what time it is."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.tidy.sources import Finding, Source, none, repository
+
+EXACT_ROOMS = ("src/fatura/domain/", "src/fatura/store/")
+SECONDS_AND_PATHS = {
+    "src/fatura/store/embedded/": "starts a process: waits seconds and joins paths",
+    "src/fatura/store/migrate": "joins paths",
+    "src/fatura/store/notify.py": "waits fractions of a second",
+}
+MONEY = re.compile(r"cents|amount|price|total|money", re.IGNORECASE)
+AMBIENT = {"datetime", "date", "time", "uuid", "os", "random", "secrets", "uuid_utils"}
+HARMLESS = {"combine", "fromisoformat", "fromtimestamp", "fromordinal", "fromisocalendar", "strptime", "UUID"}
+
+
+def inexact(node: ast.AST) -> str | None:
+    """Name the construct that a node brings in when it can make a number inexact."""
+    match node:
+        case ast.Constant(value=float()):
+            return "a float"
+        case ast.Name(id="float" | "Decimal" as name) | ast.Attribute(attr="Decimal" as name):
+            return name
+        case ast.BinOp(op=ast.Div()) | ast.AugAssign(op=ast.Div()):
+            return "true division"
+        case ast.Call(func=ast.Name(id="round")):
+            return "round"
+        case _:
+            return None
+
+
+def inexact_rooms(source: Source) -> Iterator[Finding]:
+    """Refuse floats and their like anywhere in the rooms where money is computed and kept."""
+    for node in ast.walk(source.tree):
+        if what := inexact(node):
+            line = getattr(node, "lineno", 1)
+            yield Finding(source.path, line, f"{what} in a room of money: integers, and // after adding half")
+
+
+def inexact_money(source: Source) -> Iterator[Finding]:
+    """Refuse floats and their like in any simple statement that also names money."""
+    lines = source.lines
+    for statement in ast.walk(source.tree):
+        if not isinstance(statement, ast.stmt) or hasattr(statement, "body"):
+            continue
+        text = "\n".join(lines[statement.lineno - 1 : statement.end_lineno])
+        whats = list(filter(None, map(inexact, ast.walk(statement))))
+        if whats and MONEY.search(text):
+            yield Finding(
+                source.path,
+                statement.lineno,
+                f"{whats[0]} beside money: integer cents, and // after adding half",
+            )
+
+
+def ambient(source: Source) -> Iterator[Finding]:
+    """Refuse clocks and chance, which are arguments."""
+    for node in ast.walk(source.tree):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=of) | ast.Attribute(attr=of), attr=asked)):
+                if of in AMBIENT and asked not in HARMLESS:
+                    yield Finding(source.path, node.lineno, f"{of}.{asked}(): take the value as an argument")
+            case _:
+                pass
+
+
+def is_exact_room(path: str) -> bool:
+    """Say whether a file belongs to the rooms where nothing inexact is needed at all."""
+    return path.startswith(EXACT_ROOMS) and not path.startswith(tuple(SECONDS_AND_PATHS))
+
+
+def test_the_rooms_of_money_are_exact():
+    """The domain and the store know integers only. [spec 2.1 money, D-7]"""
+    rooms = [source for source in repository(".py", under="src/") if is_exact_room(source.path)]
+    assert rooms
+    assert none(finding for source in rooms for finding in inexact_rooms(source))
+
+
+def test_money_is_exact_everywhere():
+    """No statement of the engine mixes money with a float."""
+    assert none(finding for source in repository(".py", under="src/") for finding in inexact_money(source))
+
+
+def test_the_domain_is_told_the_time():
+    """The domain reads no clock and draws no chance."""
+    assert none(
+        finding for source in repository(".py", under="src/fatura/domain/") for finding in ambient(source)
+    )
+
+
+@pytest.mark.parametrize(
+    ("rule", "bad"),
+    [
+        (inexact_rooms, "HALF = 0.5"),
+        (inexact_rooms, "def half(percent: float): ..."),
+        (inexact_rooms, "share = whole / 2"),
+        (inexact_rooms, "whole /= 2"),
+        (inexact_rooms, "from decimal import Decimal\nx = Decimal(1)"),
+        (inexact_rooms, "x = round(y)"),
+        (inexact_money, "total_cents = monthly * 0.9"),
+        (inexact_money, "return price_cents / 100"),
+        (inexact_money, "class A:\n    amount: float"),
+        (ambient, "datetime.now(UTC)"),
+        (ambient, "datetime.date.today()"),
+        (ambient, "uuid.uuid4()"),
+    ],
+)
+def test_a_bad_sample_is_found(rule, bad):
+    """A rule that cannot fail proves nothing."""
+    assert list(rule(Source("a.py", bad)))
+
+
+def test_seconds_may_be_fractions():
+    """The rule is about money, not about waiting."""
+    assert not list(inexact_money(Source("a.py", "timeout_seconds = 0.5")))

@@ -1,0 +1,103 @@
+"""House rules on the locks: they pin what pyproject.toml asks for, by hash, and agree with each other."""
+
+import re
+import tomllib
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.tidy.sources import ROOT, Finding, Source, none
+
+RUN, DEV = "requirements.lock", "requirements-dev.lock"
+_PIN = re.compile(r"^([a-z0-9.-]+)==([^ ;]+)")
+
+
+def lock(path: str) -> Source:
+    """Return a lock's text."""
+    return Source(path, (ROOT / path).read_text("utf-8"))
+
+
+def pins(source: Source) -> dict[str, set[str]]:
+    """Return the versions of each package; there are several where platforms differ."""
+    found: dict[str, set[str]] = {}
+    for pin in filter(None, map(_PIN.match, source.lines)):
+        found.setdefault(pin[1], set()).add(pin[2])
+    return found
+
+
+def unpinned(source: Source, asked: list[str]) -> Iterator[Finding]:
+    """Refuse a lock in which something that was asked for is missing, or pinned outside its bounds."""
+    pinned = pins(source)
+    for requirement in map(Requirement, asked):
+        versions = pinned.get(canonicalize_name(requirement.name), set())
+        if not versions or not all(map(requirement.specifier.contains, versions)):
+            yield Finding(
+                source.path, 1, f"{requirement} is pinned as {sorted(versions) or 'nothing'}: run make lock"
+            )
+
+
+def unhashed(source: Source) -> Iterator[Finding]:
+    """Refuse pins without a hash, and anything that is no pin, hash or comment."""
+    for number, (line, follows) in enumerate(pairwise([*source.lines, ""]), 1):
+        if _PIN.match(line):
+            if not line.endswith("\\") or not follows.startswith("    --hash=sha256:"):
+                yield Finding(source.path, number, f"{line} has no hash: run make lock")
+        elif not line.lstrip().startswith(("--hash=sha256:", "#")):
+            yield Finding(
+                source.path, number, f"{line!r} is no pin: a lock names packages, versions and hashes only"
+            )
+
+
+def apart(run: Source, dev: Source) -> Iterator[Finding]:
+    """Refuse locks of which the larger does not hold the smaller."""
+    pinned = pins(dev)
+    for name, versions in pins(run).items():
+        if pinned.get(name) != versions:
+            yield Finding(dev.path, 1, f"{name} is not {sorted(versions)} as in {run.path}: run make lock")
+
+
+def asked_for(*groups: str) -> list[str]:
+    """Return what pyproject.toml asks for, with the given groups."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    listed = [each for group in groups for each in project["dependency-groups"][group]]
+    return project["project"]["dependencies"] + [each for each in listed if isinstance(each, str)]
+
+
+def test_locks_hold_what_is_asked_for():
+    """`make lock` was run after the last change of pyproject.toml."""
+    assert none(unpinned(lock(RUN), asked_for("build")))
+    assert none(unpinned(lock(DEV), asked_for("build", "dev")))
+    assert none(apart(lock(RUN), lock(DEV)))
+
+
+@pytest.mark.parametrize("path", [RUN, DEV])
+def test_locks_pin_by_hash_alone(path):
+    """No server is named, and no file is taken unseen."""
+    assert none(unhashed(lock(path)))
+
+
+HASHED = "one==1.0 \\\n    --hash=sha256:00\n    # via two\n"
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        unpinned(Source(RUN, HASHED), ["two"]),
+        unpinned(Source(RUN, HASHED), ["one>=2"]),
+        unhashed(Source(RUN, "one==1.0\n")),
+        unhashed(Source(RUN, "--extra-" + "index" + "-url x\n")),
+        apart(Source(RUN, HASHED), Source(DEV, HASHED.replace("1.0", "1.1"))),
+    ],
+)
+def test_a_bad_sample_is_found(found):
+    """A rule that cannot fail proves nothing."""
+    assert list(found)
+
+
+def test_a_good_sample_passes():
+    """Name, version, hash, comment."""
+    assert not list(unhashed(Source(RUN, HASHED)))
+    assert not list(unpinned(Source(RUN, HASHED), ["One>=1"]))

@@ -1,0 +1,128 @@
+"""House rules on shape: how long files and functions may be, what things may not be called, what a module says."""
+
+import ast
+from collections.abc import Iterator
+
+import pytest
+
+from tests.tidy.sources import Finding, Source, none, repository, words
+
+MAX_FILE_LINES = 300
+MAX_FUNCTION_LINES = 70
+MAX_POSITIONAL = 2
+MAX_DOCSTRING_LINES = 8
+CONTEXT = {"self", "cls", "call", "deps", "db", "work", "tx", "discovery", "account", "account_id"}
+VAGUE = {"service", "manager", "helper", "util", "common", "base", "handler"}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def functions(source: Source) -> Iterator[Function]:
+    """Yield every function and method."""
+    return (node for node in ast.walk(source.tree) if isinstance(node, Function))
+
+
+def long_files(source: Source) -> Iterator[Finding]:
+    """Refuse files that cannot be read in one go."""
+    if (length := len(source.lines)) > MAX_FILE_LINES:
+        yield Finding(
+            source.path, length, f"{length} lines, {MAX_FILE_LINES} at most: make it a package of that name"
+        )
+
+
+def long_functions(source: Source) -> Iterator[Finding]:
+    """Refuse functions that cannot be seen at once."""
+    for function in functions(source):
+        length = (function.end_lineno or function.lineno) - function.lineno + 1
+        if length > MAX_FUNCTION_LINES:
+            yield Finding(
+                source.path,
+                function.lineno,
+                f"{function.name} has {length} lines, {MAX_FUNCTION_LINES} at most: split it by its steps",
+            )
+
+
+def vague_names(source: Source) -> Iterator[Finding]:
+    """Refuse names that say nothing about what is inside."""
+    named = [(1, part) for part in source.path.removesuffix(".py").split("/")]
+    named += [
+        (node.lineno, node.name)
+        for node in ast.walk(source.tree)
+        if isinstance(node, Function | ast.ClassDef)
+    ]
+    for line, name in named:
+        for word in words(name):
+            if word.removesuffix("s") in VAGUE:
+                yield Finding(
+                    source.path, line, f"{name!r}: {word!r} says nothing; name what it does or holds"
+                )
+
+
+def many_positional(source: Source) -> Iterator[Finding]:
+    """Refuse public functions whose calls can only be read with the definition beside them."""
+    for function in functions(source):
+        takes = [argument.arg for argument in function.args.posonlyargs + function.args.args]
+        asked = [name for place, name in enumerate(takes) if not _is_context(takes[: place + 1])]
+        registered = any(isinstance(decorator, ast.Call) for decorator in function.decorator_list)
+        if registered or any(name.startswith("_") for name in asked):
+            continue  # a route, a command or a callback: its caller knows the names
+        if len(asked) > MAX_POSITIONAL and not function.name.startswith("_"):
+            yield Finding(
+                source.path, function.lineno, f"{function.name}: put a * after {asked[MAX_POSITIONAL - 1]}"
+            )
+
+
+def _is_context(leading: list[str]) -> bool:
+    """Say whether all parameters so far are where the function works, not what it works on."""
+    return set(leading) <= CONTEXT
+
+
+def unsaid_modules(source: Source) -> Iterator[Finding]:
+    """Refuse modules that do not say in a sentence or two what lives in them."""
+    docstring = ast.get_docstring(source.tree)
+    if docstring is None:
+        yield Finding(
+            source.path, 1, "no docstring: say in one or two sentences what lives here and what does not"
+        )
+    elif len(docstring.splitlines()) > MAX_DOCSTRING_LINES:
+        yield Finding(
+            source.path, 1, "the docstring is longer than a look: move the rest beside what it explains"
+        )
+
+
+@pytest.mark.parametrize("rule", [long_files, long_functions, vague_names])
+def test_shape(rule):
+    """Every file of ours has the shape that the house asks for."""
+    assert none(finding for source in repository(".py") for finding in rule(source))
+
+
+@pytest.mark.parametrize("rule", [many_positional, unsaid_modules])
+def test_shape_of_the_engine(rule):
+    """The engine's own modules and signatures read without their definitions."""
+    assert none(finding for source in repository(".py", under="src/") for finding in rule(source))
+
+
+LONG = '"""Long."""\n' + "x = 1\n" * MAX_FILE_LINES
+TALL = "def tall():\n" + "    x = 1\n" * MAX_FUNCTION_LINES
+RAMBLING = '"""One\n' + "more line\n" * MAX_DOCSTRING_LINES + '"""\n'
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "bad"),
+    [
+        (long_files, "a.py", LONG),
+        (long_functions, "a.py", TALL),
+        (long_functions, "a.py", TALL.replace("def", "async def")),
+        (vague_names, "a.py", "class PlanManager: pass"),
+        (vague_names, "a.py", "def common_terms(): pass"),
+        (vague_names, "src/utils.py", ""),
+        (vague_names, "src/services/plan.py", ""),
+        (many_positional, "a.py", "def f(a, b, c): pass"),
+        (many_positional, "a.py", "class A:\n    async def f(self, a, b, c): pass"),
+        (unsaid_modules, "a.py", "x = 1"),
+        (unsaid_modules, "a.py", RAMBLING),
+    ],
+)
+def test_a_bad_sample_is_found(rule, path, bad):
+    """A rule that cannot fail proves nothing."""
+    assert list(rule(Source(path, bad)))

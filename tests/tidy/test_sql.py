@@ -1,0 +1,161 @@
+"""House rules on SQL: literal, in the store and the sandbox's books only, and on one account's rows."""
+
+from collections.abc import Iterator
+
+import pytest
+from pglast import parse_sql
+
+from tests.tidy import sql_rules
+from tests.tidy.sources import Finding, Source, none, repository
+from tests.tidy.sql_statements import NotSqlError, Statement, glued, literals, statements
+
+ROOMS = ("src/fatura/store/", "src/fatura/gateways/adapters/")
+
+
+def broken(statement: Statement) -> Iterator[Finding]:
+    """Yield what a statement does against the rules."""
+    own = sql_rules.discovery_reads if statement.discovers else sql_rules.on_own_account
+    for rule in (own, *sql_rules.ALWAYS):
+        for message in rule(statement.tree):
+            yield Finding(statement.path, statement.line, message)
+
+
+def misplaced(source: Source) -> Iterator[Finding]:
+    """Yield SQL outside its rooms."""
+    if not source.path.startswith(ROOMS):
+        for line, _, _ in literals(source):
+            yield Finding(source.path, line, f"SQL lives in {' and '.join(ROOMS)}")
+
+
+def put_together(source: Source) -> Iterator[Finding]:
+    """Yield SQL that is not a literal."""
+    for line in glued(source):
+        yield Finding(
+            source.path, line, "SQL is put together from pieces: write it out, pass what varies as $n"
+        )
+
+
+def test_sql_is_literal_and_in_its_rooms():
+    """Nobody puts a statement together, and nobody but the store writes one."""
+    sources = repository(".py", under="src/")
+    assert none(
+        finding for source in sources for rule in (misplaced, put_together) for finding in rule(source)
+    )
+
+
+def test_every_statement_keeps_to_its_account():
+    """The statements of the engine could run on many machines, account by account."""
+    found = [each for source in repository(".py", under=ROOMS[0]) for each in statements(source)]
+    found += [each for source in repository(".py", under=ROOMS[1]) for each in statements(source)]
+    assert len(found) > 50, "the statements were not found"
+    assert none(finding for each in found for finding in broken(each))
+
+
+OWN, STEADY, PLAIN = sql_rules.on_own_account, sql_rules.steady, sql_rules.plain_conflict
+NEW = "INSERT INTO t (account_id, n) VALUES ($1, 1)"
+
+
+@pytest.mark.parametrize(
+    ("rule", "bad"),
+    [
+        (OWN, "SELECT t.n FROM t"),
+        (OWN, "SELECT t.n FROM t WHERE t.account_id = $2"),
+        (OWN, "SELECT t.n FROM t WHERE t.account_id = $1 OR t.n IS NULL"),
+        (OWN, "SELECT 1 FROM t JOIN i ON i.account_id = t.account_id WHERE t.account_id = $1"),
+        (OWN, "SELECT 1 FROM t, i WHERE account_id = $1"),
+        (OWN, "SELECT 1 FROM t WHERE t.account_id = $1 AND EXISTS (SELECT FROM i WHERE i.n = t.n)"),
+        (OWN, "SELECT (SELECT count(*) FROM i WHERE i.n = t.n) FROM t WHERE t.account_id = $1"),
+        (OWN, "WITH x AS (SELECT * FROM t) SELECT * FROM x"),
+        (OWN, "SELECT 1 FROM t, LATERAL (SELECT 1 FROM i) x WHERE t.account_id = $1"),
+        (OWN, "SELECT 1 FROM t WHERE t.account_id = $1 UNION ALL SELECT 1 FROM i"),
+        (OWN, "UPDATE t SET n = $2 WHERE n = $3"),
+        (OWN, "UPDATE t SET n = i.n FROM i WHERE t.account_id = $1"),
+        (OWN, "DELETE FROM t USING i WHERE t.account_id = $1"),
+        (OWN, "INSERT INTO t (n) VALUES ($2)"),
+        (OWN, "INSERT INTO t (n, account_id) VALUES ($1, $2)"),
+        (OWN, "INSERT INTO t (account_id) SELECT i.account_id FROM i WHERE i.account_id = $1"),
+        (OWN, "INSERT INTO t (account_id, n) SELECT $1, i.n FROM i"),
+        (OWN, "TRUNCATE t"),
+        (sql_rules.account_stays, "UPDATE t SET account_id = $2 WHERE account_id = $1"),
+        (STEADY, "INSERT INTO t (account_id, at) VALUES ($1, now())"),
+        (STEADY, "INSERT INTO t (account_id, id) VALUES ($1, gen_random_uuid())"),
+        (STEADY, "UPDATE t SET at = clock_timestamp() WHERE account_id = $1"),
+        (STEADY, "UPDATE t SET at = current_date WHERE account_id = $1"),
+        (STEADY, "SELECT 1 FROM t WHERE account_id = $1 AND at < now()"),
+        (PLAIN, f"{NEW} ON CONFLICT (account_id) DO UPDATE SET n = more_than(t.n)"),
+        (PLAIN, f"{NEW} ON CONFLICT (account_id) DO UPDATE SET n = (SELECT 1)"),
+        (PLAIN, f"{NEW} ON CONFLICT (account_id) DO UPDATE SET n = 1 WHERE t.at < now()"),
+        (PLAIN, "UPDATE t SET n = 1 WHERE account_id = $1 RETURNING n + 1"),
+        (
+            sql_rules.claims_once,
+            (
+                "DELETE FROM t WHERE t.account_id = $1 AND t.a IN "
+                "(SELECT x.a FROM t x WHERE x.account_id = $1 LIMIT 2 FOR UPDATE SKIP LOCKED)"
+            ),
+        ),
+        (sql_rules.no_insert_inside, "WITH x AS (INSERT INTO t (account_id) VALUES ($1)) SELECT 1"),
+        (sql_rules.local_settings, "SELECT set_config('app.account', $1, true)"),
+        (sql_rules.local_settings, "SET app.account = 'x'"),
+        (sql_rules.discovery_reads, "UPDATE t SET n = 1"),
+        (sql_rules.discovery_reads, "SELECT 1 FROM t FOR UPDATE SKIP LOCKED"),
+    ],
+)
+def test_a_bad_statement_is_found(rule, bad):
+    """A rule that cannot fail proves nothing."""
+    assert list(rule(parse_sql(bad)[0].stmt))
+
+
+@pytest.mark.parametrize(
+    "good",
+    [
+        "SELECT t.n FROM t JOIN i ON i.n = t.n WHERE t.account_id = $1 AND i.account_id = $1",
+        "SELECT t.n FROM t LEFT JOIN i ON i.account_id = $1 AND i.n = t.n WHERE t.account_id = $1",
+        "SELECT n FROM t WHERE $1 = account_id",
+        "INSERT INTO t (account_id, n) SELECT $1, u.n FROM unnest($2::int[]) AS u (n)",
+        "INSERT INTO t (n, account_id) VALUES ($2, $1::uuid), ($3, $1)",
+        f"{NEW} ON CONFLICT (account_id) DO UPDATE SET n = t.n + EXCLUDED.n RETURNING n",
+        "UPDATE t SET at = now() FROM unnest($2::int[]) AS u (n) WHERE t.account_id = $1 AND t.n = u.n RETURNING t.n",
+        "WITH due AS (SELECT t.n FROM t WHERE t.account_id = $1) SELECT n FROM due",
+        "SELECT rolsuper FROM pg_roles",
+        "SET LOCAL lock_timeout = '1s'",
+    ],
+)
+def test_a_good_statement_passes(good):
+    """The rules refuse nothing that the engine needs."""
+    assert not list(broken(Statement("a.py", 1, "", parse_sql(good)[0].stmt)))
+
+
+def test_statements_are_found_where_they_stand():
+    """Docstrings and prose are not SQL; constants and arguments are, with the name they belong to."""
+    text = '"""SELECT is explained here"""\nONE = "SELECT 1"\ndef discover_plans():\n    return run("SELECT 2")\n'
+    found = list(statements(Source("a.py", text.replace('"""SELECT', '"""Here SELECT'))))
+    assert [(each.line, each.owner, each.discovers) for each in found] == [
+        (2, "one", False),
+        (4, "discover_plans", True),
+    ]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        'sql = f"SELECT a FROM {table}"',
+        'sql = "SELECT a FROM t WHERE b = %s" % b',
+        'sql = "SELECT a FROM t " + where',
+        'sql = "DELETE FROM {}".format(table)',
+    ],
+)
+def test_a_statement_in_pieces_is_found(bad):
+    """Whatever the way of gluing."""
+    assert list(put_together(Source("a.py", bad)))
+
+
+def test_a_statement_in_the_wrong_room_is_found():
+    """Use cases have no SQL."""
+    assert list(misplaced(Source("src/fatura/usecases/plans.py", 'sql = "SELECT 1"')))
+
+
+@pytest.mark.parametrize("bad", ['x = "SELECT FROM WHERE"', 'x = "SELECT 1; SELECT 2"'])
+def test_what_is_not_one_statement_is_refused(bad):
+    """A literal that begins like SQL is SQL."""
+    with pytest.raises(NotSqlError):
+        list(statements(Source("a.py", bad)))

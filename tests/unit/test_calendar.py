@@ -1,0 +1,185 @@
+"""Sao Paulo's dates and the calendar of cycles, rule by rule. Published vectors and forty years stand beside this."""
+
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+from dateutil.relativedelta import relativedelta
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fatura.domain.calendar import (
+    FirstCycle,
+    cap_day,
+    first_cycle,
+    generation_instant,
+    latest_first_charge,
+    local_date,
+    next_generation_instant,
+    next_period_start,
+    start_of_day,
+)
+
+MICROSECOND = timedelta(microseconds=1)
+
+
+def day(text: str | None) -> date | None:
+    return None if text is None else date.fromisoformat(text)
+
+
+def at(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+@pytest.mark.parametrize(
+    ("instant", "local"),
+    [
+        # The edges of the tz database; what goes wrong there: killbill/killbill#743, #1074, #139
+        pytest.param("2018-11-04T02:59:59Z", "2018-11-03", id="before the missing midnight"),
+        pytest.param("2018-11-04T03:00:00Z", "2018-11-04", id="at 01:00, there was no midnight"),
+        pytest.param("2018-02-18T01:59:59Z", "2018-02-17", id="the first 23:59:59"),
+        pytest.param("2018-02-18T02:00:00Z", "2018-02-17", id="23:00 again"),
+        pytest.param("2018-02-18T02:59:59Z", "2018-02-17", id="the second 23:59:59, in the 25th hour"),
+        pytest.param("2018-02-18T03:00:00Z", "2018-02-18", id="after the day of 25 hours"),
+        pytest.param("2026-03-01T02:59:59.999Z", "2026-02-28", id="no summer time since 2019"),
+        pytest.param("2026-03-01T03:00:00Z", "2026-03-01", id="UTC-3"),
+    ],
+)
+def test_today_comes_from_the_instant(instant, local):
+    """An instant's date is Sao Paulo's, whatever its clocks did that day. [D-1, spec 2.1 dates]"""
+    assert local_date(at(instant)) == day(local)
+
+
+@pytest.mark.parametrize(
+    ("local", "instant", "hours"),
+    [
+        ("2018-11-03", "2018-11-03T03:00:00Z", 24),
+        ("2018-11-04", "2018-11-04T03:00:00Z", 23),
+        ("2018-02-17", "2018-02-17T02:00:00Z", 25),
+        ("2018-02-18", "2018-02-18T03:00:00Z", 24),
+        ("2026-12-10", "2026-12-10T03:00:00Z", 24),
+    ],
+)
+def test_first_instant_of_a_day(local, instant, hours):
+    """A day begins at its first instant, though its midnight may not exist. [D-1]"""
+    start = start_of_day(date.fromisoformat(local))
+    assert start == at(instant)
+    following = start_of_day(date.fromisoformat(local) + timedelta(days=1))
+    assert following - start == timedelta(hours=hours)
+
+
+@given(st.dates(date(1990, 1, 1), date(2090, 1, 1)))
+def test_days_adjoin(local):
+    """Before its first instant it is the day before, from it on the day. [D-1]"""
+    start = start_of_day(local)
+    assert start.tzinfo is UTC
+    assert local_date(start) == local
+    assert local_date(start - MICROSECOND) == local - timedelta(days=1)
+
+
+@pytest.mark.parametrize(
+    ("given_day", "first_charge", "expected"),
+    [
+        # today is 2026-01-31
+        (None, None, ("28", "2026-01-31", "2026-02-03")),
+        (31 - 3, None, ("28", "2026-02-28", "2026-02-28")),
+        (2, None, ("2", "2026-03-02", "2026-03-02")),
+        (3, None, ("3", "2026-02-03", "2026-02-03")),
+        (4, None, ("4", "2026-02-04", "2026-02-04")),
+        (None, "2026-01-31", ("28", "2026-01-31", "2026-01-31")),
+        (None, "2026-02-10", ("10", "2026-02-10", "2026-02-10")),
+        (None, "2026-03-29", ("28", "2026-03-29", "2026-03-29")),
+        (5, "2026-02-10", ("5", "2026-02-10", "2026-02-10")),
+    ],
+)
+def test_first_cycle(given_day, first_charge, expected):
+    """Charge day, period start and due date of cycle 1. [D-3, spec 4.4 chargeDay, spec 4.4 firstChargeDate]"""
+    today = date(2026, 1, 31)
+    cycle = first_cycle(today, charge_day=given_day, first_charge_date=day(first_charge))
+    charge_day, start, due = expected
+    assert cycle == FirstCycle(int(charge_day), date.fromisoformat(start), date.fromisoformat(due))
+
+
+@given(st.dates(date(2021, 1, 1), date(2061, 1, 1)), st.integers(1, 28))
+def test_only_a_charge_day(today, charge_day):
+    """Given alone, it is first met by walking day by day from today + LEAD. [D-3]"""
+    due = today + timedelta(days=3)
+    while due.day != charge_day:
+        due += timedelta(days=1)
+    expected = FirstCycle(charge_day, due, due)
+    assert first_cycle(today, charge_day=charge_day, first_charge_date=None) == expected
+
+
+@given(st.dates(date(2021, 1, 1), date(2061, 1, 1)))
+def test_neither_day_nor_date(today):
+    """Charged as soon as the lead allows; the day of creation, capped, anchors what follows. [D-3]"""
+    cycle = first_cycle(today, charge_day=None, first_charge_date=None)
+    assert cycle == FirstCycle(min(today.day, 28), today, today + timedelta(days=3))
+
+
+@given(
+    st.dates(date(2021, 1, 1), date(2061, 1, 1)),
+    st.integers(1, 28),
+    st.sampled_from([1, 3, 6, 12]),
+)
+def test_second_cycle_after_any_first(start, charge_day, months):
+    """Walk from the capped start plus the period to the charge day; a whole period has passed. [D-4]"""
+    expected = cap_day(start) + relativedelta(months=months)
+    while expected.day != charge_day:
+        expected += timedelta(days=1)
+    following = next_period_start(start, charge_day=charge_day, period_months=months)
+    assert following == expected
+    assert following >= cap_day(start) + relativedelta(months=months)
+    assert following < cap_day(start) + relativedelta(months=months + 1)
+
+
+@pytest.mark.parametrize("start", ["2026-01-28", "2026-01-29", "2026-01-30", "2026-01-31"])
+def test_a_start_late_in_the_month_counts_as_the_28th(start):
+    """A start on the 29th to 31st is followed by the 28th. [D-4]"""
+    following = next_period_start(date.fromisoformat(start), charge_day=28, period_months=1)
+    assert following == date(2026, 2, 28)
+
+
+@pytest.mark.parametrize(
+    ("due", "instant"),
+    [
+        ("2026-12-10", "2026-12-07T03:00:00Z"),
+        ("2027-01-02", "2026-12-30T03:00:00Z"),
+        ("2028-03-02", "2028-02-28T03:00:00Z"),
+        ("2018-11-07", "2018-11-04T03:00:00Z"),
+    ],
+)
+def test_generation_instant(due, instant):
+    """A cycle is due for generation as the third day before its date begins. [D-2, spec 8 generation lead]"""
+    assert generation_instant(date.fromisoformat(due)) == at(instant)
+
+
+@given(st.dates(date(2021, 1, 1), date(2061, 1, 1)))
+def test_generation_begins_when_today_reaches_it(due):
+    """`nextDueDate - LEAD <= today` holds from that instant on and not before. [D-2]"""
+    instant = generation_instant(due)
+    assert due - timedelta(days=3) <= local_date(instant)
+    assert due - timedelta(days=3) > local_date(instant - MICROSECOND)
+
+
+@pytest.mark.parametrize(
+    ("due", "generated_at", "expected"),
+    [
+        pytest.param("2026-12-10", "2026-11-07T03:00:00Z", "2026-12-07T03:00:00Z", id="on time"),
+        pytest.param("2026-12-10", "2026-12-07T02:59:59Z", "2026-12-07T03:00:00Z", id="just on time"),
+        pytest.param("2026-12-10", "2026-12-07T03:00:00Z", "2026-12-08T03:00:00Z", id="just missed"),
+        pytest.param("2026-12-10", "2027-05-20T15:30:00Z", "2027-05-21T15:30:00Z", id="long missed"),
+    ],
+)
+def test_a_missed_cycle_waits_a_day(due, generated_at, expected):
+    """After a late cycle the next missed one follows 24 hours later. [D-5]"""
+    found = next_generation_instant(date.fromisoformat(due), generated_at=at(generated_at))
+    assert found == at(expected)
+
+
+@pytest.mark.parametrize(
+    ("today", "latest"),
+    [("2026-01-31", "2031-01-31"), ("2026-11-20", "2031-11-20"), ("2027-02-28", "2032-02-28")],
+)
+def test_first_charge_five_years_ahead(today, latest):
+    """The first charge lies at most five years ahead. [D-4]"""
+    assert latest_first_charge(date.fromisoformat(today)) == date.fromisoformat(latest)

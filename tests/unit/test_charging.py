@@ -1,0 +1,126 @@
+"""When a charge falls due, is past due and is asked after, and how issuance is retried."""
+
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fatura.domain.calendar import local_date, start_of_day
+from fatura.domain.charging import (
+    charge_due_date,
+    is_banking_day,
+    is_past_due,
+    last_payment_day,
+    next_poll_at,
+    retry_delay,
+)
+from fatura.domain.offer import PaymentMethod
+from tests.world import rows
+
+HOLIDAYS_OF_2026 = """01-01 04-03 04-21 05-01 09-07 10-12 11-02 11-15 11-20 12-25"""
+"""Brazil's national holidays by law, among them Good Friday and, since 2024, the day of Zumbi."""
+DATES = st.dates(date(2024, 1, 1), date(2045, 1, 1))
+INSTANTS = st.timedeltas(timedelta(0), timedelta(days=7000)).map(datetime(2024, 1, 1, tzinfo=UTC).__add__)
+
+
+def day(text: str) -> date:
+    return date.fromisoformat(text)
+
+
+def test_banking_days_of_2026():
+    """All days but weekends and national holidays, counted by hand. [D-26]"""
+    closed = {day(f"2026-{each}") for each in HOLIDAYS_OF_2026.split()}
+    for offset in range(365):
+        each = date(2026, 1, 1) + timedelta(days=offset)
+        assert is_banking_day(each) is (each.isoweekday() <= 5 and each not in closed), each
+
+
+@pytest.mark.parametrize(
+    ("due", "last", "_why"),
+    rows("""
+        due        | last       | why
+        2026-03-10 | 2026-03-12 | Tuesday, two days to clear
+        2026-03-12 | 2026-03-16 | Thursday, over a weekend
+        2026-03-13 | 2026-03-17 | Friday
+        2026-03-14 | 2026-03-18 | Saturday, paid on Monday
+        2026-04-02 | 2026-04-07 | Thursday before Good Friday
+        2026-04-03 | 2026-04-08 | Good Friday, paid on Monday
+        2026-09-07 | 2026-09-10 | Independence Day, a Monday
+        2026-12-24 | 2026-12-29 | Christmas and a weekend
+        2026-12-31 | 2027-01-05 | New Year and a weekend
+    """),
+)
+def test_last_day_of_a_boleto(due, last, _why):
+    """The due date moved to a banking day, plus two banking days to clear. [D-26]"""
+    assert last_payment_day(day(due), PaymentMethod.BOLETO) == day(last)
+    assert not is_past_due(day(due), PaymentMethod.BOLETO, today=day(last))
+    assert is_past_due(day(due), PaymentMethod.BOLETO, today=day(last) + timedelta(days=1))
+
+
+@pytest.mark.parametrize("method", [PaymentMethod.CARD, PaymentMethod.PIX])
+@pytest.mark.parametrize("due", ["2026-03-10", "2026-03-14", "2026-04-03"])
+def test_last_day_of_card_and_pix(method, due):
+    """The charge's due date itself, a Saturday and a holiday too. [D-26]"""
+    assert last_payment_day(day(due), method) == day(due)
+    assert not is_past_due(day(due), method, today=day(due))
+    assert is_past_due(day(due), method, today=day(due) + timedelta(days=1))
+
+
+@given(DATES)
+def test_a_boleto_may_clear_on_three_banking_days(due):
+    """From the due date to the last day lie exactly three banking days. [D-26]"""
+    last = last_payment_day(due, PaymentMethod.BOLETO)
+    days = [due + timedelta(days=offset) for offset in range((last - due).days + 1)]
+    assert sum(map(is_banking_day, days)) == 3
+    assert is_banking_day(last)
+
+
+@pytest.mark.parametrize(
+    ("due", "today", "given_date"),
+    [
+        ("2026-03-10", "2026-03-07", "2026-03-10"),
+        ("2026-03-10", "2026-03-10", "2026-03-10"),
+        ("2026-03-10", "2026-03-11", "2026-03-11"),
+        ("2026-03-10", "2026-08-01", "2026-08-01"),
+    ],
+)
+def test_no_due_date_in_the_past(due, today, given_date):
+    """The gateway is given the later of the due date and today. [D-5]"""
+    assert charge_due_date(day(due), today=day(today)) == day(given_date)
+
+
+@pytest.mark.parametrize(
+    ("after_due_days", "next_days"),
+    [(-3, 1), (0, 1), (59, 1), (60, 7), (399, 7), (400, None), (1000, None)],
+)
+def test_polls_grow_rarer(after_due_days, next_days):
+    """Every day for 60 days after the due date, then weekly, and after 400 days no more. [D-35 polling]"""
+    due = day("2026-03-10")
+    asked_at = start_of_day(due + timedelta(days=after_due_days)) + timedelta(hours=15, minutes=3)
+    expected = next_days and start_of_day(local_date(asked_at) + timedelta(days=next_days))
+    assert next_poll_at(due, asked_at=asked_at) == expected
+
+
+@given(DATES, INSTANTS)
+def test_the_next_poll_lies_ahead(due, asked_at):
+    """No poll is due at once again, and none is more than a week away. [D-35 polling]"""
+    following = next_poll_at(due, asked_at=asked_at)
+    assert following is None or timedelta(0) < following - asked_at <= timedelta(days=7)
+
+
+def test_an_unpaid_charge_is_asked_after_past_its_last_day():
+    """A poll follows the last day of payment closely, so that overdue is told the next day. [D-26, D-35 polling]"""
+    for offset in range(365):
+        due = date(2026, 1, 1) + timedelta(days=offset)
+        last = last_payment_day(due, PaymentMethod.BOLETO)
+        following = next_poll_at(due, asked_at=start_of_day(last))
+        assert following == start_of_day(last + timedelta(days=1))
+
+
+def test_retries_grow_and_stay_at_an_hour():
+    """Delays grow, and at most an hour passes between two tries, for ever. [D-34]"""
+    delays = [retry_delay(failures) for failures in range(1, 1000)]
+    assert delays == sorted(delays)
+    assert delays[0] > timedelta(0)
+    assert set(delays[6:]) == {timedelta(hours=1)}

@@ -1,0 +1,95 @@
+"""The text of API keys: what is made can be taken apart, and nothing else can."""
+
+import hashlib
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fatura.domain.credentials import Mode, format_key, parse_key, visible_prefix
+
+ACCOUNT = UUID("019a2f6e-1c3b-7d52-9f0a-6b1c2d3e4f50")
+KEY = format_key(ACCOUNT, Mode.SANDBOX, secret=bytes(range(32)))
+
+
+@given(st.uuids(), st.sampled_from(Mode), st.binary(min_size=32, max_size=32))
+def test_a_key_tells_its_account(account_id, mode, secret):
+    """A made key is parsed to its account, mode and hash. [D-41, spec 5.2]"""
+    key = format_key(account_id, mode, secret=secret)
+    parsed = parse_key(key)
+    assert parsed is not None
+    assert (parsed.account_id, parsed.mode) == (account_id, mode)
+    assert parsed.secret_hash == hashlib.sha256(key.encode()).digest()
+
+
+@pytest.mark.parametrize(("mode", "start"), [(Mode.LIVE, "rk_live_"), (Mode.SANDBOX, "rk_test_")])
+def test_the_start_of_a_key(mode, start):
+    """`rk_`, the mode, the account, the secret: 22 and 43 letters and digits. [spec 5.1, D-41]"""
+    key = format_key(ACCOUNT, mode, secret=bytes(32))
+    assert key.startswith(start)
+    account, secret = key.removeprefix(start).split("_")
+    assert (len(account), len(secret)) == (22, 43)
+    assert key.isascii()
+
+
+@given(st.lists(st.binary(min_size=32, max_size=32), min_size=2, max_size=2, unique=True))
+def test_different_secrets_make_different_keys(secrets):
+    """No two secrets share a key or a hash. [D-41]"""
+    one, other = (format_key(ACCOUNT, Mode.LIVE, secret=secret) for secret in secrets)
+    assert one != other
+    assert parse_key(one) != parse_key(other)
+
+
+def test_the_visible_prefix_hides_the_secret():
+    """A list shows four characters of the secret, and not more. [D-41]"""
+    shown = visible_prefix(KEY)
+    assert KEY.startswith(shown)
+    assert len(KEY) - len(shown) == 43 - 4
+
+
+TOO_LARGE = "7n42DGM5Tflk9n8mt7Fhc8"
+"""2 ** 128 in base 62, one more than any account's id."""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "rk_",
+        "rk",
+        KEY[:-1],
+        KEY + "0",
+        KEY + "_",
+        "_" + KEY,
+        " " + KEY,
+        KEY + "\n",
+        KEY.replace("rk_", "sk_"),
+        KEY.replace("rk_", "RK_"),
+        KEY.replace("_test_", "_prod_"),
+        KEY.replace("_test_", "__"),
+        KEY[:8] + TOO_LARGE + KEY[30:],
+        KEY[:8] + "z" * 22 + KEY[30:],
+        KEY[:-1] + "-",
+        KEY[:-1] + "ä",
+        KEY[:-1] + "٣",  # a digit elsewhere
+        KEY[:-1] + "\0",
+    ],
+)
+def test_what_nobody_gave_out(text):
+    """A malformed key is no key, and costs no query. [D-41, spec 5.3]"""
+    assert parse_key(text) is None
+
+
+def test_the_largest_account():
+    """One less than what is too large is an account's id."""
+    parsed = parse_key(KEY[:8] + TOO_LARGE[:-1] + "7" + KEY[30:])
+    assert parsed is not None
+    assert parsed.account_id == UUID(int=2**128 - 1)
+
+
+@given(st.text(max_size=90))
+def test_any_text(text):
+    """Whatever a header holds, it is a key or not; nothing is raised. [D-41]"""
+    parsed = parse_key(text)
+    assert parsed is None or text.startswith("rk_")

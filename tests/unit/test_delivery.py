@@ -1,0 +1,186 @@
+"""When pushes are repeated and given up, how an endpoint fares, and what its answers mean; without an endpoint."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from fatura.domain.delivery import (
+    DELAYS,
+    MAX_ATTEMPTS,
+    NEW,
+    Answer,
+    Delivery,
+    DeliveryStatus,
+    Health,
+    Outcome,
+)
+from fatura.outbound.http import Ended, Exchange
+from fatura.outbound.webhook import patience, read
+
+NOW = datetime(2033, 11, 20, 15, tzinfo=UTC)
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+GOOD = Answer(Outcome.DELIVERED, 200, 5, None, None, None)
+BAD = Answer(Outcome.HTTP_ERROR, 500, 5, "answered 500", "", None)
+OPEN = Delivery(1, 0, 0, None, None, NOW, None, None)
+
+
+def patient(**duration: int) -> Answer:
+    """Return a failure that asks to wait."""
+    return Answer(Outcome.HTTP_ERROR, 503, 5, "answered 503", "", timedelta(**duration))
+
+
+def test_the_delays_of_an_event():
+    """Twelve attempts over 75 hours and 37 minutes and a half. [D-39 schedule]"""
+    assert MAX_ATTEMPTS == 12
+    seconds = [int(delay.total_seconds()) for delay in DELAYS]
+    assert seconds == [5, 30, 120, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400]
+
+
+@pytest.mark.parametrize("jitter_permille", [0, 100])
+def test_an_event_fails_by_its_schedule(jitter_permille: int):
+    """Jitter is only added; after the twelfth failure it is given up if anything else got through. [D-39 schedule]"""
+    health = Health(1, 1, NOW, NOW, NOW)
+    each, at = OPEN, NOW
+    for failures, delay in enumerate(DELAYS, 1):
+        each = each.failed(BAD, now=at, health=health, reserved_for=at, jitter_permille=jitter_permille)
+        assert (each.attempts, each.failures, each.status) == (failures, failures, DeliveryStatus.PENDING)
+        at += delay * (1000 + jitter_permille) // 1000
+        assert each.next_attempt_at == at
+    last = each.failed(BAD, now=at, health=health, reserved_for=at, jitter_permille=0)
+    assert (last.attempts, last.status, last.given_up_at) == (12, DeliveryStatus.GIVEN_UP, at)
+
+
+def test_an_event_is_not_given_up_while_nothing_gets_through():
+    """Daily, and once more at the end of the five days. [D-39 schedule]"""
+    tried = Delivery(1, 11, 11, NOW, NOW + 2 * DAY, NOW + 3 * DAY, None, None)
+    dead = Health(1, 400, NOW, NOW - HOUR, NOW + 3 * DAY)
+    at = NOW + 3 * DAY
+    once = tried.failed(BAD, now=at, health=dead, reserved_for=at, jitter_permille=100)
+    assert (once.failures, once.next_attempt_at) == (12, at + DAY)
+    at += DAY + 3 * HOUR
+    again = once.failed(BAD, now=at, health=dead, reserved_for=NOW + 4 * DAY, jitter_permille=100)
+    assert (again.failures, again.next_attempt_at) == (13, NOW + 5 * DAY)
+
+
+def test_an_event_that_was_made_due_meanwhile_stays_so():
+    """Somebody asked for it while an attempt was under way; a closed one stays closed. [D-39 redeliver]"""
+    asked = Delivery(1, 3, 3, NOW, NOW, NOW + HOUR, None, None)
+    after = asked.failed(BAD, now=NOW, health=NEW, reserved_for=NOW, jitter_permille=0)
+    assert (after.attempts, after.failures, after.next_attempt_at) == (4, 4, NOW + HOUR)
+    closed = OPEN.delivered(now=NOW)
+    assert (closed.attempts, closed.status) == (1, DeliveryStatus.DELIVERED)
+    late = closed.failed(BAD, now=NOW + HOUR, health=NEW, reserved_for=NOW, jitter_permille=0)
+    assert (late.attempts, late.status, late.failures) == (2, DeliveryStatus.DELIVERED, 0)
+
+
+def test_retry_after_is_a_least():
+    """It lengthens the wait, never shortens it. [D-39 Retry-After]"""
+    for minutes, expected in ((10, timedelta(minutes=10)), (0, timedelta(seconds=5))):
+        each = OPEN.failed(patient(minutes=minutes), now=NOW, health=NEW, reserved_for=NOW, jitter_permille=0)
+        assert each.next_attempt_at == NOW + expected
+
+
+def test_an_endpoint_goes_down_and_up():
+    """Single probes, ever more rarely; a success brings it up, step by step. [D-39 probes]"""
+    health, at, waits = NEW, NOW, list[int]()
+    for _ in range(7):
+        health = health.after_round([BAD, BAD], now=at)
+        assert (health.at_once, health.failing_since) == (1, NOW)
+        assert health.next_attempt_at is not None
+        waits.append(int((health.next_attempt_at - at).total_seconds()))
+        at = health.next_attempt_at
+    assert waits == [5, 30, 120, 300, 600, 600, 600]
+    sizes: list[int] = []
+    for _ in range(8):
+        health = health.after_round([GOOD, BAD], now=at)
+        assert (health.failures, health.failing_since, health.next_attempt_at) == (0, None, None)
+        sizes.append(health.at_once)
+    assert sizes == [2, 4, 8, 16, 32, 64, 64, 64]
+    assert health.last_delivered_at == at
+
+
+def test_an_endpoint_that_asks_for_patience_is_sent_less():
+    """The longest wait of a round counts, though some of it got through. [D-39 Retry-After]"""
+    busy = Health(64, 0, None, None, None)
+    slower = busy.after_round([GOOD, patient(seconds=30), patient(seconds=90)], now=NOW)
+    assert (slower.at_once, slower.next_attempt_at) == (32, NOW + timedelta(seconds=90))
+    down = busy.after_round([patient(hours=2)], now=NOW)
+    assert (down.at_once, down.next_attempt_at) == (1, NOW + 2 * HOUR)
+
+
+@pytest.mark.parametrize(
+    ("health", "answers", "hopeless"),
+    [
+        (Health(1, 9, NOW - 5 * DAY, None, NOW), [BAD], True),  # [D-39 disabling]
+        (Health(1, 9, NOW - 5 * DAY + timedelta(seconds=1), None, NOW), [BAD], False),
+        (Health(8, 0, None, NOW, None), [GOOD, Answer(Outcome.HTTP_ERROR, 410, 1, "", "", None)], True),
+        (Health(8, 0, None, NOW, None), [GOOD, BAD], False),
+    ],
+)
+def test_an_endpoint_is_hopeless(health: Health, answers: list[Answer], *, hopeless: bool):
+    """After five days of failing everything, or at a 410. [D-39 disabling, D-39 gone]"""
+    assert health.is_hopeless(answers, now=NOW) is hopeless
+
+
+def test_what_failed_before_nobody_tried_does_not_count():
+    """For longer than an open event waits; a day between two attempts is no such gap. [D-39 disabling]"""
+    failed = Health(1, 9, NOW - 4 * DAY, NOW - 6 * DAY, NOW)
+    assert failed.after_round([BAD], now=NOW + 27 * HOUR).failing_since == NOW - 4 * DAY
+    later = NOW + 30 * DAY
+    anew = failed.after_round([BAD], now=later)
+    assert (anew.failures, anew.failing_since) == (1, later)
+    assert anew.next_attempt_at == later + timedelta(seconds=5)
+    assert not anew.is_hopeless([BAD], now=later)
+    assert failed.remembered(now=later) == Health(1, 0, None, NOW - 6 * DAY, NOW)
+
+
+@pytest.mark.parametrize(
+    ("ended", "status", "outcome", "error"),
+    [
+        (Ended.ANSWERED, 200, "delivered", None),
+        (Ended.ANSWERED, 299, "delivered", None),
+        (Ended.BROKEN_ANSWER, 200, "delivered", None),
+        (Ended.TIMED_OUT, 204, "delivered", None),
+        (Ended.ANSWERED, 199, "http_error", "answered 199"),
+        (Ended.ANSWERED, 302, "http_error", "answered 302; redirects are not followed"),
+        (Ended.ANSWERED, 500, "http_error", "answered 500"),
+        (Ended.BROKEN_ANSWER, 500, "http_error", "too long"),
+        (Ended.TIMED_OUT, None, "timeout", "too long"),
+        (Ended.TIMED_OUT, 500, "timeout", "too long"),
+        (Ended.UNREACHABLE, None, "http_error", "too long"),
+    ],
+)
+def test_what_an_exchange_means(ended: Ended, status: int | None, outcome: str, error: str | None):
+    """2xx in time is delivered, whatever its body. [D-39 outcomes]"""
+    exchange = Exchange(ended, status, b"body", 7, None if ended is Ended.ANSWERED else "too long", "60")
+    answer = read(exchange, real_now=NOW)
+    assert (answer.outcome, answer.error, answer.latency_ms) == (outcome, error, 7)
+    failed = outcome != "delivered"
+    assert answer.retry_after == (timedelta(minutes=1) if failed else None)
+    assert answer.response_body == ("body" if failed and status is not None else None)
+
+
+@pytest.mark.parametrize(
+    ("header", "waits"),
+    [
+        ("120", timedelta(minutes=2)),
+        (" 0 ", timedelta()),
+        ("86401", DAY),
+        ("9" * 400, DAY),
+        ("Sun, 20 Nov 2033 18:00:00 GMT", 3 * HOUR),
+        ("Sun, 20 Nov 2033 14:00:00 GMT", timedelta()),
+        ("Sun, 20 Nov 2043 14:00:00 GMT", DAY),
+        ("Sun, 20 Nov 2033 18:00:00", 3 * HOUR),
+        (None, None),
+        ("", None),
+        ("-5", None),
+        ("1.5", None),
+        ("٣", None),
+        ("soon", None),
+        ("Sun, 99 Nov 2033 18:00:00 GMT", None),
+        ("\udcff" * 50, None),
+    ],
+)
+def test_reading_retry_after(header: str | None, waits: timedelta | None):
+    """Seconds or a date, at most a day; anything else says nothing. [D-39 Retry-After]"""
+    assert patience(header, real_now=NOW) == waits

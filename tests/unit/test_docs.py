@@ -1,0 +1,100 @@
+"""The documentation: readable without the internet, and complete. [spec 4.6 GET /docs 200]"""
+
+import re
+from base64 import b64encode
+from hashlib import sha256
+
+import pytest
+from openapi_spec_validator import validate
+
+from fatura.api.app import create_app
+from fatura.domain.errors import CATALOGUE
+from tests.unit.tiny_api import client_of, tiny_api
+
+
+@pytest.fixture(scope="module")
+def document():
+    """The document of all routes."""
+    return create_app().openapi()
+
+
+async def test_the_page_loads_nothing_from_other_hosts():
+    """All it names is here; its policy lets the browser ask nobody else. [spec 4.6 GET /docs 200]"""
+    async with client_of(tiny_api(), None) as client:
+        page = await client.get("/docs")
+        assert page.headers["content-type"] == "text/html; charset=utf-8"
+        assert "//" not in page.text.replace("<!doctype", "")
+        for path in re.findall(r'(?:src|href)="(/[^"]+)"', page.text):
+            asset = await client.get(path)
+            assert asset.status_code == 200
+            assert not re.search(rb"(?:@import|url\()\s*[\"']?https?:", asset.content)
+        policy = page.headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'; connect-src 'self'")
+        assert "http" not in policy
+
+
+async def test_the_inline_script_is_the_one_allowed():
+    """By its hash: no other inline script runs."""
+    async with client_of(tiny_api(), None) as client:
+        page = await client.get("/docs")
+        (script,) = re.findall(r"<script>(.*?)</script>", page.text, re.DOTALL)
+        digest = b64encode(sha256(script.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in page.headers["content-security-policy"]
+        assert '"validatorUrl": null' in script
+
+
+async def test_the_document_is_served(document):
+    """OpenAPI 3.1, valid. [spec 4.6 GET /docs-json 200]"""
+    async with client_of(create_app(), None) as client:
+        answer = await client.get("/docs-json")
+        assert answer.json() == document
+    assert document["openapi"].startswith("3.1")
+    validate(document)
+
+
+def operations(document):
+    """Yield every operation with its place."""
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            yield f"{method.upper()} {path}", operation
+
+
+def test_every_operation_lists_its_problems(document):
+    """As problem+json, with codes of the catalogue and an example of each. [D-12]"""
+    known = {problem.type: problem.status for problem in CATALOGUE}
+    for place, operation in operations(document):
+        if place.startswith("GET /health"):
+            continue
+        problems = {status: told for status, told in operation["responses"].items() if status >= "400"}
+        assert {"429", "500", "503"} <= set(problems), place
+        assert ("404" in problems) >= ("{" in place), place
+        for status, told in problems.items():
+            content = told["content"]["application/problem+json"]
+            types = content["schema"]["allOf"][1]["properties"]["type"]["enum"]
+            assert {known[type_] for type_ in types} == {int(status)}, place
+            assert set(content["examples"]) == set(types), place
+        keyless = place.startswith("POST /gateways/")
+        assert ("401" in problems, operation.get("security")) == (
+            not keyless,
+            None if keyless else [{"ApiKey": []}],
+        ), place
+        assert operation["description"], place
+
+
+def test_every_schema_says_its_limits(document):
+    """No field is just text or just a number on input; nothing of the framework's own is left over."""
+    schemas = document["components"]["schemas"]
+    assert not {"HTTPValidationError", "ValidationError"} & set(schemas)
+    for name, schema in schemas.items():
+        for field, of in (
+            schema.get("properties", {}).items() if name.endswith(("Form", "Patch", "Pricing")) else ()
+        ):
+            for kind in of.get("anyOf", [of]):
+                place = f"{name}.{field}"
+                if kind.get("type") == "integer":
+                    assert {"minimum", "maximum"} <= set(kind) or "enum" in kind, place
+                if kind.get("type") == "string":
+                    assert {"maxLength", "format", "const", "enum"} & set(kind), place
+                if kind.get("type") == "array":
+                    assert "maxItems" in kind, place
+                assert kind.get("title") is None, place

@@ -1,0 +1,77 @@
+"""What the types of bodies and queries write into the OpenAPI document is what they take."""
+
+import re
+from typing import Annotated
+
+import pytest
+from pydantic import TypeAdapter
+
+from fatura.api.fields import (
+    Cents,
+    Day,
+    Email,
+    EndpointUrl,
+    ExternalRef,
+    Flag,
+    Id,
+    Instant,
+    PeriodMonths,
+    Text,
+    Whole,
+    WholeText,
+)
+from tests.unit.test_fields import refuses
+
+Url = Annotated[str, EndpointUrl()]
+Number = Annotated[int, Whole(1, 100), WholeText()]
+Note = Annotated[str, Text(0, 5)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "schema"),
+    [
+        (Cents, {"type": "integer", "minimum": 0, "maximum": 999_999_999_999}),
+        (PeriodMonths, {"type": "integer", "enum": [1, 3, 6, 12]}),
+        (
+            ExternalRef,
+            {"type": "string", "minLength": 1, "maxLength": 120, "pattern": r"[^\s\u001c-\u001f\u0085]"},
+        ),
+        (Note, {"type": "string", "maxLength": 5}),
+        (Number, {"type": "integer", "minimum": 1, "maximum": 100}),
+        (Flag, {"type": "boolean"}),
+        (Id, {"type": "string", "format": "uuid"}),
+        (Day, {"type": "string", "format": "date"}),
+        (Email, {"type": "string", "format": "email", "maxLength": 254}),
+    ],
+)
+def test_types_document_their_limits(kind, schema):
+    """The OpenAPI document says what is checked. [spec 4.6 GET /docs-json 200]"""
+    documented = TypeAdapter(kind).json_schema()
+    documented.pop("examples", None)
+    assert documented == schema
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "is_documented"),
+    [
+        (Url, "https://merchant.example/price?x=%20&y=a,b", True),
+        (Url, "https://xn--bcher-kva.example:65535", True),
+        (Url, "https://merchant.example:65536/", False),
+        (Url, "https://merchant.example/#fragment", False),
+        (Url, "https://user@merchant.example/", False),
+        (Url, "https://printer.local/", False),
+        (Url, "https://10.0.0.1/", False),
+        (Url, "http://merchant.example/", False),
+        (ExternalRef, "\N{ZERO WIDTH SPACE}", True),
+        (ExternalRef, " \t\N{NO-BREAK SPACE}\x1c\x85", False),
+        (Instant, "2026-12-10T03:00:00.000Z", True),
+        (Instant, "2026-12-10T23:59:60Z", False),
+        (Instant, "2026-12-10T03:00:00+03:00", False),
+    ],
+)
+def test_patterns_document_what_is_taken(kind, value, is_documented):
+    """A client that checks by the document sends nothing that is refused. [spec 4.6 GET /docs-json kept, D-47]"""
+    schema = TypeAdapter(kind).json_schema()
+    [pattern] = [each["pattern"] for each in schema.get("anyOf", [schema]) if "pattern" in each]
+    assert bool(re.search(pattern, value)) is is_documented
+    assert refuses(kind, value) is not is_documented

@@ -1,0 +1,159 @@
+"""Which URLs a merchant may give us to call, judged by their text alone."""
+
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from fatura.domain.endpoint_url import MAX_CHARS, RefusedUrlError, read, refusal
+
+PUBLIC = [
+    "https://merchant.example",
+    "https://merchant.example/",
+    "https://merchant.example/prices?a=1&b=%20",
+    "https://merchant.example:8443/prices",
+    "https://MERCHANT.Example/prices",
+    "https://xn--caf-dma.example/prices",
+    "https://a-b.c-d.example/",
+    "https://1.merchant.example/",
+    "https://" + "a." * 120 + "example/",
+]
+REFUSED = {
+    "http": "http://merchant.example/prices",
+    "another scheme": "ftp://merchant.example/prices",
+    "a scheme that runs": "javascript:alert(1)",
+    "a file": "file:///etc/passwd",
+    "no scheme": "merchant.example/prices",
+    "no scheme, slashes": "//merchant.example/prices",
+    "no host": "https:///prices",
+    "nothing": "",
+    "user": "https://user@merchant.example/",
+    "user and password": "https://user:secret@merchant.example/",
+    "empty user": "https://@merchant.example/",
+    "fragment": "https://merchant.example/#part",
+    "empty fragment": "https://merchant.example/#",
+    "space": "https://merchant.example/a b",
+    "newline": "https://merchant.example/\nHost: inner",
+    "tab inside the host": "https://merchant\t.example/",
+    "NUL": "https://merchant.example/\0",
+    "backslash": "https://merchant.example\\@inner/",
+    "not ASCII": "https://café.example/",
+    "full-width dots": "https://127。0。0。1/",
+    "single label": "https://merchant/",
+    "localhost": "https://localhost/",
+    "under localhost": "https://a.localhost/",
+    "under local": "https://printer.local/",
+    "under internal": "https://metadata.google.internal/",
+    "under arpa": "https://1.0.0.127.in-addr.arpa/",
+    "trailing dot": "https://merchant.example./",
+    "IPv4": "https://127.0.0.1/",
+    "public IPv4": "https://8.8.8.8/",
+    "IPv4 in short": "https://127.1/",
+    "IPv4 as one number": "https://2130706433/",
+    "IPv4 in hex": "https://0x7f.0x0.0x0.0x1/",
+    "IPv4 in octal": "https://0177.0.0.1/",
+    "IPv6": "https://[::1]/",
+    "IPv4 in IPv6": "https://[::ffff:127.0.0.1]/",
+    "broken IPv6": "https://[::1/",
+    "port that is none": "https://merchant.example:http/",
+    "port too large": "https://merchant.example:65536/",
+    "port of nothing": "https://merchant.example:0/",
+    "port left out after its colon": "https://merchant.example:/",
+    "two ports": "https://merchant.example:443:443/",
+    "no slashes": "https:merchant.example/",
+    "one slash": "https:/merchant.example/",
+    "three slashes": "https:///merchant.example/",
+    "a bracket beside the host": "https://[::1]merchant.example/",
+    "underscore": "https://mer_chant.example/",
+    "empty label": "https://merchant..example/",
+    "label too long": f"https://{'a' * 64}.example/",
+    "host too long": "https://" + "a." * 130 + "example/",
+    "too long": "https://merchant.example/" + "a" * MAX_CHARS,
+    "percent in the host": "https://merchant%2eexample.com/",
+}
+
+
+@pytest.mark.parametrize("url", PUBLIC)
+def test_public_https(url):
+    """A public name over https, with any port, path and query. [spec 4.2 pricing endpoint]"""
+    assert refusal(url) is None
+
+
+@pytest.mark.parametrize("url", [pytest.param(url, id=name) for name, url in REFUSED.items()])
+def test_refused(url):
+    """Everything else is told in words. [spec 4.2 pricing endpoint, D-47 outbound]"""
+    said = refusal(url)
+    assert said
+    assert said.isascii()
+
+
+@pytest.mark.parametrize(
+    ("url", "allowed", "accepted"),
+    [
+        ("http://127.0.0.1:9000/price", {"127.0.0.1:9000"}, True),
+        ("http://127.0.0.1:9001/price", {"127.0.0.1:9000"}, False),
+        ("http://127.0.0.1:9001/price", {"127.0.0.1"}, True),
+        ("http://localhost/price", {"localhost:80"}, True),
+        ("https://localhost/price", {"localhost:443"}, True),
+        ("https://localhost/price", {"localhost:80"}, False),
+        ("http://LOCALHOST/price", {"localhost"}, True),
+        ("http://localhost.evil.example/price", {"localhost"}, False),
+        ("http://user@localhost/price", {"localhost"}, False),
+        ("ftp://localhost/price", {"localhost"}, False),
+        ("http://[::1]:8080/price", {"::1:8080"}, True),
+        ("http://[::1]:8080/price", {"[::1]:8080"}, True),
+        ("http://[::1]:8081/price", {"[::1]:8080"}, False),
+        ("http://[::1]/price", {"[::1]"}, True),
+        ("http://[::1]evil.example/price", {"::1"}, False),
+        ("http://localhost:80:80/price", {"localhost"}, False),
+    ],
+)
+def test_the_operators_exceptions(url, allowed, accepted):
+    """A host, or a host with its port, may be http and private; nothing beside it. [D-47 outbound]"""
+    assert (refusal(url, allowed=allowed) is None) is accepted
+
+
+@given(st.text(max_size=80))
+def test_any_text(text):
+    """Whatever is sent, it is judged and nothing is raised. [D-11]"""
+    for url in (text, f"https://{text}", f"https://merchant.example{text}"):
+        said = refusal(url)
+        assert said is None or said
+        assert said is not None or url.startswith("https://") or url[:8].lower() == "https://"
+
+
+@given(
+    st.text("htps:/@[]#?.%\\ \tax019-_&", max_size=40), st.sampled_from(["", "https://", "https://a.example"])
+)
+@example("@b.example/", "https://a.example")
+@example("a.example:443/?@b.example", "https://")
+def test_other_readers_see_the_same_host(text, before):
+    """What is accepted leads every other parser to the host and port that were judged. [D-47 outbound]"""
+    url = before + text
+    try:
+        target = read(url, allowed={"ax", "0"})
+    except RefusedUrlError:
+        return
+    parts = urlsplit(url)
+    assert (parts.scheme, parts.hostname, parts.username) == (target.scheme, target.host, None)
+    assert (parts.port or {"http": 80, "https": 443}[parts.scheme]) == target.port
+    assert httpx.URL(url).host == target.host
+    assert (httpx.URL(url).port or target.port) == target.port
+
+
+@pytest.mark.parametrize(
+    ("url", "authority", "path"),
+    [
+        ("https://MERCHANT.example", "merchant.example", "/"),
+        ("https://merchant.example:443/a?b=c", "merchant.example", "/a?b=c"),
+        ("https://merchant.example:8443?b=/c", "merchant.example:8443", "/?b=/c"),
+        ("http://[::1]:8080/a", "[::1]:8080", "/a"),
+        ("http://[::1]:80/../a//b", "[::1]", "/../a//b"),
+    ],
+)
+def test_what_is_sent(url, authority, path):
+    """The host without the scheme's own port, and path and query as they were given. [D-47 outbound]"""
+    target = read(url, allowed={"::1"})
+    assert (target.authority, target.path) == (authority, path)

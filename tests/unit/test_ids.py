@@ -1,0 +1,33 @@
+"""UUIDv7 keys that carry the account's instant."""
+
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fatura.ids import new_id, new_ids
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+INSTANTS = st.timedeltas(timedelta(days=10_000), timedelta(days=80_000)).map(EPOCH.__add__)
+
+
+@given(INSTANTS)
+def test_an_id_carries_its_instant(at):
+    """Version 7, the variant of the RFC, and the instant to the millisecond. [spec 2.1 ids]"""
+    made = new_id(at)
+    assert (made.version, made.variant) == (7, "specified in RFC 4122")
+    carried = EPOCH + timedelta(milliseconds=made.int >> 80)
+    assert carried == at.replace(microsecond=at.microsecond // 1000 * 1000)
+
+
+@given(INSTANTS, st.integers(1, 10**10))
+def test_later_is_greater(at, milliseconds):
+    """Ids sort by the account's clock, even when it stands still for a while or another account's ran on."""
+    assert new_id(at) < new_id(at + timedelta(milliseconds=milliseconds))
+
+
+def test_many_at_once():
+    """A batch of one instant repeats none."""
+    made = new_ids(datetime(2026, 12, 10, tzinfo=UTC), 50_000)
+    assert len(set(made)) == len(made)
+    assert {each.int >> 80 for each in made} == {made[0].int >> 80}

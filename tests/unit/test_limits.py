@@ -1,0 +1,102 @@
+"""The rate limit of each API key. [D-48]"""
+
+import pytest
+
+from fatura.api.limits import FEWEST_REMEMBERED, RateLimiter
+from fatura.domain.errors import RATE_LIMITED, EngineError
+from tests.unit.tiny_api import OTHER_KEY, client_of, tiny_api
+
+
+class Watch:
+    """Seconds that pass when told."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def __call__(self) -> float:
+        """Return them."""
+        return self.seconds
+
+
+def taken(limiter: RateLimiter, key: str = "key") -> int:
+    """Return how many requests pass before the first refusal."""
+    count = 0
+    while True:
+        try:
+            limiter.take(key)
+        except EngineError:
+            return count
+        count += 1
+
+
+@pytest.mark.parametrize("rate", [1, 3, 7, 200, 1000])
+def test_an_idle_key_may_burst_to_twice_the_rate(rate):
+    """Twice the rate at once, then the rate itself. [D-48]"""
+    watch = Watch()
+    limiter = RateLimiter(rate, clock=watch)
+    assert taken(limiter) == 2 * rate
+    watch.seconds += 1
+    assert taken(limiter) == rate
+    watch.seconds += 100
+    assert taken(limiter) == 2 * rate
+
+
+def test_the_refusal_says_when_to_ask_again():
+    """Retry-After is in whole seconds, at least one, and it is enough. [D-48]"""
+    watch = Watch()
+    limiter = RateLimiter(1, clock=watch)
+    assert taken(limiter) == 2
+    with pytest.raises(EngineError) as refused:
+        limiter.take("key")
+    assert refused.value.problem is RATE_LIMITED
+    assert refused.value.retry_after_seconds == 1
+    watch.seconds += 1
+    limiter.take("key")
+
+
+def test_keys_do_not_share_a_bucket():
+    """One key's flood is its own. [D-48]"""
+    limiter = RateLimiter(5, clock=Watch())
+    assert (taken(limiter, "one"), taken(limiter, "two")) == (10, 10)
+
+
+def test_zero_is_no_limit():
+    """0 switches it off. [D-48]"""
+    limiter = RateLimiter(0)
+    for _ in range(10_000):
+        limiter.take("key")
+
+
+def test_idle_keys_are_forgotten():
+    """Memory follows the keys that are busy, not all that ever were."""
+    watch = Watch()
+    limiter = RateLimiter(10, clock=watch)
+    for number in range(20 * FEWEST_REMEMBERED):
+        limiter.take(f"key {number}")
+        watch.seconds += 0.01
+    assert len(limiter) <= FEWEST_REMEMBERED
+
+
+async def test_a_flood_is_answered_429_before_the_rest_is_looked_at():
+    """429 comes after 401 and before 413, 400 and the Idempotency-Key. [D-10, D-48]"""
+    app = tiny_api(FATURA_RATE_LIMIT="2")
+    async with client_of(app) as client:
+        statuses = [(await client.get("/v1/things")).status_code for _ in range(6)]
+        assert statuses == [200] * 4 + [429] * 2
+        refused = await client.post("/v1/things", content=b"x" * 300_000)
+        assert (refused.status_code, refused.json()["type"]) == (429, RATE_LIMITED.type)
+        assert refused.headers["retry-after"] == "1"
+        unknown = await client.get("/v1/things", headers={"Authorization": "Bearer rk_test_unknown"})
+        assert unknown.status_code == 401
+    async with client_of(app, OTHER_KEY) as client:
+        assert (await client.get("/v1/things")).status_code == 200
+
+
+async def test_strangers_leave_no_trace_in_memory():
+    """A flood of unknown keys makes no bucket. [D-48]"""
+    app = tiny_api(FATURA_RATE_LIMIT="2")
+    async with client_of(app, None) as client:
+        for number in range(50):
+            answer = await client.get("/v1/things", headers={"Authorization": f"Bearer rk_test_{number}"})
+            assert answer.status_code == 401
+    assert len(app.state.gate.limiter) == 0

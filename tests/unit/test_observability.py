@@ -1,0 +1,83 @@
+"""Logs are one JSON line each, without secrets."""
+
+import io
+import json
+import logging
+
+import pytest
+import structlog
+
+from fatura.observability import BLANK, configure_logs, log, redact
+
+
+@pytest.fixture
+def lines():
+    """What is logged, as JSON goes out; the configuration of before comes back."""
+    before = structlog.get_config()
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    stream = io.StringIO()
+    configure_logs(format_="json", level="info", stream=stream)
+    structlog.configure(cache_logger_on_first_use=False)
+    yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
+    structlog.configure(**before)
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["authorization", "Authorization", "key", "api_key", "Api-Key", "secret", "integration_secret", "credentials",
+     "credentials_sealed", "document", "email", "password", "token"],
+)  # fmt: skip
+def test_secrets_are_blanked_by_their_names(name):
+    """However deep they stand, whatever their spelling."""
+    assert redact(None, "info", {name: "x"}) == {name: BLANK}
+    assert redact(None, "info", {"a": [{"b": {name: {"c": 1}}}]}) == {"a": [{"b": {name: BLANK}}]}
+
+
+@pytest.mark.parametrize("name", ["event", "request_id", "idempotent", "keys", "documents_count", "route"])
+def test_other_names_are_kept(name):
+    """A log without facts helps nobody."""
+    assert redact(None, "info", {name: ["x", 1]}) == {name: ["x", 1]}
+
+
+def test_a_line_is_one_line_whatever_is_in_it(lines):
+    """Line breaks, control characters and lone surrogates cannot forge a second line."""
+    log.info("x", text='a\n{"event":"forged"}\r\x1b[31m', odd="\ud800", other=object)
+    (line,) = lines()
+    assert (line["event"], line["level"], line["odd"]) == ("x", "info", "\ud800")
+
+
+def test_failures_are_logged_with_their_traceback(lines):
+    """In the same line, without local variables."""
+
+    def fail(canary: str) -> None:
+        raise KeyError(len(canary))
+
+    try:
+        fail("canary")
+    except KeyError:
+        log.exception("failed")
+    (line,) = lines()
+    assert "KeyError: 6" in line["exception"]
+    assert "Traceback" in line["exception"]
+
+
+def test_libraries_log_the_same_way(lines):
+    """What a library logs becomes JSON with its logger's name."""
+    structlog.contextvars.bind_contextvars(request_id="r")
+    try:
+        int("odd")
+    except ValueError:
+        logging.getLogger("library").exception("went %s", "wrong")
+    logging.getLogger("library").debug("not shown")
+    structlog.contextvars.clear_contextvars()
+    (line,) = lines()
+    assert (line["event"], line["logger"], line["level"], line["request_id"]) == (
+        "went wrong",
+        "library",
+        "error",
+        "r",
+    )
+    assert "ValueError: invalid literal" in line["exception"]

@@ -1,0 +1,272 @@
+"""Failures as the client reads them, and the order in which a request is checked. [spec 7 problem+json, D-10]"""
+
+import httpx
+import pytest
+
+from fatura.domain.errors import (
+    IDEMPOTENCY_KEY_REQUIRED,
+    INVALID_REQUEST,
+    METHOD_NOT_ALLOWED,
+    NOT_FOUND,
+    UNAUTHORIZED,
+    Problem,
+)
+from tests.unit.tiny_api import KEY, UNKNOWN_ID, client_of, fields_of, tiny_api
+
+TOO_LONG = "x" * 129
+
+
+@pytest.fixture
+async def client():
+    """A client of the tiny API with a valid key."""
+    async with client_of(tiny_api()) as opened:
+        yield opened
+
+
+def check(answer: httpx.Response, problem: Problem) -> None:
+    """Check that an answer is this problem, whole."""
+    assert answer.status_code == problem.status
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    told = answer.json()
+    assert set(told) - {"meta"} == {"type", "title", "status", "detail", "requestId"}
+    assert (told["type"], told["title"], told["status"]) == (problem.type, problem.title, problem.status)
+    assert told["requestId"] == answer.headers["x-request-id"]
+    assert told["detail"]
+
+
+ORDER = [
+    ("/v1/nothing", {}, b"{", NOT_FOUND),
+    ("/v1/things", {}, b"x" * 300_000, UNAUTHORIZED),
+    ("/v1/things", {"Authorization": f"Bearer {KEY}"}, b"{", IDEMPOTENCY_KEY_REQUIRED),
+    ("/v1/things", {"Authorization": f"Bearer {KEY}", "Idempotency-Key": "a b"}, b"{", INVALID_REQUEST),
+]
+
+
+@pytest.mark.parametrize(("path", "headers", "content", "problem"), ORDER)
+async def test_the_first_thing_wrong_is_told(path, headers, content, problem):
+    """Route, 401, 413, 400 by the header, 400 by the rest. [D-10, D-11]"""
+    async with client_of(tiny_api(), None) as client:
+        check(await client.post(path, headers=headers, content=content), problem)
+
+
+async def test_a_malformed_id_is_told_after_a_malformed_body(client):
+    """400 comes before 404. [D-10]"""
+    check(await client.patch("/v1/things/nonsense", json={"name": ""}), INVALID_REQUEST)
+    check(await client.patch("/v1/things/nonsense", json={"name": "x"}), NOT_FOUND)
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/v1", "/v1/", "/v1/things/", "//v1/things", "/v1/Things", "/redoc", "/openapi.json"]
+)
+async def test_unknown_routes(client, path):
+    """404, with no redirect to something like it. [D-11]"""
+    check(await client.get(path), NOT_FOUND)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("DELETE", "/v1/things", "GET, HEAD, POST"),
+        ("OPTIONS", "/v1/things", "GET, HEAD, POST"),
+        ("POST", f"/v1/things/{UNKNOWN_ID}", "GET, HEAD, PATCH"),
+        ("GET", f"/v1/things/{UNKNOWN_ID}/archive", "POST"),
+        ("POST", "/health", "GET, HEAD"),
+        ("POST", "/docs", "GET, HEAD"),
+    ],
+)
+async def test_wrong_methods(client, method, path, allowed):
+    """405 says all that the path takes. [D-11]"""
+    answer = await client.request(method, path)
+    check(answer, METHOD_NOT_ALLOWED)
+    assert answer.headers["allow"] == allowed
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [],
+        [("Authorization", "")],
+        [("Authorization", KEY)],
+        [("Authorization", f"Basic {KEY}")],
+        [("Authorization", f"Bearer{KEY}")],
+        [("Authorization", f"Bearer  {KEY}")],
+        [("Authorization", f"Bearer {KEY} {KEY}")],
+        [("Authorization", "Bearer ")],
+        [("Authorization", f"Bearer {KEY}x")],
+        [("Authorization", "Bearer " + "x" * 8000)],
+        [("Authorization", b"Bearer \xff\xfe")],
+        [("Authorization", f"Bearer {KEY}"), ("Authorization", f"Bearer {KEY}")],
+        [("X-Api-Key", KEY)],
+    ],
+)
+async def test_one_bearer_key_or_401(headers):
+    """A missing or malformed key: one header, one scheme, one token. [spec 5.1, spec 5.3, spec 7 401]"""
+    async with client_of(tiny_api(), None) as client:
+        answer = await client.get("/v1/things", headers=headers)
+        check(answer, UNAUTHORIZED)
+        assert answer.headers["www-authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
+async def test_the_scheme_is_read_in_any_case(scheme):
+    """As HTTP says. [spec 5.1]"""
+    async with client_of(tiny_api(), None) as client:
+        assert (
+            await client.get("/v1/things", headers={"Authorization": f"{scheme} {KEY}"})
+        ).status_code == 200
+
+
+async def test_every_invalid_field_is_listed_in_one_answer(client):
+    """Paths as the client wrote them, messages that say what is expected. [spec 7 400, D-11]"""
+    body = {
+        "name": " ",
+        "ref": 7,
+        "pricing": {"mode": "fixed", "cents": 10.5, "cap": 1},
+        "items": [
+            {
+                "product": "x",
+                "discounts": [{"percent": 20, "first": 1}, {"percent": 101, "first": 0}],
+            },
+            {"discounts": [{"percent": 1, "first": 3, "last": 2}]},
+        ],
+        "method": "cash",
+        "free": [],
+        "id": UNKNOWN_ID,
+    }
+    answer = await client.post("/v1/things", json=body, headers={"Idempotency-Key": "k"})
+    check(answer, INVALID_REQUEST)
+    assert fields_of(answer) == [
+        ("name", "must be text of 1 to 120 characters, and not blank"),
+        ("ref", "must be text of 1 to 120 characters, and not blank"),
+        ("pricing.cents", "must be an integer from 0 to 999999999999"),
+        ("pricing.cap", "is not a field of this request"),
+        ("items[0].product", "must be a UUID of 36 characters"),
+        ("items[0].discounts[1].percent", "must be an integer from 1 to 100"),
+        ("items[0].discounts[1].first", "must be an integer from 1 to 2147483647"),
+        ("items[1].product", "is required"),
+        ("items[1].discounts[0].last", "must be at least first"),
+        ("method", "must be card, pix or boleto"),
+        ("free", "must be an object"),
+        ("id", "is not a field of this request"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, ("name", "is required")),
+        ({"name": "x", "pricing": {}}, ("pricing.mode", "is required")),
+        ({"name": "x", "pricing": {"mode": "free"}}, ("pricing.mode", "must be fixed or endpoint")),
+        ({"name": "x", "pricing": {"mode": None}}, ("pricing.mode", "must be fixed or endpoint")),
+        ({"name": "x", "pricing": {"mode": "fixed"}}, ("pricing.cents", "is required")),
+        ({"name": "x", "pricing": {"mode": "fixed", "cents": 1, "fixed": 1}},
+         ("pricing.fixed", "is not a field of this request")),
+        ({"name": "x", "pricing": 1}, ("pricing", "must be an object")),
+        ({"name": "x", "items": {}}, ("items", "must be an array")),
+        ({"name": "x", "items": [1]}, ("items[0]", "must be an object")),
+        ({"name": "x", "items": [{"product": UNKNOWN_ID}] * 3}, ("items", "must have at most 2 entries")),
+        ({"name": None}, ("name", "must be text of 1 to 120 characters, and not blank")),
+        ({"name": "x", "Name": "y"}, ("Name", "is not a field of this request")),
+    ],
+)  # fmt: skip
+async def test_each_refusal_has_its_path_and_words(client, body, field):
+    """In plain words, without the checker's own. [D-11]"""
+    answer = await client.post("/v1/things", json=body, headers={"Idempotency-Key": "k"})
+    assert field in fields_of(answer)
+
+
+async def test_a_patch_tells_null_from_left_out(client):
+    """What is left out is not sent; null is a value."""
+    path = f"/v1/things/{UNKNOWN_ID}"
+    assert (await client.patch(path, json={})).json() == {}
+    assert (await client.patch(path, json={"note": None})).json() == {"note": None}
+    assert fields_of(await client.patch(path, json={"name": None, "note": 1})) == [
+        ("name", "must be text of 1 to 120 characters, and not blank"),
+        ("note", "must be text of at most 500 characters"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("query", "fields"),
+    [
+        ("page=0&pageSize=101", ["page", "pageSize"]),
+        ("page=1000000001", ["page"]),
+        ("page=&pageSize=x&archived=yes&plan=1", ["page", "pageSize", "archived", "plan"]),
+        ("page=1&page=1", ["page"]),
+        ("page=1%002", ["page", "page"]),
+        ("page=%ff", ["query"]),
+        ("&".join(f"x{number}=1" for number in range(101)), ["query"]),
+    ],
+)
+async def test_a_malformed_query_is_400(client, query, fields):
+    """Each parameter by its name. [D-11, D-16, spec 8 page size]"""
+    answer = await client.get(f"/v1/things?{query}")
+    check(answer, INVALID_REQUEST)
+    assert [path for path, _ in fields_of(answer)] == fields
+
+
+async def test_a_query_has_defaults_and_may_hold_more_than_we_know(client):
+    """Parameters that no route knows are ignored. [spec 8 page size] [D-102]"""
+    of = {"archived": None, "of": "None"}
+    assert (await client.get("/v1/things?utm=x&utm=y")).json() == {"page": 1, "pageSize": 25, **of}
+    assert (await client.get("/v1/things?page=1000000000&pageSize=100")).json() == {
+        "page": 1_000_000_000,
+        "pageSize": 100,
+        **of,
+    }
+    assert (await client.get(f"/v1/things?archived=true&plan={UNKNOWN_ID}")).json()["of"] == UNKNOWN_ID
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x",
+        "1",
+        UNKNOWN_ID.replace("-", ""),
+        "{" + UNKNOWN_ID + "}",
+        UNKNOWN_ID + "x",
+        "%00",
+        "%ff",
+        "x" * 2000,
+    ],
+)
+async def test_an_id_that_cannot_be_one_is_an_unknown_one(client, text):
+    """404, in the words of an unknown id. [spec 5.4, D-11]"""
+    answer = await client.get(f"/v1/things/{text}")
+    check(answer, NOT_FOUND)
+    assert answer.json()["detail"].startswith("No thing has the id ")
+
+
+async def test_ids_are_read_in_either_case(client):
+    """And handlers know the route by its template, the request by its path. [spec 2.1 ids]"""
+    path = f"/v1/things/{UNKNOWN_ID.upper()}"
+    found = (await client.get(path)).json()
+    assert found == {"got": UNKNOWN_ID, "route": "GET /v1/things/{thingId}", "target": f"GET {path}"}
+
+
+@pytest.mark.parametrize("key", ["x" * 256, "", "a b", "\u00e9", "a\tb"])
+async def test_a_malformed_idempotency_key_is_400(client, key):
+    """1 to 255 visible ASCII characters, wherever the key counts. [D-14]"""
+    headers = {"Idempotency-Key": key.encode()}
+    for path in ("/v1/things", f"/v1/things/{UNKNOWN_ID}/archive"):
+        answer = await client.post(path, headers=headers)
+        assert fields_of(answer)[0][0] == "Idempotency-Key"
+    ignored = await client.post(f"/v1/things/{UNKNOWN_ID}/poke", headers=headers)
+    assert ignored.json() == {"got": UNKNOWN_ID, "key": None}
+
+
+async def test_two_idempotency_keys_are_400(client):
+    """Nobody can say which one counts. [D-14]"""
+    answer = await client.post("/v1/things", headers=[("Idempotency-Key", "a"), ("Idempotency-Key", "a")])
+    assert [path for path, _ in fields_of(answer)] == ["Idempotency-Key"]
+
+
+async def test_the_endpoint_gets_key_and_body(client):
+    """What tells a repeat of a request from another request. [D-14]"""
+    answer = await client.post(
+        "/v1/things", json={"name": "x"}, headers={"Idempotency-Key": "!~" + "x" * 253}
+    )
+    assert answer.status_code == 201
+    assert (answer.json()["key"], answer.json()["value"]) == ("!~" + "x" * 253, {"name": "x"})
+    check(await client.post("/v1/things", json={"name": "x"}), IDEMPOTENCY_KEY_REQUIRED)

@@ -1,0 +1,186 @@
+"""Slow, oversized and broken clients on a real socket, each behind a server with the limits of production."""
+
+import asyncio
+import socket
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from fatura.api import body, protocol
+from fatura.api.server import run_server
+from fatura.domain.errors import INVALID_REQUEST, PAYLOAD_TOO_LARGE, UNAUTHORIZED, Problem
+from tests.unit.tiny_api import KEY, tiny_api
+
+HEAD = f"Host: x\r\nAuthorization: Bearer {KEY}\r\nIdempotency-Key: k\r\nContent-Type: application/json\r\n"
+POST = f"POST /v1/things HTTP/1.1\r\n{HEAD}"
+GET = f"GET /v1/things HTTP/1.1\r\n{HEAD}\r\n"
+PATIENCE = 0.4
+GRACE = 5
+
+Connect = Callable[[], Any]
+
+
+@pytest.fixture
+async def connect(monkeypatch) -> AsyncGenerator[Connect]:
+    """A way to open connections to the tiny API, whose patience is short."""
+    monkeypatch.setattr(protocol, "PATIENCE_SECONDS", PATIENCE)
+    monkeypatch.setattr(body, "READ_SECONDS", PATIENCE)
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    stop = asyncio.Event()
+    serving = asyncio.create_task(run_server(tiny_api(), stop, host="127.0.0.1", port=port))
+
+    @asynccontextmanager
+    async def connected() -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            yield reader, writer
+        finally:
+            writer.close()
+
+    for _ in range(200):
+        try:
+            async with connected():
+                break
+        except OSError:
+            await asyncio.sleep(0.01)
+    yield connected
+    stop.set()
+    await serving
+
+
+async def answer(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], bytes]:
+    """Read one answer: status, headers, body."""
+    async with asyncio.timeout(GRACE):
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
+        return int(head[0].split(" ")[1]), headers, await reader.readexactly(int(headers["content-length"]))
+
+
+async def check(reader: asyncio.StreamReader, problem: Problem) -> None:
+    """Check that the next answer is this problem."""
+    status, headers, told = await answer(reader)
+    assert (status, headers["content-type"]) == (problem.status, "application/problem+json")
+    assert problem.type.encode() in told
+
+
+async def closed_after(reader: asyncio.StreamReader) -> float:
+    """Return how many seconds the server waits before it closes the connection."""
+    started = asyncio.get_running_loop().time()
+    async with asyncio.timeout(GRACE):
+        assert await reader.read() == b""
+    return asyncio.get_running_loop().time() - started
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET", b"GET /health HTTP/1.1\r\nHost: x\r\nX-A: b"])
+async def test_a_head_that_does_not_end_is_cut_off(connect, sent):
+    """Whether nothing comes, or half a line."""
+    async with connect() as (reader, writer):
+        writer.write(sent)
+        assert PATIENCE * 0.5 < await closed_after(reader) < PATIENCE * 4
+
+
+async def test_a_head_that_drips_is_cut_off(connect):
+    """Bytes that keep coming do not stretch the deadline. [D-103]"""
+
+    async def drip(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"GET /health HTTP/1.1\r\n")
+        for number in range(1000):
+            writer.write(f"X-{number}: y\r\n".encode())
+            await asyncio.sleep(PATIENCE / 20)
+
+    async with connect() as (reader, writer):
+        dripping = asyncio.create_task(drip(writer))
+        assert await closed_after(reader) < PATIENCE * 4
+        dripping.cancel()
+
+
+async def test_an_oversized_head_is_refused(connect):
+    """As a problem, before it fills the memory."""
+    async with connect() as (reader, writer):
+        writer.write(b"GET /health HTTP/1.1\r\nX-A: " + b"a" * 10_000_000)
+        await check(reader, INVALID_REQUEST)
+
+
+async def test_what_is_no_http_is_a_problem_too(connect):
+    """Also before there is a request. [spec 7 problem+json]"""
+    async with connect() as (reader, writer):
+        writer.write(b"HELLO\r\n\r\n")
+        await check(reader, INVALID_REQUEST)
+        await closed_after(reader)
+
+
+async def test_a_body_that_drips_is_refused(connect):
+    """400 at the deadline for the whole body."""
+    async with connect() as (reader, writer):
+        writer.write(f"{POST}Content-Length: 100\r\n\r\n".encode() + b'{"name":')
+        await check(reader, INVALID_REQUEST)
+        assert await closed_after(reader) < PATIENCE * 4
+
+
+async def test_an_announced_oversized_body_is_413_at_once(connect):
+    """By its Content-Length, before it is sent; the rest is read for a while, so that the answer arrives. [D-11]"""
+    async with connect() as (reader, writer):
+        writer.write(f"{POST}Content-Length: {body.MAX_BYTES + 1}\r\n\r\n".encode())
+        await check(reader, PAYLOAD_TOO_LARGE)
+        writer.write(b"x" * (body.MAX_BYTES + 1) + GET.encode())
+        assert (await answer(reader))[0] == 200
+
+
+async def test_a_chunked_oversized_body_is_413(connect):
+    """Counted as it comes, for it says no length. [D-11]"""
+    chunk = f"{0x8000:x}\r\n".encode() + b"x" * 0x8000 + b"\r\n"
+    async with connect() as (reader, writer):
+        writer.write(f"{POST}Transfer-Encoding: chunked\r\n\r\n".encode() + chunk * 9)
+        await check(reader, PAYLOAD_TOO_LARGE)
+        writer.write(b"0\r\n\r\n" + GET.encode())
+        assert (await answer(reader))[0] == 200
+
+
+async def test_a_chunked_body_is_read(connect):
+    """Chunks are put together. [D-11]"""
+    async with connect() as (reader, writer):
+        writer.write(f"{POST}Transfer-Encoding: chunked\r\n\r\n5\r\n".encode() + b'{"nam\r\n')
+        await asyncio.sleep(PATIENCE / 4)
+        writer.write(b'9\r\ne": "xyz"\r\n1\r\n}\r\n0\r\n\r\n')
+        status, _, told = await answer(reader)
+        assert (status, b'"got":"xyz"' in told) == (201, True)
+
+
+async def test_the_body_of_a_stranger_is_not_waited_for(connect):
+    """401 comes before the body, and a body that never ends does not hold the connection. [D-10]"""
+    async with connect() as (reader, writer):
+        writer.write(b"POST /v1/things HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        await check(reader, UNAUTHORIZED)
+        assert await closed_after(reader) < PATIENCE * 4
+
+
+async def test_a_connection_is_kept_between_requests(connect):
+    """Idle longer than the patience for a head: an idle client owes nothing."""
+    async with connect() as (reader, writer):
+        for _ in range(2):
+            writer.write(GET.encode())
+            status, headers, _ = await answer(reader)
+            assert status == 200
+            assert "server" not in headers
+            await asyncio.sleep(PATIENCE * 2)
+
+
+async def test_pipelined_requests_are_answered_in_order(connect):
+    """One after the other."""
+    async with connect() as (reader, writer):
+        writer.write(b"".join(GET.replace("Host", f"X-Request-Id: r{n}\r\nHost").encode() for n in range(3)))
+        assert [(await answer(reader))[1]["x-request-id"] for _ in range(3)] == ["r0", "r1", "r2"]
+
+
+async def test_head_has_no_body(connect):
+    """But the length that GET would have."""
+    async with connect() as (reader, writer):
+        writer.write(b"HEAD /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        async with asyncio.timeout(GRACE):
+            told = await reader.read()
+        assert told.startswith(b"HTTP/1.1 200")
+        assert told.endswith(b"\r\n\r\n")
+        assert b"content-length: 15\r\n" in told

@@ -1,0 +1,278 @@
+"""The signature of what the engine sends: its scheme, what is refused, and what other people's verifiers make of it."""
+
+import base64
+import hashlib
+import hmac
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from standardwebhooks import Webhook, WebhookVerificationError
+from stripe import SignatureVerificationError, WebhookSignature
+
+import fatura
+from fatura import signature
+from fatura.signature import SignatureError, sign, standard_signature, verify
+
+NEW = "whsec_" + base64.b64encode(bytes(range(32))).decode()
+OLD = "whsec_" + base64.b64encode(bytes(range(32, 64))).decode()
+OTHER = "whsec_" + base64.b64encode(bytes(32)).decode()
+BODY = '{"id":"1","type":"invoice.paid","data":{"name":"Açaí \\u00e9 \\n"}}'.encode()
+NOW = 1_700_000_000
+
+
+def accepts(body: bytes, header: str | None, secret: str = NEW, *, now: float = NOW) -> bool:
+    """Say whether `verify` takes a header; anything but its own error fails the test."""
+    try:
+        verify(body, header, secret=secret, now=now)
+    except SignatureError:
+        return False
+    return True
+
+
+def test_the_scheme():
+    """HMAC-SHA256 of `t`, a dot and the raw body, keyed with the whole secret. [spec 5.6, D-42 keys]"""
+    keyed = hmac.new(NEW.encode(), f"{NOW}.".encode() + BODY, hashlib.sha256).hexdigest()
+    assert sign(BODY, [NEW], timestamp=NOW) == f"t={NOW},v1={keyed}"
+
+
+def test_a_vector_that_never_changes():
+    """What merchants in other languages compute, as OpenSSL computed it. [spec 5.6]"""
+    assert sign(b'{"amount":100}', ["whsec_c2VjcmV0"], timestamp=NOW) == (
+        "t=1700000000,v1=f7f4d0c1e5589c3771724f7e77293a9d66377e29df8351855f4dd392c0603535"
+    )
+
+
+def test_two_secrets_during_a_rotation():
+    """The newer first, and a receiver with either of them accepts; one with a third does not. [D-40, D-40 receiver]"""
+    header = sign(BODY, [NEW, OLD], timestamp=NOW)
+    assert [part.partition("=")[0] for part in header.split(",")] == ["t", "v1", "v1"]
+    assert header.startswith(sign(BODY, [NEW], timestamp=NOW))
+    assert [accepts(BODY, header, secret) for secret in (NEW, OLD, OTHER)] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("off", "accepted"),
+    [
+        (0, True),
+        (299.9, True),
+        (300, True),
+        (300.5, False),
+        (301, False),
+        (-300, True),
+        (-300.5, False),
+        (-301, False),
+        (86_400, False),
+    ],
+)
+def test_the_tolerance(off, accepted):
+    """300 seconds, either way. [spec 5.6, spec 8 signature tolerance]"""
+    assert accepts(BODY, sign(BODY, [NEW], timestamp=NOW), now=NOW + off) is accepted
+
+
+def test_the_clock_of_the_machine():
+    """Unless told, the time is real. [spec 5.6]"""
+    verify(BODY, sign(BODY, [NEW], timestamp=int(time.time())), secret=NEW)
+    with pytest.raises(SignatureError, match="300 seconds off"):
+        verify(BODY, sign(BODY, [NEW], timestamp=int(time.time()) - 310), secret=NEW)
+
+
+@given(st.binary(max_size=300), st.data())
+def test_a_changed_body(body, data):
+    """One bit is enough, wherever it is; so is the same JSON written anew. [spec 5.6]"""
+    header = sign(body, [NEW], timestamp=NOW)
+    assert accepts(body, header)
+    assert not accepts(body + b" ", header)
+    if body:
+        place, bit = data.draw(st.integers(0, len(body) - 1)), data.draw(st.integers(0, 7))
+        changed = bytearray(body)
+        changed[place] ^= 1 << bit
+        assert not accepts(bytes(changed), header)
+
+
+def test_the_same_json_written_anew():
+    """The bytes count, not what they mean. [spec 5.6]"""
+    assert not accepts(json.dumps(json.loads(BODY)).encode(), sign(BODY, [NEW], timestamp=NOW))
+
+
+V1 = sign(BODY, [NEW], timestamp=NOW).partition(",")[2]
+GOOD = V1.removeprefix("v1=")
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        f"t={NOW},{V1}",
+        f"t={NOW}, {V1}",
+        f"{V1},t={NOW}",
+        f"t={NOW},v0=abc,{V1},v2=abc",
+        f"t={NOW},v1=,v1=zz,{V1}",
+        f"t={NOW},nonsense,,=,{V1}",
+        f"t={NOW}," + "v1=00," * 1000 + V1,
+    ],
+    ids=["plain", "blank", "turned", "other schemes", "wrong ones before", "nonsense beside", "many"],
+)
+def test_headers_accepted(header):
+    """Any `v1` that matches; schemes of another day are passed over. [D-40 receiver]"""
+    assert accepts(BODY, header)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        None,
+        "",
+        " ",
+        ",",
+        f"t={NOW}",
+        V1,
+        f"t=,{V1}",
+        f"t={NOW},v1=",
+        f"t={NOW},v1",
+        f"t={NOW},v1={GOOD[:-1]}",
+        f"t={NOW},v1={GOOD}0",
+        f"t={NOW},v1={GOOD.upper()}",
+        f"t={NOW},v0={GOOD}",
+        f"t={NOW},V1={GOOD}",
+        f"t={NOW + 1},{V1}",
+        f"t={NOW},t={NOW},{V1}",
+        f"t={NOW},t={NOW + 1},{V1}",
+        f"t={NOW}.0,{V1}",
+        f"t=-{NOW},{V1}",
+        f"t=+{NOW},{V1}",
+        f"t=0x{NOW:x},{V1}",
+        f"t=1_700_000_000,{V1}",
+        f"t={chr(0x661)}{chr(0x667)}00000000,{V1}",  # digits of another script
+        f"t=²,{V1}",
+        f"t=nan,{V1}",
+        f"t=inf,{V1}",
+        f"t={'9' * 12},{V1}",
+        f"t={'9' * 5000},{V1}",
+        f"t={NOW},v1=" + "é" * 64,
+        f"t={NOW},v1=\ud800",
+        f"t={NOW},v1={GOOD[:-1]}\0",
+        f"t={NOW}," + "v1=00," * 100_000 + V1,
+        "t=" * 100_000,
+        "\0",
+    ],
+)
+def test_headers_refused(header):
+    """Whatever a stranger sends is refused as such, and never another error. [spec 5.6]"""
+    assert not accepts(BODY, header)
+
+
+@given(st.one_of(st.text(), st.from_regex(r"(t=\d{0,30}|v1=[0-9a-f]{0,70}|,){0,8}", fullmatch=True)))
+def test_any_header(header):
+    """Nobody without the secret hits upon a signature, and nothing else is raised. [spec 5.6]"""
+    assert not accepts(BODY, header)
+
+
+def test_an_empty_secret_is_no_secret():
+    """A receiver that was started without one must not take what anybody can sign. [spec 5.6]"""
+    anybodys = hmac.new(b"", f"{NOW}.".encode() + BODY, hashlib.sha256).hexdigest()
+    with pytest.raises(SignatureError, match="empty"):
+        verify(BODY, f"t={NOW},v1={anybodys}", secret="", now=NOW)
+
+
+def test_signatures_are_compared_in_constant_time(monkeypatch):
+    """Every `v1` goes through `hmac.compare_digest`, also after one has matched. [spec 5.6]"""
+    compared: list[bytes] = []
+
+    def watched(one: bytes, other: bytes) -> bool:
+        compared.append(other)
+        return hmac.compare_digest(one, other)
+
+    replaced = SimpleNamespace(new=hmac.new, digest=hmac.digest, compare_digest=watched)
+    monkeypatch.setattr(signature, "hmac", replaced)
+    header = f"{sign(BODY, [OLD, NEW], timestamp=NOW)},v1=0,v1="
+    assert accepts(BODY, header)
+    assert compared == [part.removeprefix("v1=").encode() for part in header.split(",")[1:]]
+
+
+def stripe_accepts(body: bytes, header: str, secret: str) -> bool:
+    """Say what Stripe's own package thinks of a header."""
+    try:
+        return WebhookSignature.verify_header(body, header, secret, tolerance=300)
+    except SignatureVerificationError:
+        return False
+
+
+def test_what_stripes_package_says():
+    """It accepts both secrets of a rotation, and no third, changed or old body. [spec 5.6, D-40, D-42 keys]"""
+    now = int(time.time())
+    header = sign(BODY, [NEW, OLD], timestamp=now)
+    assert [stripe_accepts(BODY, header, secret) for secret in (NEW, OLD, OTHER)] == [True, True, False]
+    assert not stripe_accepts(BODY + b" ", header, NEW)
+    assert not stripe_accepts(BODY, sign(BODY, [NEW], timestamp=now - 310), NEW)
+    signed_there = WebhookSignature.generate_signature_header(BODY.decode(), NEW, timestamp=now)
+    assert accepts(BODY, signed_there, now=now)
+
+
+def standard_accepts(body: bytes, secrets: list[str], secret: str, *, message_id: str, at: int) -> bool:
+    """Say what the package of Standard Webhooks thinks of our headers."""
+    headers = {
+        "webhook-id": message_id,
+        "webhook-timestamp": str(at),
+        "webhook-signature": standard_signature("msg_1", body, secrets=secrets, timestamp=at),
+    }
+    try:
+        Webhook(secret).verify(body, headers)
+    except WebhookVerificationError:
+        return False
+    return True
+
+
+def test_what_standard_webhooks_says():
+    """Keyed with the decoded bytes: either secret of a rotation, and nothing changed. [D-42 keys, D-40]"""
+    now, both = int(time.time()), [NEW, OLD]
+    for secret, accepted in ((NEW, True), (OLD, True), (OTHER, False)):
+        assert standard_accepts(BODY, both, secret, message_id="msg_1", at=now) is accepted
+    assert not standard_accepts(BODY, both, NEW, message_id="msg_2", at=now)
+    assert not standard_accepts(BODY, both, NEW, message_id="msg_1", at=now - 310)
+    assert not standard_accepts(BODY, both, NEW, message_id="msg_1", at=now + 310)
+    headers = {
+        "webhook-id": "msg_1",
+        "webhook-timestamp": str(now),
+        "webhook-signature": standard_signature("msg_1", BODY, secrets=both, timestamp=now),
+    }
+    with pytest.raises(WebhookVerificationError):
+        Webhook(NEW).verify(BODY.replace(b"paid", b"held"), headers)
+
+
+@pytest.mark.parametrize("secret", ["whsec_!", "whsec_abc", "whsec_é", "whsec_", ""])
+def test_a_secret_that_is_none(secret):
+    """What is not base64 cannot key the standard's signature, and it is said so. [D-42 keys]"""
+    with pytest.raises(SignatureError, match="base64"):
+        standard_signature("msg_1", BODY, secrets=[secret], timestamp=NOW)
+
+
+ALONE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import fatura.signature
+header = fatura.signature.sign(b"x", ["whsec_AAAA"], timestamp=1)
+fatura.signature.verify(b"x", header, secret="whsec_AAAA", now=1)
+foreign = {name.partition(".")[0] for name in sys.modules} - set(sys.stdlib_module_names) - {"__main__"}
+print(sorted(foreign), sorted(name for name in sys.modules if name.startswith("fatura.")))
+"""
+
+
+def test_it_needs_nothing_but_python():
+    """Imported where no package is installed, and it brings nothing else of the engine. [D-40 receiver]"""
+    source = Path(fatura.__file__).parents[1]
+    told = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", ALONE, str(source)],
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    assert (told.stdout, told.stderr) == ("['fatura'] ['fatura.signature']\n", "")

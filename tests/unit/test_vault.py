@@ -1,0 +1,126 @@
+"""Secrets at rest: what is sealed opens in its own place only, under any key of the ring."""
+
+import base64
+from uuid import UUID, uuid4
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fatura.store.vault import KeyRingError, Vault, new_key
+
+OLD, NEW = new_key(), new_key()
+ACCOUNT, ROW = uuid4(), "row-1"
+PLACE = "customer.document_sealed"
+
+
+def seal(vault: Vault, plain: bytes = b"529.982.247-25") -> bytes:
+    return vault.seal(plain, place=PLACE, account_id=ACCOUNT, row_id=ROW)
+
+
+def opened(vault: Vault, sealed: bytes, *, place=PLACE, account_id=ACCOUNT, row_id=ROW) -> bytes:
+    return vault.open(sealed, place=place, account_id=account_id, row_id=row_id)
+
+
+@given(st.binary(max_size=300))
+def test_opens_what_it_sealed(plain):
+    """Sealed and opened is the same; the ciphertext does not show the plain text."""
+    vault = Vault([NEW])
+    sealed = seal(vault, plain)
+    assert opened(vault, sealed) == plain
+    assert len(plain) < 8 or plain not in sealed
+
+
+def test_never_the_same_twice():
+    """Equal secrets do not look equal at rest."""
+    assert seal(Vault([NEW])) != seal(Vault([NEW]))
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    [{"place": "gateway_connection.credentials_sealed"}, {"account_id": UUID(int=7)}, {"row_id": "row-2"}],
+)
+def test_bound_to_its_place(elsewhere):
+    """A ciphertext moved to another column, account or row does not open."""
+    with pytest.raises(KeyRingError, match="does not open"):
+        opened(Vault([NEW]), seal(Vault([NEW])), **elsewhere)
+
+
+def test_every_changed_byte_is_noticed():
+    """Neither key id, nonce nor ciphertext can be changed."""
+    sealed = seal(Vault([NEW]))
+    for place in range(len(sealed)):
+        changed = bytes(byte ^ (at == place) for at, byte in enumerate(sealed))
+        with pytest.raises(KeyRingError):
+            opened(Vault([NEW]), changed)
+
+
+@pytest.mark.parametrize("length", [0, 3, 4, 10, 16, 20])
+def test_cut_short(length):
+    """What was cut off does not open either."""
+    with pytest.raises(KeyRingError):
+        opened(Vault([NEW]), seal(Vault([NEW]))[:length])
+
+
+def test_a_new_key_in_front_opens_the_old():
+    """The first key seals, all of them open."""
+    sealed_old = seal(Vault([OLD]))
+    ring = Vault([NEW, OLD])
+    assert opened(ring, sealed_old) == b"529.982.247-25"
+    assert opened(Vault([NEW]), seal(ring)) == b"529.982.247-25"
+
+
+def test_a_missing_key_is_named():
+    """A ring without the key says which place needs it."""
+    with pytest.raises(KeyRingError, match=r"customer\.document_sealed was sealed with key [0-9a-f]{8}"):
+        opened(Vault([NEW]), seal(Vault([OLD])))
+
+
+@pytest.mark.parametrize(
+    "ring",
+    [
+        [],
+        [""],
+        ["abc"],
+        [base64.b64encode(bytes(31)).decode()],
+        [base64.b64encode(bytes(33)).decode()],
+        [NEW, "!" + OLD],
+        ["é" * 44],
+    ],
+)
+def test_a_ring_that_is_none(ring):
+    """A missing or malformed key is refused at the start, and not shown."""
+    with pytest.raises(KeyRingError) as refused:
+        Vault(ring)
+    assert OLD not in str(refused.value)
+
+
+def fingerprint(vault: Vault) -> bytes:
+    return vault.fingerprint(b"52998224725", place=PLACE, account_id=ACCOUNT, row_id=ROW)
+
+
+def is_known(
+    vault: Vault, made: bytes, plain=b"52998224725", *, place=PLACE, account_id=ACCOUNT, row_id=ROW
+) -> bool:
+    return vault.is_fingerprint(made, plain, place=place, account_id=account_id, row_id=row_id)
+
+
+def test_a_fingerprint_is_known_again():
+    """By any key of the ring; neither other bytes nor another place has it."""
+    made = fingerprint(Vault([OLD]))
+    ring = Vault([NEW, OLD])
+    assert is_known(ring, made)
+    assert is_known(ring, fingerprint(ring))
+    assert not is_known(ring, made, b"52998224726")
+    assert not is_known(ring, made, place="another.column")
+    assert not is_known(ring, made, account_id=UUID(int=7))
+    assert not is_known(ring, made, row_id="row-2")
+
+
+def test_a_fingerprint_gives_nothing_away():
+    """Who has the database but not the ring cannot try guesses against it."""
+    made = fingerprint(Vault([NEW]))
+    assert fingerprint(Vault([NEW, OLD])) == made
+    assert fingerprint(Vault([OLD]))[4:] != made[4:]
+    with pytest.raises(KeyRingError, match="add it at the end"):
+        is_known(Vault([OLD]), made)

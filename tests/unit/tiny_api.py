@@ -1,0 +1,194 @@
+"""A small API on the real foundation, with a few routes and two known keys; it needs no database."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Literal, Self, cast
+from uuid import UUID
+
+import httpx
+from fastapi import FastAPI
+from pydantic import BaseModel, Field, model_validator
+from starlette.responses import Response
+
+from fatura import settings
+from fatura.api.answers import answer
+from fatura.api.app import create_app
+from fatura.api.declare import Routes
+from fatura.api.fields import Cents, Count, ExternalRef, Flag, Id, Text, Whole, refusals
+from fatura.api.forms import Body, Paging, unsent
+from fatura.api.route import Call, Key, Noun, read_text_id
+from fatura.domain.account import Account
+from fatura.domain.credentials import Mode
+from fatura.domain.errors import GATEWAY_CHOICE_REQUIRED, UNAUTHORIZED, EngineError
+from fatura.usecases.deps import Deps
+from fatura.usecases.failures import DatabaseUnavailableError, DeadlockError, LockTimeoutError
+
+KEY, OTHER_KEY = "rk_test_one", "rk_test_other"
+ACCOUNTS = {
+    KEY: Account(UUID(int=1), Mode.SANDBOX, "BRL", timedelta(0)),
+    OTHER_KEY: Account(UUID(int=2), Mode.LIVE, "BRL", timedelta(0)),
+}
+UNKNOWN_ID = "019a0000-0000-7000-8000-000000000000"
+SECRET = "password of the database in /etc/passwd"
+FAILURES: dict[str, Callable[[], Exception]] = {
+    "bug": lambda: KeyError(SECRET),
+    "database": lambda: DatabaseUnavailableError(SECRET),
+    "deadlock": lambda: DeadlockError(SECRET),
+    "lock": lambda: LockTimeoutError(SECRET),
+    "choice": lambda: EngineError(GATEWAY_CHOICE_REQUIRED, "Name one.", meta={"options": []}),
+}
+routes = Routes("Things")
+ThingId = Annotated[UUID, Noun("thing")]
+
+
+class Thing(BaseModel):
+    """What the routes answer."""
+
+    got: str
+
+
+class ByTable(Body):
+    """One form of a price."""
+
+    mode: Literal["fixed"]
+    cents: Cents
+
+
+class ByEndpoint(Body):
+    """The other form."""
+
+    mode: Literal["endpoint"]
+    cap: Cents
+
+
+class Discount(Body):
+    """One of many, with a rule across its fields."""
+
+    percent: Annotated[int, Whole(1, 100)]
+    first: Count
+    last: Count | None = None
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.last is not None and self.last < self.first:
+            raise refusals(("last", "must be at least first"))
+        return self
+
+
+class Item(Body):
+    """Holds many."""
+
+    product: Id
+    discounts: Annotated[tuple[Discount, ...], Field(max_length=2)] = ()
+
+
+class NewThing(Body):
+    """A body with all kinds of depth."""
+
+    name: Annotated[str, Text(1, 120)]
+    ref: ExternalRef | None = None
+    pricing: Annotated[ByTable | ByEndpoint, Field(discriminator="mode")] | None = None
+    items: Annotated[tuple[Item, ...], Field(max_length=2)] = ()
+    method: Literal["card", "pix", "boleto"] = "card"
+    free: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+class ThingPatch(Body):
+    """What changes."""
+
+    name: Annotated[str, Text(1, 120)] = unsent()
+    note: Annotated[str, Text(0, 500)] | None = unsent()
+
+
+class ThingQuery(Paging):
+    """Which things."""
+
+    archived: Flag | None = None
+    plan: Id | None = None
+
+
+@routes.post("/v1/things", status=201, answers=Thing, key=Key.REQUIRED)
+async def create_thing(call: Call, body: NewThing) -> Response:
+    """Create."""
+    return answer(
+        {
+            "got": body.name,
+            "key": call.idempotency_key,
+            "value": call.body_value,
+            "account": str(call.account.mode),
+        },
+        status=201,
+    )
+
+
+@routes.get("/v1/things", answers=Thing)
+async def list_things(call: Call, query: ThingQuery) -> Response:
+    """List."""
+    return answer(
+        {"page": query.page, "pageSize": query.pageSize, "archived": query.archived, "of": str(query.plan)}
+    )
+
+
+@routes.get("/v1/things/{thingId}", answers=Thing)
+async def read_thing(call: Call, thing_id: ThingId) -> Response:
+    """Read."""
+    return answer({"got": str(thing_id), "route": call.route, "target": call.target})
+
+
+@routes.patch("/v1/things/{thingId}", answers=Thing)
+async def patch_thing(call: Call, thing_id: ThingId, body: ThingPatch) -> Response:
+    """Change."""
+    return answer(body.sent())
+
+
+@routes.post("/v1/things/{thingId}/archive", answers=Thing)
+async def archive_thing(call: Call, thing_id: ThingId) -> Response:
+    """Act, without a body."""
+    return answer({"key": call.idempotency_key, "value": call.body_value})
+
+
+@routes.post("/v1/things/{thingId}/poke", answers=Thing, key=Key.IGNORED)
+async def poke_thing(call: Call, thing_id: Annotated[str, Noun("thing", read_text_id)]) -> Response:
+    """Act, whatever the Idempotency-Key, on an id that is any text."""
+    return answer({"got": thing_id, "key": call.idempotency_key})
+
+
+@routes.get("/v1/failures/{failure}", answers=Thing)
+async def fail(call: Call, failure: Annotated[str, Noun("failure", read_text_id)]) -> Response:
+    """Fail in a known way."""
+    failed = FAILURES[failure]()
+    raise failed
+
+
+async def authenticate(_deps: Deps, key: str | None) -> Account:
+    """Know the two keys."""
+    if key not in ACCOUNTS:
+        raise EngineError(UNAUTHORIZED, "Send a valid API key.")
+    return ACCOUNTS[key]
+
+
+def tiny_api(**environ: str) -> FastAPI:
+    """Return the application, with settings from an environment."""
+    nowhere = cast("Any", None)
+    deps = Deps(
+        settings=settings.read({"FATURA_RATE_LIMIT": "0", **environ}),
+        db=nowhere,
+        vault=nowhere,
+        providers={},
+        merchants=nowhere,
+        clock=lambda: datetime.now(UTC),
+        wake=lambda _lane: None,
+    )
+    return create_app(deps, nouns=[routes], authenticate=authenticate)
+
+
+def client_of(app: FastAPI, key: str | None = KEY) -> httpx.AsyncClient:
+    """Return a client of an application in this process."""
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://api", headers=headers)
+
+
+def fields_of(response: httpx.Response) -> list[tuple[str, str]]:
+    """Return the invalid fields of a 400."""
+    assert response.status_code == 400, response.text
+    return [(field["path"], field["message"]) for field in response.json()["meta"]["fields"]]
