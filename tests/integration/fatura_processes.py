@@ -67,7 +67,7 @@ class Running:
     def children(self) -> dict[str, int]:
         """Return the process ids of its `fatura` children by command."""
         listed = subprocess.run(
-            ["ps", "--no-headers", "-o", "pid=,args=", "--ppid", str(self.process.pid)],
+            ["ps", "-ww", "--no-headers", "-o", "pid=,args=", "--ppid", str(self.process.pid)],
             capture_output=True,
             text=True,
             check=False,

@@ -88,7 +88,7 @@ def test_ctrl_c_in_the_middle(tmp_path: Path) -> None:
 
 def _merchants_of(parent: int) -> list[str]:
     listed = subprocess.run(
-        ["ps", "--no-headers", "-o", "pid=,args=", "--ppid", str(parent)],
+        ["ps", "-ww", "--no-headers", "-o", "pid=,args=", "--ppid", str(parent)],
         capture_output=True,
         text=True,
         check=False,
