@@ -23,6 +23,9 @@ up: .venv/run.stamp ## start the database, the API and a worker
 test: .venv/dev.stamp ## run all tests, on a real PostgreSQL that nobody has to install
 	@$(BIN)/pytest -n logical --maxprocesses 4 $(ARGS)
 
+faults: .venv/dev.stamp ## kill, race and deceive the engine for half an hour; SEED=2 draws another, ARGS="crashes --short" one
+	@FATURA_BREAK=$(BREAK) $(BIN)/python -m tests.faults --seed $(or $(SEED),1) $(ARGS)
+
 check: .venv/dev.stamp ## lint, formatting, types, import contracts, house rules, citations
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -48,7 +51,7 @@ lock: .venv/dev.stamp ## pin the dependencies again; ARGS=--upgrade takes the ne
 bench: .venv/dev.stamp ## measure, as ratios
 	@$(BIN)/python -m bench $(ARGS)
 
-.PHONY: help install demo up test check format spec docs lock bench
+.PHONY: help install demo up test faults check format spec docs lock bench
 
 .venv/run.stamp: requirements.lock pyproject.toml tools/venv.sh
 	@sh tools/venv.sh

@@ -25,11 +25,12 @@ def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server of this test process's own; its URL ends in the database `fatura`."""
     folder: Path = tmp_path_factory.mktemp("postgres")
     with embedded.start(folder, settings=FAST) as server:
-        asyncio.run(_make_template(server.url))
+        asyncio.run(make_template(server.url))
         yield server.url
 
 
-async def _make_template(url: str) -> None:
+async def make_template(url: str) -> None:
+    """Make the migrated database that those of tests are copies of."""
     connection = await asyncpg.connect(url)
     await connection.execute("CREATE DATABASE template_fatura")
     await connection.close()

@@ -11,10 +11,11 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from fatura.api.app import create_app
+from fatura.api.app import create_app, create_watch_app
 from fatura.api.server import run_server
 from fatura.domain.credentials import Mode
 from fatura.gateways.adapters.sandbox import SandboxGateway
+from fatura.gateways.adapters.sandbox_settings import SECRET_SETTINGS
 from fatura.gateways.registry import Provider
 from fatura.observability import log
 from fatura.outbound.http import MerchantClient
@@ -103,7 +104,11 @@ def wire(
         settings=settings,
         db=db,
         vault=vault,
-        providers={SandboxGateway.provider: Provider(partial(SandboxGateway, db), frozenset({Mode.SANDBOX}))},
+        providers={
+            SandboxGateway.provider: Provider(
+                partial(SandboxGateway, db), frozenset({Mode.SANDBOX}), SECRET_SETTINGS
+            )
+        },
         merchants=MerchantClient(allowed=settings.outbound_allow),
         clock=clock,
         wake=wake,
@@ -198,14 +203,22 @@ def _allow_many_open_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-async def work(settings: Settings, url: str, *, stop: asyncio.Event) -> None:
-    """Run all lanes until `stop` is set. Raises DatabaseUnavailableError, KeyRingError."""
+async def work(
+    settings: Settings, url: str, *, stop: asyncio.Event, host: str, metrics_port: int | None = None
+) -> None:
+    """Run all lanes until `stop` is set, and show health and metrics on a port of their own, if one is given (D-128).
+
+    Raises DatabaseUnavailableError, KeyRingError, OSError.
+    """
     _allow_many_open_files()
     async with opened(settings, url) as deps:
         loop = Loop(deps, LANES)
         listening = asyncio.create_task(notify.listen(url, loop.wake))
+        running = [loop.run(stop)]
+        if metrics_port is not None:
+            running.append(run_server(create_watch_app(deps), stop, host=host, port=metrics_port))
         try:
-            await loop.run(stop)
+            await asyncio.gather(*running)
         finally:
             listening.cancel()
 

@@ -3,6 +3,7 @@
 import json
 import logging
 import sys
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TextIO, cast
 
@@ -103,18 +104,35 @@ def configure_logs(*, format_: str = "auto", level: str = "info", stream: TextIO
 METRICS = CollectorRegistry()
 
 
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A metric as its page of the reference shows it."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    meaning: str
+
+
+DESCRIBED: list[Described] = []
+"""Every metric that was made, in the order of the modules that make them."""
+
+
 def counter(name: str, meaning: str, *labels: str) -> Counter:
     """Return a new counter on `/metrics`; its name ends in `_total`."""
+    DESCRIBED.append(Described(name, "counter", labels, meaning))
     return Counter(name, meaning, labels, registry=METRICS)
 
 
-def gauge(name: str, meaning: str, *labels: str) -> Gauge:
-    """Return a new gauge on `/metrics`."""
-    return Gauge(name, meaning, labels, registry=METRICS)
+def gauge(name: str, meaning: str, *labels: str, registry: CollectorRegistry = METRICS) -> Gauge:
+    """Return a new gauge, on `/metrics` unless it belongs to another page."""
+    DESCRIBED.append(Described(name, "gauge", labels, meaning))
+    return Gauge(name, meaning, labels, registry=registry)
 
 
 def histogram(name: str, meaning: str, *labels: str) -> Histogram:
     """Return a new histogram of seconds on `/metrics`; its name ends in `_seconds`."""
+    DESCRIBED.append(Described(name, "histogram", labels, meaning))
     return Histogram(name, meaning, labels, registry=METRICS)
 
 

@@ -1,13 +1,16 @@
-"""The generated pages of docs/reference: states, errors, events and settings, printed from the tables in the code."""
+"""The generated pages of docs/reference, printed from the tables in the code."""
 
 import json
+from operator import attrgetter
 from typing import Any
 
 from fatura.api.app import create_app
 from fatura.domain import errors, events, invoice_states
 from fatura.domain.invoice_states import BIRTHS, MEANINGS, TABLE, Fact, InvoiceStatus, decide, moves
 from fatura.event_samples import sample
+from fatura.observability import DESCRIBED
 from fatura.settings import VARIABLES
+from fatura.usecases.checking import OFFENDERS_SHOWN
 
 _GENERATED = "<!-- Generated from the code; `make docs` writes it again. -->\n\n"
 
@@ -101,6 +104,25 @@ def settings_page() -> str:
     return "# Settings\n\n" + _GENERATED + _table(("variable", "default", "meaning"), rows)
 
 
+def metrics_page() -> str:
+    """Return docs/reference/metrics.md: every metric."""
+    rows = [
+        (f"`{each.name}`", each.kind, ", ".join(f"`{label}`" for label in each.labels), each.meaning)
+        for each in sorted(DESCRIBED, key=attrgetter("name"))
+    ]
+    return (
+        "# Metrics\n\n"
+        + _GENERATED
+        + "`/metrics` of the API, and of a worker that runs with `--metrics-port`, is for Prometheus and open to who "
+        "reaches it. Counters belong to the process that shows them: calls to gateways and merchants are made by "
+        "workers, and by the API on a client's word. Gauges are asked of the database at the scrape, so one process is "
+        "enough to watch them. `fatura_invariant_offenders` and `fatura_check_timestamp_seconds` are written by "
+        "`fatura check --textfile PATH` for node_exporter; cron runs it as often as the size of the tables allows. "
+        f"At most {OFFENDERS_SHOWN} offenders of an account are counted.\n\n"
+        + _table(("metric", "kind", "labels", "meaning"), rows)
+    )
+
+
 def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     lines = [heads, tuple("---" for _ in heads), *rows]
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
@@ -111,5 +133,6 @@ PAGES = {
     "docs/reference/errors.md": errors_page,
     "docs/reference/events.md": events_page,
     "docs/reference/settings.md": settings_page,
+    "docs/reference/metrics.md": metrics_page,
 }
 """Every generated page by its path in the repository."""

@@ -34,6 +34,7 @@ CODES = rows("""
     engine.rate_limited                   | 429
     engine.internal                       | 500
     engine.unavailable                    | 503
+    engine.account_recovering             | 503
 """)
 
 

@@ -2,7 +2,7 @@
 # ruff: noqa: D102  (a test's name is its sentence)
 
 from dataclasses import replace
-from datetime import date
+from datetime import date, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -20,7 +20,7 @@ from fatura.gateways.port import (
     TransientError,
     UnknownOutcomeError,
 )
-from tests.contract.provider import Provider, charge_request
+from tests.contract.provider import NOW, Provider, charge_request
 
 
 class GatewayContract:
@@ -44,7 +44,9 @@ class GatewayContract:
 
         charge = await gateway.create_charge(request)
 
-        assert charge == Charge(charge.charge_id, request.invoice_id, 1, ChargeState.OPEN, 9990)
+        plain = Charge(charge.charge_id, request.invoice_id, 1, ChargeState.OPEN, 9990)
+        assert replace(charge, due_date=None) == plain
+        assert charge.due_date in {None, request.due_date}
         assert await gateway.get_charge(charge.charge_id) == charge
         assert await gateway.find_charge(request.invoice_id, 1) == charge
 
@@ -69,6 +71,42 @@ class GatewayContract:
             await gateway.get_charge(charge_id)
         with pytest.raises(NotFoundError):
             await gateway.cancel_charge(charge_id)
+
+    async def test_all_charges_since_an_instant_are_listed(
+        self, gateway: Gateway, provider: Provider
+    ) -> None:
+        """Whatever became of them, oldest first, each as it is read alone [D-123]."""
+        if not gateway.capabilities().lists_charges:
+            with pytest.raises(PermanentError):
+                _ = [each async for each in gateway.charges_since(NOW)]
+            return
+        made = [await gateway.create_charge(charge_request()) for _ in range(4)]
+        await provider.pay(gateway, made[0])
+        await provider.cancel(gateway, made[1])
+        await provider.lose_next_answer(gateway)
+        lost = charge_request()
+        with pytest.raises(UnknownOutcomeError):
+            await gateway.create_charge(lost)
+        await (await provider.connect()).create_charge(charge_request())
+
+        listed = [each async for each in gateway.charges_since(NOW)]
+
+        assert [each.charge_id for each in listed[:-1]] == [each.charge_id for each in made]
+        assert (listed[-1].invoice_id, listed[-1].attempt) == (lost.invoice_id, lost.attempt)
+        assert listed == [await gateway.get_charge(each.charge_id) for each in listed]
+        assert [each async for each in gateway.charges_since(NOW + timedelta(days=1))] == []
+
+    async def test_a_list_that_fails_may_be_repeated(self, gateway: Gateway, provider: Provider) -> None:
+        """What was seen before is seen again [D-123]."""
+        if not gateway.capabilities().lists_charges:
+            return
+        created = await gateway.create_charge(charge_request())
+        await provider.fail_next_list(gateway)
+
+        with pytest.raises(TransientError):
+            _ = [each async for each in gateway.charges_since(NOW)]
+
+        assert [each async for each in gateway.charges_since(NOW)] == [created]
 
     async def test_a_payment_is_seen_with_its_instant(self, gateway: Gateway, provider: Provider) -> None:
         created = await gateway.create_charge(charge_request())

@@ -54,6 +54,10 @@ class Provider(Protocol):
         """Let the next read of a charge fail on the provider's side."""
         ...
 
+    async def fail_next_list(self, gateway: Gateway) -> None:
+        """Let the next page of a list of charges fail on the provider's side."""
+        ...
+
     def webhook(self, gateway: Gateway, charge: Charge) -> Webhook:
         """Return what the provider sends when something happens to a charge, signed as of now."""
         ...

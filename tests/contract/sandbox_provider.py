@@ -95,6 +95,10 @@ class SandboxProvider:
         """Let the next read of a charge fail."""
         await _books(gateway).add_fault(SandboxOperation.GET_CHARGE, SandboxFault.SERVER_ERROR, times=1)
 
+    async def fail_next_list(self, gateway: Gateway) -> None:
+        """Let the next page of a list fail."""
+        await _books(gateway).add_fault(SandboxOperation.LIST_CHARGES, SandboxFault.SERVER_ERROR, times=1)
+
     def webhook(self, gateway: Gateway, charge: Charge) -> Webhook:
         """Return a webhook about a charge, signed with the connection's secret."""
         assert isinstance(gateway, SandboxGateway)

@@ -35,6 +35,7 @@ def test_the_defaults_issue_everything() -> None:
         max_installments=12,
         product_catalog=False,
         idempotency="lookup",
+        lists_charges=True,
     )
 
 
@@ -54,6 +55,7 @@ def test_every_setting_is_heeded() -> None:
         max_installments=1,
         product_catalog=True,
         idempotency="lookup",
+        lists_charges=True,
     )
 
 

@@ -2,10 +2,14 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID, uuid4
 
 import asyncpg
 
+from fatura.store import recovery, second_looks
+from fatura.store.recovery import LostInvoice
 from tests.world import Json, Merchant, item
 
 Connection = Any
@@ -30,6 +34,19 @@ async def populate(merchant: Merchant) -> dict[str, Json]:
     await merchant.run()
     [invoice] = await merchant.invoices(subscription)
     assert invoice["status"] == "issued"
+    async with merchant.deps.db.transaction(merchant.account_id) as tx:
+        far_ahead = datetime(2090, 1, 1, tzinfo=UTC)
+        await second_looks.plan(tx, UUID(invoice["id"]), 1, next_look_at=far_ahead)
+        lost = LostInvoice(
+            subscription_id=UUID(subscription["id"]),
+            cycle=99,
+            invoice_id=uuid4(),
+            attempt=1,
+            amount_cents=1,
+            charge_due_date=None,
+            charge_ids=["sbx_lost"],
+        )
+        await recovery.keep_lost(tx, lost)
     return {
         "product_id": product["id"],
         "plan_id": plan["id"],

@@ -26,6 +26,7 @@ COMMANDS = (
     "demo",
     "listen",
     "check",
+    "restored",
     "states",
     "openapi",
 )

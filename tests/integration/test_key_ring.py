@@ -1,5 +1,6 @@
 """The key ring: made once, with the first account, and never beside what another ring has sealed."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,7 +8,8 @@ import pytest
 
 from fatura import bootstrap, settings
 from fatura.domain.credentials import Mode
-from fatura.store.vault import KeyRingError
+from fatura.store.vault import KeyRingError, new_key
+from tests.integration.fatura_processes import environment, run
 
 
 @pytest.fixture
@@ -46,3 +48,35 @@ async def test_another_ring_is_refused_at_the_start(database_url, here) -> None:
 
     with pytest.raises(KeyRingError, match="was sealed with key"):
         await bootstrap.open_account(other, database_url, name="Second", mode=Mode.SANDBOX)
+
+
+async def test_secrets_are_sealed_anew(database_url, tmp_path) -> None:
+    """`fatura keys rotate` leaves nothing under the older key, and says that it may be dropped. [D-14, D-42, D-43]"""
+    old, new = new_key(), new_key()
+    read = replace(settings.read({}), secret_keys=(old,))
+    await bootstrap.open_account(read, database_url, name="First", mode=Mode.SANDBOX)
+
+    env = {**environment(database_url), "FATURA_SECRET_KEYS": f"{new},{old}"}
+    ended = run("keys", "rotate", "--json", env=env)
+
+    told = json.loads(ended.stdout)
+    assert (ended.returncode, told["resealed"], told["unreadable"]) == (0, 2, 0)
+    assert [(key["values"], key["state"]) for key in told["keys"]] == [(2, "seals"), (0, "may be dropped")]
+    assert old not in ended.stdout + ended.stderr
+    await bootstrap.open_account(replace(read, secret_keys=(new,)), database_url, name="B", mode=Mode.LIVE)
+
+
+async def test_a_key_that_is_missing_is_named(database_url) -> None:
+    """What no key of the ring opens is left as it is, and the command says so and fails. [D-42]"""
+    old, middle, new = new_key(), new_key(), new_key()
+    read = replace(settings.read({}), secret_keys=(old,))
+    await bootstrap.open_account(read, database_url, name="First", mode=Mode.SANDBOX)
+    both = replace(read, secret_keys=(middle, old))
+    await bootstrap.open_account(both, database_url, name="Second", mode=Mode.SANDBOX)
+
+    env = {**environment(database_url), "FATURA_SECRET_KEYS": f"{new},{middle}"}
+    ended = run("keys", "rotate", "--json", env=env)
+
+    told = json.loads(ended.stdout)
+    assert (ended.returncode, told["resealed"], told["unreadable"]) == (1, 2, 2)
+    assert told["keys"][-1]["state"] == "missing: add it at the end of the ring"

@@ -2,7 +2,7 @@
 
 import json
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import asyncpg
 import pytest
@@ -119,6 +119,47 @@ async def test_no_row_refers_to_another_account(world: World):
                 (table, column, fresh, await wall(connection, copy_into(table), json.dumps(changed)))
             )
     assert found == FOREIGN
+
+
+FOREIGN_KEYS = """
+    SELECT k.conname AS name, k.conrelid::regclass::text AS table, k.confrelid::regclass::text AS target,
+        (SELECT array_agg(a.attname::text ORDER BY u.place) FROM unnest(k.conkey) WITH ORDINALITY u (number, place)
+            JOIN pg_attribute a ON a.attrelid = k.conrelid AND a.attnum = u.number) AS columns,
+        (SELECT array_agg(a.attname::text ORDER BY u.place) FROM unnest(k.confkey) WITH ORDINALITY u (number, place)
+            JOIN pg_attribute a ON a.attrelid = k.confrelid AND a.attnum = u.number) AS refers_to
+    FROM pg_constraint k WHERE k.contype = 'f' AND k.connamespace = 'public'::regnamespace ORDER BY 1
+"""
+
+
+async def test_every_foreign_key_is_the_accounts_own(world: World):
+    """No row of any table can be pointed at another account's row, by any key that there is. [spec 5.4]
+
+    The triggers that keep rows as they are stand aside, so that the key itself has to refuse.
+    """
+    await populate(world)
+    other = await world.another()
+    await populate(other)
+    async with (
+        connected(world.database_url, world.account_id) as mine,
+        connected(world.database_url, other.account_id) as theirs,
+    ):
+        keys = await mine.fetch(FOREIGN_KEYS)
+        assert all(key["columns"][0] == key["refers_to"][0] == "account_id" for key in keys)
+        pointing = [key for key in keys if len(key["columns"]) > 1]
+        assert len(pointing) > 20
+        for key in pointing:
+            wanted = ", ".join(key["refers_to"][1:])
+            row = await theirs.fetchrow(f"SELECT {wanted} FROM {key['target']} LIMIT 1")  # noqa: S608 - from the catalog
+            if row is None or not any(isinstance(value, UUID) for value in row):
+                continue  # a number that each account counts for itself names one's own row
+            if not await mine.fetchval(f"SELECT count(*) FROM {key['table']}"):  # noqa: S608 - from the catalog
+                continue  # that every table has rows is held by test_row_security.py
+            places = ", ".join(f"{name} = ${place}" for place, name in enumerate(key["columns"][1:], 1))
+            refused_by = {each["name"] for each in keys if each["target"] == key["table"]} | {key["name"]}
+            await mine.execute(f"ALTER TABLE {key['table']} DISABLE TRIGGER USER")
+            one = f"ctid = (SELECT min(ctid) FROM {key['table']})"  # noqa: S608 - from the catalog
+            update = f"UPDATE {key['table']} SET {places} WHERE {one}"  # noqa: S608 - from the catalog
+            assert await wall(mine, update, *row) in refused_by, key["name"]
 
 
 async def test_the_same_id_in_two_accounts(world: World):

@@ -14,7 +14,7 @@ from fatura.outbound.http import DEADLINE_SECONDS
 from fatura.usecases import delivery
 from fatura.usecases.delivery import Round, Tried
 from fatura.usecases.deps import Deps
-from fatura.usecases.health import MAX_CLOCK_SKEW
+from fatura.usecases.health import MAX_PUSH_SKEW
 from fatura.usecases.work import Work, load_account, perform
 from tests.receiver import Receiver, always, open_receiver
 from tests.scenarios.push_steps import deliveries, register, tell
@@ -48,7 +48,7 @@ async def reserved(world: World, deps: Deps | None = None) -> Round:
 
 
 async def end_lease(world: World) -> None:
-    """Stand in for the lease's 90 s of real time, which no test clock shortens."""
+    """Stand in for the lease of real time, which no test clock shortens."""
     await world.sql(
         "UPDATE webhook SET lease_until = now() - interval '1 second' WHERE account_id = $1", world.account_id
     )
@@ -91,9 +91,9 @@ async def test_hosts_whose_clocks_differ(world: World, receiver: Receiver) -> No
     """As far as either may be off: the second sends nothing while a call of the first may be open. [D-39 one worker]"""
     clock = world.deps.clock
     until_ended = timedelta(seconds=delivery.SEND_WITHIN_SECONDS + DEADLINE_SECONDS)
-    slow = replace(world.deps, clock=lambda: clock() - MAX_CLOCK_SKEW)
-    fast = replace(world.deps, clock=lambda: clock() + MAX_CLOCK_SKEW)
-    late = replace(world.deps, clock=lambda: clock() + MAX_CLOCK_SKEW + until_ended)
+    slow = replace(world.deps, clock=lambda: clock() - MAX_PUSH_SKEW)
+    fast = replace(world.deps, clock=lambda: clock() + MAX_PUSH_SKEW)
+    late = replace(world.deps, clock=lambda: clock() + MAX_PUSH_SKEW + until_ended)
     await register(world, receiver)
     await tell(world, 1)
     await reserved(world, slow)

@@ -6,6 +6,7 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 import pytest
 
+from fatura.store.db import DatabaseUnavailableError
 from fatura.store.migrate import migrate
 from tests.integration.populated import connected, populate, tables
 from tests.world import World, open_world
@@ -18,6 +19,7 @@ DISCOVERED = {
     "product_mirror",
     "price_pull",
     "pricing_attempt",
+    "second_look",
     "webhook",
     "delivery",
     "test_clock",
@@ -39,12 +41,14 @@ async def counts(connection, condition: str = "") -> dict[str, int]:
     }
 
 
-async def changed(connection) -> set[str]:
+async def changed(connection, condition: str = "") -> set[str]:
     """Try to change and delete every row of every table; return the tables where any was found."""
     found: set[str] = set()
     for table in await tables(connection):
         for attempt in ("UPDATE TABLE SET account_id = account_id", "DELETE FROM TABLE"):
-            if not (await connection.execute(attempt.replace("TABLE", table))).endswith(" 0"):
+            if not (await connection.execute(f"{attempt.replace('TABLE', table)} {condition}")).endswith(
+                " 0"
+            ):
                 found.add(table)
     return found
 
@@ -92,19 +96,41 @@ async def test_another_accounts_rows(world: World):
     async with connected(world.database_url, world.account_id) as connection:
         mine = await counts(connection)
         assert mine == await counts(connection, f"WHERE account_id = '{world.account_id}'")
-        assert set((await counts(connection, f"WHERE account_id = '{other.account_id}'")).values()) == {0}
+        theirs = f"WHERE account_id = '{other.account_id}'"
+        assert set((await counts(connection, theirs)).values()) == {0}
+        assert await changed(connection, theirs) == set()
         samples = await rows_by_table(connection)
     async with connected(world.database_url, other.account_id) as connection:
         assert await refused_inserts(connection, samples) == set(samples)
 
 
 async def test_no_row_moves_to_another_account(world: World):
-    """A row cannot be given away either. [spec 5.2]"""
+    """A row of no table can be given away, though the triggers that keep rows as they are be gone. [spec 5.2]"""
+    await populate(world)
     other = await world.another()
-    await world.product()
     async with connected(world.database_url, world.account_id) as connection:
-        with pytest.raises(asyncpg.InsufficientPrivilegeError):
-            await connection.execute("UPDATE product SET account_id = $1", other.account_id)
+        for table in await tables(connection):
+            await connection.execute(f"ALTER TABLE {table} DISABLE TRIGGER USER")
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                await connection.execute(f"UPDATE {table} SET account_id = $1", other.account_id)  # noqa: S608 - our tables
+
+
+async def test_nothing_is_seen_beside_the_walls(world: World):
+    """Nothing shows tables' rows without their walls: views run as their owner, functions may. [spec 5.2]"""
+    async with connected(world.database_url) as connection:
+        beside = await connection.fetch(
+            """
+            SELECT c.relname AS name FROM pg_class c
+            WHERE c.relnamespace = 'public'::regnamespace AND c.relkind NOT IN ('r', 'i')
+            UNION ALL
+            SELECT p.proname FROM pg_proc p WHERE p.pronamespace = 'public'::regnamespace AND p.prosecdef
+            """
+        )
+        assert [row["name"] for row in beside] == []
+        every = await connection.fetch(
+            "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"
+        )
+        assert {row["relname"] for row in every} - set(await tables(connection)) == {"schema_migration"}
 
 
 async def test_discovery_reads_what_it_must_and_writes_nothing(world: World):
@@ -161,6 +187,6 @@ async def test_the_engines_transaction(world: World):
     for account_id in (world.account_id, other.account_id):
         async with world.deps.db.transaction(account_id) as tx:
             assert [row["account_id"] for row in await tx.fetch(FORGETFUL)] == [account_id]
-    async with world.deps.db.discovery() as look:
-        with pytest.raises(asyncpg.ReadOnlySQLTransactionError):
+    with pytest.raises(DatabaseUnavailableError, match="ReadOnlySQLTransactionError"):
+        async with world.deps.db.discovery() as look:
             await look.fetch("UPDATE account SET name = 'x'")

@@ -46,7 +46,9 @@ async def test_a_late_refusal_does_not_undo_a_charge_sent_since(world: World) ->
     assert len((await world.get("/v1/sandbox/charges")).json["data"]) == 1
 
     async def thaw(work: Work) -> None:
-        tried = Tried(frozen.claimed, frozen.attempt, frozen.sent_at, looked_up=False)
+        tried = Tried(
+            frozen.claimed, frozen.attempt, frozen.sent_at, asked_at=frozen.asked_at, looked_up=False
+        )
         await issue_outcomes.record(work, tried, TransientError("429"))
 
     await perform(world.deps, await load_account(world.deps, world.account_id), thaw)
@@ -79,6 +81,7 @@ async def test_a_frozen_worker_sends_nothing(world: World) -> None:
         lines=job.lines,
         gateway=job.gateway,
         look_up=False,
+        asked_at=job.asked_at,
         reserved_at=job.reserved_at - timedelta(minutes=2),
         send_before=job.send_before,
     )
@@ -113,5 +116,35 @@ async def test_a_late_charge_on_an_invoice_canceled_since_is_told(world: World) 
     assert told["data"]["error"]["code"] == "second_charge"
     assert told["data"]["error"]["gatewayInvoiceId"] == charge["chargeId"]
     assert [each["status"] for each in await world.invoices()] == ["canceled"]
-    await world.made(f"/v1/sandbox/charges/{charge['chargeId']}/cancel")
+    [charge] = (await world.get("/v1/sandbox/charges")).json["data"]
+    assert charge["status"] == "canceled"
     assert await world.broken() == []
+
+
+async def test_a_look_up_counts_from_when_the_gateway_was_asked(world: World) -> None:
+    """A worker asks too early, freezes over the empty answer and brings it late: it proves no absence. [D-33]"""
+    await world.enroll(await world.plan())
+    await world.run("generation")
+    await _reserved(world)  # and dies
+    await _end_leases(world)
+    asked_early = await _reserved(world)
+    assert asked_early.look_up
+    await _pass(world, seconds=150)
+
+    async def thaw(work: Work) -> None:
+        tried = Tried(
+            asked_early.claimed,
+            asked_early.attempt,
+            asked_early.sent_at,
+            asked_at=asked_early.asked_at,
+            looked_up=True,
+        )
+        await issue_outcomes.record(work, tried, None)
+        await issue_outcomes.record(work, tried, None)
+
+    await perform(world.deps, await load_account(world.deps, world.account_id), thaw)
+
+    [attempt] = await world.sql(
+        "SELECT state, empty_lookups FROM charge_attempt WHERE account_id = $1", world.account_id
+    )
+    assert (attempt["state"], attempt["empty_lookups"]) == ("sending", 0)

@@ -65,7 +65,8 @@ async def test_a_refused_repeat_that_nobody_can_explain_is_parked(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No look-up shows the charge, but the first sending was not refused: a person looks first. [D-33, D-121]"""
-    know_repeats(monkeypatch, UnknownOutcomeError("lost"), PermanentError("key_reused", "Another body."))
+    refusals = [PermanentError("key_reused", "Another body.") for _ in range(9)]
+    know_repeats(monkeypatch, UnknownOutcomeError("lost"), *refusals)
     invoice = await ready_invoice(world)
     await world.run("issuance")
     await world.sql("DELETE FROM sandbox_charge")

@@ -1,11 +1,12 @@
 """UUIDv7 keys that carry the account's instant."""
 
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fatura.ids import new_id, new_ids
+from fatura.ids import billed_mark, invoice_ids, mark_of, new_id, new_ids
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 INSTANTS = st.timedeltas(timedelta(days=10_000), timedelta(days=80_000)).map(EPOCH.__add__)
@@ -31,3 +32,21 @@ def test_many_at_once():
     made = new_ids(datetime(2026, 12, 10, tzinfo=UTC), 50_000)
     assert len(set(made)) == len(made)
     assert {each.int >> 80 for each in made} == {made[0].int >> 80}
+
+
+@given(INSTANTS, st.uuids(), st.integers(1, 2**31 - 1))
+def test_an_invoice_s_id_tells_what_it_bills(at, subscription_id, cycle):
+    """A UUIDv7 like any other, whose free bits are those of subscription and cycle at any instant. [D-123]"""
+    [made] = invoice_ids(at, [(subscription_id, cycle)])
+    assert (made.version, made.variant) == (7, "specified in RFC 4122")
+    assert made.int >> 80 == new_id(at).int >> 80
+    assert mark_of(made) == billed_mark(subscription_id, cycle)
+
+
+def test_marks_differ():
+    """By subscription and by cycle; and they stay what they are, since gateways keep them. [D-123]"""
+    subscriptions = [UUID(int=number) for number in range(300)]
+    marks = {billed_mark(each, cycle) for each in subscriptions for cycle in range(1, 101)}
+    assert len(marks) == 30_000
+    [known] = invoice_ids(datetime(2026, 12, 10, tzinfo=UTC), [(UUID(int=1), 1)])
+    assert str(known) == "01a25d3f-ec00-7a16-9446-8ccd74041ac1"

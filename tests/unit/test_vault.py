@@ -93,34 +93,3 @@ def test_a_ring_that_is_none(ring):
     with pytest.raises(KeyRingError) as refused:
         Vault(ring)
     assert OLD not in str(refused.value)
-
-
-def fingerprint(vault: Vault) -> bytes:
-    return vault.fingerprint(b"52998224725", place=PLACE, account_id=ACCOUNT, row_id=ROW)
-
-
-def is_known(
-    vault: Vault, made: bytes, plain=b"52998224725", *, place=PLACE, account_id=ACCOUNT, row_id=ROW
-) -> bool:
-    return vault.is_fingerprint(made, plain, place=place, account_id=account_id, row_id=row_id)
-
-
-def test_a_fingerprint_is_known_again():
-    """By any key of the ring; neither other bytes nor another place has it."""
-    made = fingerprint(Vault([OLD]))
-    ring = Vault([NEW, OLD])
-    assert is_known(ring, made)
-    assert is_known(ring, fingerprint(ring))
-    assert not is_known(ring, made, b"52998224726")
-    assert not is_known(ring, made, place="another.column")
-    assert not is_known(ring, made, account_id=UUID(int=7))
-    assert not is_known(ring, made, row_id="row-2")
-
-
-def test_a_fingerprint_gives_nothing_away():
-    """Who has the database but not the ring cannot try guesses against it."""
-    made = fingerprint(Vault([NEW]))
-    assert fingerprint(Vault([NEW, OLD])) == made
-    assert fingerprint(Vault([OLD]))[4:] != made[4:]
-    with pytest.raises(KeyRingError, match="add it at the end"):
-        is_known(Vault([OLD]), made)

@@ -47,6 +47,16 @@ def create_app(
     return app
 
 
+def create_watch_app(deps: Deps) -> FastAPI:
+    """Return what a worker shows to those who watch it: liveness, readiness and metrics (D-128)."""
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+    problems.register(app)
+    app.router.routes += health.ROUTES
+    app.middleware_stack = Observer(ExceptionMiddleware(app.router, app.exception_handlers))
+    give(app, deps)
+    return app
+
+
 def give(app: FastAPI, deps: Deps, *, authenticate: Authenticate = accounts.authenticate) -> None:
     """Give an application what its routes work with."""
     app.state.gate = Gate(deps, authenticate, RateLimiter(deps.settings.rate_limit_per_second))

@@ -10,7 +10,7 @@ from fatura.api.answers import answer
 from fatura.api.models.shared import Shown
 from fatura.api.route import OpenRoute
 from fatura.observability import gauge, metrics_page
-from fatura.usecases import health
+from fatura.usecases import health, lateness
 
 TAG = "Health"
 
@@ -51,10 +51,11 @@ async def ready(request: Request) -> Response:
 
 
 async def metrics(request: Request) -> Response:
-    """Show this process's metrics to Prometheus, with what readiness rests on asked afresh (D-5)."""
+    """Show this process's metrics to Prometheus, with what the database knows asked afresh (D-5, D-128)."""
     found = await health.check(request.app.state.gate.deps)
     _database_up.set(found.database)
     _clock_trusted.set(found.clock)
+    await lateness.measure(request.app.state.gate.deps)
     page, media_type = metrics_page()
     return Response(page, media_type=media_type)
 

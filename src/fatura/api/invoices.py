@@ -14,7 +14,12 @@ from fatura.api.models.invoices import Invoice, InvoiceSummary, Retried
 from fatura.api.models.shared import Page
 from fatura.api.replies import replay, run, run_once
 from fatura.api.route import Call, Key, Noun
-from fatura.domain.errors import INVOICE_NOT_CANCELABLE, INVOICE_NOT_READY, ITEM_NOT_PENDING
+from fatura.domain.errors import (
+    ACCOUNT_RECOVERING,
+    INVOICE_NOT_CANCELABLE,
+    INVOICE_NOT_READY,
+    ITEM_NOT_PENDING,
+)
 from fatura.domain.filters import InvoiceFilter
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.usecases import cancellation, invoices, issuance_retry, manual_values, pricing
@@ -88,7 +93,9 @@ async def close_item(call: Call, invoice_id: InvoiceId, item_id: ItemId, body: M
     )
 
 
-@routes.post("/v1/invoices/{invoiceId}/cancel", answers=Invoice, problems=[INVOICE_NOT_CANCELABLE])
+@routes.post(
+    "/v1/invoices/{invoiceId}/cancel", answers=Invoice, problems=[INVOICE_NOT_CANCELABLE, ACCOUNT_RECOVERING]
+)
 async def cancel_invoice(call: Call, invoice_id: InvoiceId) -> Response:
     """Take an invoice out of the flow for good.
 
@@ -105,7 +112,7 @@ async def cancel_invoice(call: Call, invoice_id: InvoiceId) -> Response:
     "/v1/invoices/{invoiceId}/retry-issuance",
     answers=Invoice,
     key=Key.IGNORED,
-    problems=[INVOICE_NOT_READY],
+    problems=[INVOICE_NOT_READY, ACCOUNT_RECOVERING],
 )
 async def retry_issuance(call: Call, invoice_id: InvoiceId) -> Response:
     """Issue a `ready` invoice now, after its gateway refused it or while it waits for its next attempt.

@@ -23,6 +23,7 @@ from fatura.usecases.work import Work
 
 routes = Routes("Products")
 ProductId = Annotated[UUID, Noun("product")]
+VariableProductId = Annotated[UUID, Noun("variable-priced product")]
 Name = Annotated[str, Text(1, 120), Field(description="Name the subscriber reads on the invoice.")]
 Description = Annotated[str, Text(0, 500), Field(description="Internal description.")]
 Immutable = Annotated[Any, Field(description="Never changes: whatever is sent is refused with 409.")]
@@ -136,6 +137,6 @@ async def unarchive_product(call: Call, product_id: ProductId) -> Response:
 
 
 @routes.post("/v1/products/{productId}/pricing-test", answers=PricingTest, key=Key.IGNORED)
-async def pricing_test_product(call: Call, product_id: ProductId) -> Response:
+async def pricing_test_product(call: Call, product_id: VariableProductId) -> Response:
     """Call the price endpoint for real, in mode `test` with example ids; nothing is stored or billed."""
     return answer(await pricing_test.call(call.deps, call.account, product_id))

@@ -50,9 +50,9 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """Hand the request over; its body is what it owes now."""
-        self._in_head, self._in_body = False, True
+        """Hand the request over; its body is what it owes now. What has no readable URL is not handed over."""
         super().on_headers_complete()
+        self._in_head, self._in_body = False, True
 
     def on_message_complete(self) -> None:
         """Owe nothing; a body that ended after its answer leaves the connection idle."""

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from fatura import __version__
 from fatura.bootstrap import STARTUP_FAILURES
-from fatura.cli import accounts, checks, demo, listen, papers, serve, up
+from fatura.cli import accounts, checks, demo, keys, listen, papers, restored, serve, up
 
 app = typer.Typer(
     name="fatura",
@@ -25,9 +25,11 @@ app.command("migrate")(serve.migrate)
 app.command("demo")(demo.demo)
 app.command("listen")(listen.listen)
 app.command("check")(checks.check)
+app.command("restored")(restored.restored)
 app.command("states")(papers.states)
 app.command("openapi")(papers.openapi)
 app.add_typer(accounts.app, name="account")
+app.add_typer(keys.app, name="keys")
 
 
 def _print_version(asked: bool) -> None:  # noqa: FBT001 - typer passes the flag by position

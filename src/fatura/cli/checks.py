@@ -2,22 +2,34 @@
 
 import asyncio
 import json
+from pathlib import Path
+from typing import Annotated
 
 import typer
+from prometheus_client import write_to_textfile
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
 from fatura import bootstrap
 from fatura.cli.options import DataDir, Json, read_settings
-from fatura.usecases.checking import Finding, all_accounts, findings
+from fatura.usecases.checking import Finding, all_accounts, findings, measured
+
+TextFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--textfile", help="Write the result to this file as Prometheus metrics, for node_exporter."
+    ),
+]
 
 
-def check(data_dir: DataDir = None, *, json_: Json = False) -> None:
+def check(data_dir: DataDir = None, *, json_: Json = False, textfile: TextFile = None) -> None:
     """Check the invariants of all accounts; exit 1 and print the offending ids when one is broken."""
     settings = read_settings(data_dir)
     with bootstrap.migrated_database(settings) as url:
         accounts, found = asyncio.run(_check(settings, url))
+    if textfile is not None:
+        write_to_textfile(str(textfile), measured(found))
     if json_:
         typer.echo(json.dumps({"accounts": accounts, "findings": [_as_json(finding) for finding in found]}))
     else:

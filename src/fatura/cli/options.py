@@ -19,6 +19,15 @@ DataDir = Annotated[
 ]
 Host = Annotated[str, typer.Option("--host", help="Address to listen on.")]
 Port = Annotated[int, typer.Option("--port", min=1, max=65535, help="Port of the HTTP API.")]
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics-port",
+        min=1,
+        max=65535,
+        help="Serve /health, /health/ready and /metrics of this worker here; nothing is served without it.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 WithParent = Annotated[
     bool,

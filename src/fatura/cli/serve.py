@@ -5,7 +5,16 @@ import asyncio
 import typer
 
 from fatura import bootstrap
-from fatura.cli.options import DEFAULT_HOST, DEFAULT_PORT, DataDir, Host, Port, WithParent, read_settings
+from fatura.cli.options import (
+    DEFAULT_HOST,
+    DEFAULT_PORT,
+    DataDir,
+    Host,
+    MetricsPort,
+    Port,
+    WithParent,
+    read_settings,
+)
 from fatura.cli.processes import run_until_stopped
 
 
@@ -27,13 +36,21 @@ def api(
         run_until_stopped(serve, with_parent=until_stdin_closes)
 
 
-def worker(data_dir: DataDir = None, *, until_stdin_closes: WithParent = False) -> None:
+def worker(
+    data_dir: DataDir = None,
+    host: Host = DEFAULT_HOST,
+    *,
+    metrics_port: MetricsPort = None,
+    until_stdin_closes: WithParent = False,
+) -> None:
     """Generate, issue, reconcile and mirror whatever is due; any number of workers may run."""
     settings = read_settings(data_dir)
+    if metrics_port is not None:
+        bootstrap.check_port(host, metrics_port)
     with bootstrap.migrated_database(settings) as url:
 
         async def work(stop: asyncio.Event) -> None:
-            await bootstrap.work(settings, url, stop=stop)
+            await bootstrap.work(settings, url, stop=stop, host=host, metrics_port=metrics_port)
 
         run_until_stopped(work, with_parent=until_stdin_closes)
 

@@ -1,5 +1,6 @@
 """When a charge falls due, is asked after and is past due, and how issuance is retried (D-5, D-26, D-34, D-35)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from enum import StrEnum
@@ -23,6 +24,8 @@ EMPTY_LOOKUP_GAP = timedelta(seconds=60)
 """A charge of unknown outcome is believed absent after two empty look-ups this far apart (D-33)."""
 LOOKUP_COUNTS_AFTER = timedelta(seconds=80)
 """How long after a sending a look-up may still be too early to prove absence: the lease and a call's deadline."""
+SECOND_LOOKS = tuple(timedelta(minutes=minutes) for minutes in (10, 50, 300, 1080))
+"""Gaps between the looks for a charge that was believed absent, from then on: over a day in all (D-125)."""
 RETRY_DELAYS = tuple(timedelta(minutes=minutes) for minutes in (1, 2, 5, 10, 20, 30, 60))
 """Delays between transient failures of issuance; the last one repeats for ever (D-34)."""
 
@@ -99,6 +102,7 @@ class ChargeAttempt:
     """One attempt as committed before the first byte leaves (D-33).
 
     `first_sent_at` is real time, by which keys expire at the gateway; the others are the account's clock.
+    `known_charge_ids` were found by a restore: the attempt is asked after by them, and never sent again.
     """
 
     attempt: int
@@ -109,3 +113,4 @@ class ChargeAttempt:
     sent_at: datetime
     empty_lookups: int
     looked_up_at: datetime | None
+    known_charge_ids: Sequence[str] = ()

@@ -153,6 +153,12 @@ UNAVAILABLE = Problem(
     "Temporarily unavailable",
     "The database is away or busy; repeat the request with the same Idempotency-Key after `Retry-After` (D-100).",
 )
+ACCOUNT_RECOVERING = Problem(
+    "engine.account_recovering",
+    503,
+    "Account recovering",
+    "The database was restored from a backup, and the account's charges are being compared with its gateways (D-123).",
+)
 
 CATALOGUE: tuple[Problem, ...] = (
     INVALID_REQUEST,
@@ -181,6 +187,7 @@ CATALOGUE: tuple[Problem, ...] = (
     RATE_LIMITED,
     INTERNAL,
     UNAVAILABLE,
+    ACCOUNT_RECOVERING,
 )
 
 
@@ -209,6 +216,16 @@ def invalid_fields(*fields: tuple[str, str]) -> EngineError:
     return EngineError(INVALID_REQUEST, "The request has invalid fields.", meta={"fields": listed})
 
 
+def account_recovering() -> EngineError:
+    """Answer 503 while a restored account's charges are being compared with its gateways (D-123)."""
+    detail = "The account's charges are being compared with its gateways; ask again in a few minutes."
+    return EngineError(ACCOUNT_RECOVERING, detail, retry_after_seconds=60)
+
+
+MAX_ECHOED_CHARS = 100
+"""How much of an id that was not found is told again: a request must not fill its answer."""
+
+
 def not_found(noun: str, sought: object) -> EngineError:
     """Answer 404 alike for an unknown, a malformed and another account's id (spec 5 rule 4, D-11)."""
-    return EngineError(NOT_FOUND, f"No {noun} has the id {sought}.")
+    return EngineError(NOT_FOUND, f"No {noun} has the id {str(sought)[:MAX_ECHOED_CHARS]}.")

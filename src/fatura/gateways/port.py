@@ -1,6 +1,6 @@
 """What the engine asks of a payment provider, and the ways in which it can fail (D-33, D-34, D-43)."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from enum import StrEnum
@@ -25,7 +25,10 @@ class ChargeState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a connection can do, as its provider and settings allow."""
+    """What a connection can do, as its provider and settings allow.
+
+    `lists_charges`: it can say which charges were made since an instant, which a restore from a backup needs.
+    """
 
     issues_charges: bool
     methods: tuple[PaymentMethod, ...]
@@ -33,6 +36,7 @@ class Capabilities:
     product_catalog: bool
     idempotency: Literal["key", "natural_id", "lookup", "none"]
     idempotency_ttl: timedelta | None = None
+    lists_charges: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,10 @@ class ChargeRequest:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """A charge as the gateway shows it; `paid_at` and `refunded` qualify a payment."""
+    """A charge as the gateway shows it; `paid_at` and `refunded` qualify a payment.
+
+    `due_date` is null where the provider does not show it.
+    """
 
     charge_id: str
     invoice_id: UUID
@@ -91,6 +98,7 @@ class Charge:
     paid_at: datetime | None = None
     refunded: bool = False
     disputed: bool = False
+    due_date: date | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +147,21 @@ class Gateway(Protocol):
         """Look a charge up by its reference. Raises TransientError, AuthFailedError."""
         ...
 
+    async def find_charges(self, invoice_id: UUID, attempt: int) -> Sequence[Charge]:
+        """Return all charges with a reference, oldest first. Raises TransientError, AuthFailedError."""
+        ...
+
     async def get_charge(self, charge_id: str) -> Charge:
         """Return a charge. Raises NotFoundError, TransientError, AuthFailedError."""
+        ...
+
+    def charges_since(self, since: datetime) -> AsyncIterator[Charge]:
+        """Yield every charge that this connection made at or after an instant of its clock, oldest first.
+
+        Whatever became of them, and whoever still knows them; pages are fetched as they are needed. What carries no
+        reference of ours is left out. Raises TransientError, AuthFailedError between charges; PermanentError where
+        `lists_charges` is false.
+        """
         ...
 
     async def cancel_charge(self, charge_id: str) -> Charge:

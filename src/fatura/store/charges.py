@@ -83,25 +83,18 @@ async def last_attempts(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, Charg
     rows = await tx.fetch(
         """
         SELECT DISTINCT ON (a.invoice_id) a.invoice_id, a.attempt, a.state, a.amount_cents, a.charge_due_date,
-            a.first_sent_at, a.sent_at, a.empty_lookups, a.looked_up_at
+            a.first_sent_at, a.sent_at, a.empty_lookups, a.looked_up_at, a.known_charge_ids
         FROM charge_attempt a WHERE a.account_id = $1 AND a.invoice_id = ANY($2::uuid[])
         ORDER BY a.invoice_id, a.attempt DESC
         """,
         invoice_ids,
     )
-    return {
-        row["invoice_id"]: ChargeAttempt(
-            attempt=row["attempt"],
-            state=AttemptState(row["state"]),
-            amount_cents=row["amount_cents"],
-            charge_due_date=row["charge_due_date"],
-            first_sent_at=row["first_sent_at"],
-            sent_at=row["sent_at"],
-            empty_lookups=row["empty_lookups"],
-            looked_up_at=row["looked_up_at"],
-        )
-        for row in rows
-    }
+    attempts: dict[UUID, ChargeAttempt] = {}
+    for row in rows:
+        columns = fields(row, state=AttemptState(row["state"]))
+        invoice_id = columns.pop("invoice_id")
+        attempts[invoice_id] = ChargeAttempt(**columns)
+    return attempts
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +142,8 @@ class LockedAttempt:
     gateway_invoice_id: str | None
     empty_lookups: int
     looked_up_at: datetime | None
+    known_charge_ids: Sequence[str]
+    error_code: str | None
 
 
 async def lock_attempt(tx: Tx, invoice_id: UUID, attempt: int) -> LockedAttempt:
@@ -158,7 +153,8 @@ async def lock_attempt(tx: Tx, invoice_id: UUID, attempt: int) -> LockedAttempt:
     )
     row = await tx.fetchrow(
         """
-        SELECT a.state, a.sent_at, a.gateway_invoice_id, a.empty_lookups, a.looked_up_at
+        SELECT a.state, a.sent_at, a.gateway_invoice_id, a.empty_lookups, a.looked_up_at, a.known_charge_ids,
+            a.error_code
         FROM charge_attempt a
         WHERE a.account_id = $1 AND a.invoice_id = $2 AND a.attempt = $3 FOR NO KEY UPDATE
         """,

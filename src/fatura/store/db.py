@@ -3,8 +3,9 @@
 Row Level Security lets a transaction see its own account's rows only; `discovery` alone reads over all of them.
 """
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime
 from typing import Any, LiteralString
 from uuid import UUID
@@ -12,12 +13,16 @@ from uuid import UUID
 import asyncpg
 
 from fatura.open_transaction import mark_open_transaction
+from fatura.store import leader
 
 LOCK_TIMEOUT_SECONDS = 5
 """How long a statement waits for another transaction's lock (D-14)."""
 STATEMENT_TIMEOUT_SECONDS = 120
 IDLE_TIMEOUT_SECONDS = 30
+TRANSACTION_TIMEOUT_SECONDS = 150
+"""How long a transaction may last here, whatever the server does: a frozen one, or a cut line, says nothing at all."""
 ACQUIRE_TIMEOUT_SECONDS = 10
+"""How long a connection is waited for, and then for its first answer: it may lead to a server that froze."""
 PING_TIMEOUT_SECONDS = 1
 
 _BEGIN_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
@@ -127,12 +132,12 @@ class Database:
         Raises DatabaseUnavailableError.
         """
         try:
-            connection = await asyncpg.connect(self._url, timeout=PING_TIMEOUT_SECONDS)
-        except (*_GONE, asyncpg.PostgresError) as error:
+            connection = await leader.connect(self._url, timeout=PING_TIMEOUT_SECONDS)
+        except (*GONE, asyncpg.PostgresError) as error:
             raise DatabaseUnavailableError(f"{type(error).__name__}: {error}") from error
         try:
             return await connection.fetchval("SELECT clock_timestamp()", timeout=PING_TIMEOUT_SECONDS)
-        except (*_GONE, asyncpg.PostgresError) as error:
+        except (*GONE, asyncpg.PostgresError) as error:
             raise DatabaseUnavailableError(f"{type(error).__name__}: {error}") from error
         finally:
             connection.terminate()
@@ -149,47 +154,94 @@ class Database:
     @asynccontextmanager
     async def _transaction(self, begin: str) -> AsyncGenerator[Any]:
         async with self._acquire() as connection:
-            await connection.execute(begin)
             try:
-                with mark_open_transaction():
+                with _deadline(connection, ACQUIRE_TIMEOUT_SECONDS):
+                    await connection.execute(begin)
+                with _deadline(connection, TRANSACTION_TIMEOUT_SECONDS), mark_open_transaction():
                     yield connection
-                await connection.execute("COMMIT")
+                    await _commit(connection)
             except BaseException:
                 await _roll_back(connection)
                 raise
 
     @asynccontextmanager
     async def _acquire(self) -> AsyncGenerator[Any]:
+        is_connected = False
         try:
             async with self._pool.acquire(timeout=ACQUIRE_TIMEOUT_SECONDS) as connection:
+                is_connected = True
                 yield connection
         except asyncpg.LockNotAvailableError as error:
             raise LockTimeoutError(str(error)) from error
         except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError) as error:
             raise DeadlockError(str(error)) from error
-        except _GONE as error:
+        except GONE as error:
             raise DatabaseUnavailableError(f"{type(error).__name__}: {error}") from error
+        except asyncpg.PostgresError as error:
+            if is_connected:
+                raise
+            raise DatabaseUnavailableError(f"{type(error).__name__}: {error}") from error  # it lets nobody in
 
 
-_GONE = (
+GONE = (
     OSError,
     TimeoutError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # the server's last words were read, and its hanging up not yet; or none leads
     asyncpg.PostgresConnectionError,
-    asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
-    asyncpg.CannotConnectNowError,
-    asyncpg.TooManyConnectionsError,
-    asyncpg.DiskFullError,
+    asyncpg.InsufficientResourcesError,  # disk full, out of memory, too many connections
+    asyncpg.OperatorInterventionError,  # shut down, crashed, starting, statement canceled or timed out
+    asyncpg.PostgresSystemError,  # the server's disk fails
     asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
 )
+"""What the driver raises when the database is away, or cannot serve just now."""
+
+
+@contextmanager
+def _deadline(connection: Any, seconds: int) -> Generator[None]:
+    """Throw the connection away if the block lasts longer: whatever waits on it then fails.
+
+    No cancel is asked for: it would end a COMMIT's wait for the standby, and show what may still be lost.
+    """
+    due = asyncio.get_running_loop().call_later(seconds, _throw_away, connection)
+    try:
+        yield
+    finally:
+        due.cancel()
+
+
+async def _commit(connection: Any) -> None:
+    """Commit, and believe it only when the server says so and warns of nothing.
+
+    A server with synchronous replication whose wait for its standby is canceled warns, and says COMMIT all the same;
+    one whose transaction had failed says ROLLBACK. Raises DatabaseUnavailableError.
+    """
+    warnings: list[str] = []
+
+    def hear(_connection: object, message: asyncpg.PostgresLogMessage) -> None:
+        warnings.append(str(message))
+
+    connection.add_log_listener(hear)
+    try:
+        status = await connection.execute("COMMIT")
+    finally:
+        connection.remove_log_listener(hear)
+    if status != "COMMIT" or warnings:
+        message = f"COMMIT answered {status} {' '.join(warnings)}"
+        raise DatabaseUnavailableError(message)
 
 
 async def _roll_back(connection: Any) -> None:
     """End a failed transaction; a connection that cannot even do that is thrown away."""
     try:
         await connection.execute("ROLLBACK")
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+    except (*GONE, asyncpg.PostgresError):
+        _throw_away(connection)
+
+
+def _throw_away(connection: Any) -> None:
+    with suppress(asyncpg.InterfaceError):  # it is closed, and has left the pool already
         connection.terminate()
 
 
@@ -197,13 +249,20 @@ async def _keep_as_is(_connection: Any) -> None:
     """Reset nothing between uses: every setting of ours is local to its transaction."""
 
 
-async def connect(url: str, *, max_connections: int) -> Database:
-    """Open a pool. Raises DatabaseUnavailableError with the reason."""
+async def connect(
+    url: str, *, max_connections: int, connection_class: "type[asyncpg.Connection[Row]]" = asyncpg.Connection
+) -> Database:
+    """Open a pool; a `connection_class` of one's own may watch every statement, or make it fail.
+
+    Raises DatabaseUnavailableError with the reason.
+    """
     try:
         pool = await asyncpg.create_pool(
             url,
+            connect=leader.connect,
             min_size=1,
             max_size=max_connections,
+            connection_class=connection_class,
             reset=_keep_as_is,
             max_inactive_connection_lifetime=300,
             server_settings={
@@ -218,6 +277,6 @@ async def connect(url: str, *, max_connections: int) -> Database:
             bound = await connection.fetchval(
                 "SELECT NOT (rolsuper OR rolbypassrls) FROM pg_roles WHERE rolname = current_user"
             )
-    except (*_GONE, asyncpg.PostgresError) as error:
+    except (*GONE, asyncpg.PostgresError) as error:
         raise DatabaseUnavailableError(f"{type(error).__name__}: {error}") from error
     return Database(pool, url, bound_by_row_security=bound)

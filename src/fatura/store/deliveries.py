@@ -8,6 +8,9 @@ from uuid import UUID
 from fatura.domain.delivery import Attempt, Delivery, Outcome
 from fatura.store.db import Tx, fields
 
+TURNS_AT_ONCE = 1000
+"""Most closed events whose turn is passed on in one statement."""
+
 
 @dataclass(frozen=True, slots=True)
 class DueDelivery:
@@ -23,16 +26,54 @@ class DueDelivery:
 
 
 async def fan_out(tx: Tx, *, after: int, now: datetime, limit: int) -> int:
-    """Take up the next events after a number, all of them due; return how many."""
+    """Take up the next events after a number, all of them due, some behind another of their invoice; return how many.
+
+    Behind one of which nobody knows whether it waits, none does: its closing would tell nobody.
+    """
     return await tx.execute(
         """
-        INSERT INTO delivery (account_id, sequence, ordered_by, next_attempt_at)
-        SELECT $1, e.sequence, e.invoice_id, $3 FROM event e
-        WHERE e.account_id = $1 AND e.sequence > $2 ORDER BY e.sequence LIMIT $4
+        INSERT INTO delivery (account_id, sequence, ordered_by, next_attempt_at, waits)
+        SELECT $1, n.sequence, n.invoice_id, $3, n.place > 1 OR EXISTS (
+            SELECT FROM delivery b
+            WHERE b.account_id = $1 AND b.ordered_by = n.invoice_id AND b.next_attempt_at IS NOT NULL
+                AND b.waits IS NOT NULL
+        )
+        FROM (
+            SELECT t.sequence, t.invoice_id,
+                CASE WHEN t.invoice_id IS NULL THEN 1
+                    ELSE row_number() OVER (PARTITION BY t.invoice_id ORDER BY t.sequence) END AS place
+            FROM (
+                SELECT e.sequence, e.invoice_id FROM event e
+                WHERE e.account_id = $1 AND e.sequence > $2 ORDER BY e.sequence LIMIT $4
+            ) t
+        ) n
         """,
         after,
         now,
         limit,
+    )
+
+
+async def pass_turns_on(tx: Tx) -> None:
+    """Let the next one of an invoice be sent where one was closed that it had to wait for, whoever closed it."""
+    await tx.execute(
+        """
+        WITH closed AS MATERIALIZED (
+            SELECT d.sequence, e.invoice_id
+            FROM delivery d JOIN event e ON e.account_id = $1 AND e.sequence = d.sequence
+            WHERE d.account_id = $1 AND d.next_attempt_at IS NULL AND d.waits IS NOT NULL
+            ORDER BY d.sequence LIMIT $2
+        ), settled AS (
+            UPDATE delivery d SET waits = NULL FROM closed c WHERE d.account_id = $1 AND d.sequence = c.sequence
+        )
+        UPDATE delivery d SET waits = false
+        FROM (SELECT DISTINCT c.invoice_id FROM closed c) c
+        WHERE d.account_id = $1 AND d.next_attempt_at IS NOT NULL AND d.waits IS DISTINCT FROM false AND d.sequence = (
+            SELECT min(f.sequence) FROM delivery f
+            WHERE f.account_id = $1 AND f.ordered_by = c.invoice_id AND f.next_attempt_at IS NOT NULL
+        )
+        """,
+        TURNS_AT_ONCE,
     )
 
 
@@ -42,7 +83,7 @@ async def due(tx: Tx, *, now: datetime, limit: int) -> Sequence[DueDelivery]:
         """
         SELECT d.sequence, e.event_id, e.type, e.created_at, e.data, d.attempts, d.next_attempt_at
         FROM delivery d JOIN event e ON e.account_id = $1 AND e.sequence = d.sequence
-        WHERE d.account_id = $1 AND d.next_attempt_at <= $2 AND NOT EXISTS (
+        WHERE d.account_id = $1 AND d.next_attempt_at <= $2 AND d.waits IS NOT TRUE AND NOT EXISTS (
             SELECT FROM delivery b
             WHERE b.account_id = $1 AND b.ordered_by = d.ordered_by AND b.sequence < d.sequence
                 AND b.next_attempt_at IS NOT NULL
@@ -59,14 +100,18 @@ async def due_for_a_probe(tx: Tx, *, now: datetime) -> Sequence[DueDelivery]:
     """Return the one due event that was tried least, so that none of them alone holds up the others."""
     rows = await tx.fetch(
         """
-        SELECT d.sequence, e.event_id, e.type, e.created_at, e.data, d.attempts, d.next_attempt_at
-        FROM delivery d JOIN event e ON e.account_id = $1 AND e.sequence = d.sequence
-        WHERE d.account_id = $1 AND d.next_attempt_at <= $2 AND NOT EXISTS (
+        SELECT n.sequence, e.event_id, e.type, e.created_at, e.data, n.attempts, n.next_attempt_at
+        FROM (
+            SELECT d.sequence, d.ordered_by, d.attempts, d.next_attempt_at FROM delivery d
+            WHERE d.account_id = $1 AND d.next_attempt_at <= $2 AND d.waits IS NOT TRUE
+            ORDER BY d.attempts, d.sequence
+        ) n JOIN event e ON e.sequence = n.sequence
+        WHERE e.account_id = $1 AND NOT EXISTS (
             SELECT FROM delivery b
-            WHERE b.account_id = $1 AND b.ordered_by = d.ordered_by AND b.sequence < d.sequence
+            WHERE b.account_id = $1 AND b.ordered_by = n.ordered_by AND b.sequence < n.sequence
                 AND b.next_attempt_at IS NOT NULL
         )
-        ORDER BY d.attempts, d.sequence LIMIT 1
+        ORDER BY n.attempts, n.sequence LIMIT 1
         """,
         now,
     )
@@ -101,13 +146,21 @@ async def lock(tx: Tx, sequences: Sequence[int]) -> Sequence[Delivery]:
 
 
 async def store(tx: Tx, changed: Sequence[Delivery]) -> None:
-    """Store where events stand after an attempt; what was given up and got through late has left the order."""
+    """Store where events stand after an attempt; what was given up and got through late has left the order.
+
+    One that closes while others of its invoice are open keeps its mark, for `pass_turns_on` to find.
+    """
     await tx.execute(
         """
         UPDATE delivery d SET attempts = u.attempts, failures = u.failures, first_failed_at = u.first_failed_at,
             failed_at = u.failed_at, next_attempt_at = u.next_attempt_at, delivered_at = u.delivered_at,
             given_up_at = u.given_up_at,
-            ordered_by = CASE WHEN d.given_up_at IS NULL THEN d.ordered_by END
+            ordered_by = CASE WHEN d.given_up_at IS NULL THEN d.ordered_by END,
+            waits = CASE WHEN u.next_attempt_at IS NOT NULL OR EXISTS (
+                SELECT FROM delivery n JOIN event e ON e.account_id = $1 AND e.invoice_id = n.ordered_by
+                WHERE n.account_id = $1 AND e.sequence = d.sequence AND n.sequence > d.sequence
+                    AND n.next_attempt_at IS NOT NULL
+            ) THEN d.waits END
         FROM unnest($2::bigint[], $3::int[], $4::int[], $5::timestamptz[], $6::timestamptz[], $7::timestamptz[],
             $8::timestamptz[], $9::timestamptz[])
             AS u (sequence, attempts, failures, first_failed_at, failed_at, next_attempt_at, delivered_at, given_up_at)
@@ -190,7 +243,7 @@ async def reopen_given_up(tx: Tx, *, since: datetime, now: datetime) -> None:
     await tx.execute(
         """
         UPDATE delivery d SET next_attempt_at = $3, given_up_at = NULL, failures = 0, first_failed_at = NULL,
-            failed_at = NULL, hastened = false
+            failed_at = NULL, hastened = false, waits = false
         WHERE d.account_id = $1 AND d.given_up_at >= $2
         """,
         since,
@@ -202,7 +255,7 @@ async def give_all_up(tx: Tx, *, given_up_at: datetime) -> None:
     """End every open event."""
     await tx.execute(
         """
-        UPDATE delivery d SET next_attempt_at = NULL, given_up_at = $2
+        UPDATE delivery d SET next_attempt_at = NULL, given_up_at = $2, waits = NULL
         WHERE d.account_id = $1 AND d.next_attempt_at IS NOT NULL
         """,
         given_up_at,
@@ -225,10 +278,10 @@ async def open_again(tx: Tx, sequence: int, *, now: datetime) -> None:
     """Open a closed event, or one that was never taken up, due at once and out of its invoice's order."""
     await tx.execute(
         """
-        INSERT INTO delivery (account_id, sequence, next_attempt_at) VALUES ($1, $2, $3)
+        INSERT INTO delivery (account_id, sequence, next_attempt_at, waits) VALUES ($1, $2, $3, false)
         ON CONFLICT (account_id, sequence) DO UPDATE SET next_attempt_at = EXCLUDED.next_attempt_at,
             ordered_by = NULL, delivered_at = NULL, given_up_at = NULL, failures = 0, first_failed_at = NULL,
-            failed_at = NULL, hastened = false
+            failed_at = NULL, hastened = false, waits = false
         """,
         sequence,
         now,

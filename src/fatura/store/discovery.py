@@ -43,6 +43,21 @@ async def discover_invoices(discovery: Discovery, statuses: list[str], *, real_n
     return [row["account_id"] for row in rows]
 
 
+async def discover_second_looks(discovery: Discovery, *, real_now: datetime) -> list[UUID]:
+    """Return the accounts with attempts whose charges are to be looked for again."""
+    rows = await discovery.fetch(
+        """
+        SELECT a.account_id FROM account a
+        WHERE EXISTS (
+            SELECT FROM second_look l
+            WHERE l.account_id = a.account_id AND l.next_look_at <= $1::timestamptz + a.clock_offset
+        ) AND NOT EXISTS (SELECT FROM test_clock c WHERE c.account_id = a.account_id AND c.status = 'advancing')
+        """,
+        real_now,
+    )
+    return [row["account_id"] for row in rows]
+
+
 async def discover_pricing(discovery: Discovery, *, real_now: datetime) -> list[UUID]:
     """Return the accounts with price calls or warnings due, or with calls whose maker died."""
     rows = await discovery.fetch(
@@ -95,11 +110,14 @@ async def discover_push(discovery: Discovery, *, is_down: bool, real_now: dateti
             AND (n.last_sequence > w.fanned_out_to OR EXISTS (
                 SELECT FROM delivery d
                 WHERE d.account_id = w.account_id AND d.next_attempt_at <= $1::timestamptz + a.clock_offset
-                    AND NOT EXISTS (
+                    AND d.waits IS NOT TRUE AND NOT EXISTS (
                         SELECT FROM delivery b
                         WHERE b.account_id = d.account_id AND b.ordered_by = d.ordered_by AND b.sequence < d.sequence
                             AND b.next_attempt_at IS NOT NULL
                     )
+            ) OR EXISTS (
+                SELECT FROM delivery d
+                WHERE d.account_id = w.account_id AND d.next_attempt_at IS NULL AND d.waits IS NOT NULL
             ))
             AND NOT EXISTS (SELECT FROM test_clock c WHERE c.account_id = a.account_id AND c.status = 'advancing')
         """,
@@ -140,15 +158,25 @@ async def next_due_at(tx: Tx) -> datetime | None:
                 WHERE v.account_id = $1 AND v.status = 'paid' AND v.next_attempt_at IS NOT NULL),
             (SELECT min(v.next_attempt_at) FROM invoice v
                 WHERE v.account_id = $1 AND v.status = 'canceled' AND v.next_attempt_at IS NOT NULL),
+            (SELECT min(l.next_look_at) FROM second_look l
+                WHERE l.account_id = $1 AND l.next_look_at IS NOT NULL),
             (SELECT min(m.next_attempt_at) FROM product_mirror m
                 WHERE m.account_id = $1 AND m.next_attempt_at IS NOT NULL),
             (SELECT min(greatest(w.next_attempt_at, u.due_at)) FROM webhook w CROSS JOIN (
-                SELECT d.next_attempt_at AS due_at FROM delivery d
-                WHERE d.account_id = $1 AND d.next_attempt_at IS NOT NULL AND NOT EXISTS (
+                (SELECT n.due_at FROM (
+                    SELECT d.sequence, d.ordered_by, d.next_attempt_at AS due_at FROM delivery d
+                    WHERE d.account_id = $1 AND d.next_attempt_at IS NOT NULL AND d.waits IS NOT TRUE
+                    ORDER BY d.next_attempt_at
+                ) n
+                WHERE NOT EXISTS (
                     SELECT FROM delivery b
-                    WHERE b.account_id = $1 AND b.ordered_by = d.ordered_by AND b.sequence < d.sequence
+                    WHERE b.account_id = $1 AND b.ordered_by = n.ordered_by AND b.sequence < n.sequence
                         AND b.next_attempt_at IS NOT NULL
                 )
+                ORDER BY n.due_at LIMIT 1)
+                UNION ALL
+                SELECT coalesce(d.delivered_at, d.given_up_at) FROM delivery d
+                WHERE d.account_id = $1 AND d.next_attempt_at IS NULL AND d.waits IS NOT NULL
                 UNION ALL
                 SELECT e.created_at FROM event e
                 WHERE e.account_id = $1

@@ -52,10 +52,13 @@ async def hold(tx: Tx, invoice_id: UUID) -> HeldInvoice | None:
 
 
 async def give_up_parked(tx: Tx, invoice_id: UUID) -> None:
-    """Close an attempt that waited for a person, so that the next number may be sent."""
+    """Close an attempt that waited for a person, so that the next number may be sent.
+
+    One whose charges are known is asked after by them again: nobody needs to be believed about those.
+    """
     await tx.execute(
         """
-        UPDATE charge_attempt a SET state = 'failed'
+        UPDATE charge_attempt a SET state = CASE WHEN a.known_charge_ids = '{}' THEN 'failed' ELSE 'sending' END
         WHERE a.account_id = $1 AND a.invoice_id = $2 AND a.state = 'parked'
         """,
         invoice_id,

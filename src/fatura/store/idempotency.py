@@ -47,11 +47,14 @@ async def claim(
 
 
 async def find(tx: Tx, key: str) -> Claim | None:
-    """Return what stands behind a key."""
+    """Return what stands behind a key, and hold it: a lock is a write, whose commit waits for the standby.
+
+    So no repeat is told of an answer that a failover might still take back.
+    """
     row = await tx.fetchrow(
         """
         SELECT i.route, i.body_hash, i.status, i.answer, i.is_sealed, i.expires_at
-        FROM idempotency_key i WHERE i.account_id = $1 AND i.key = $2
+        FROM idempotency_key i WHERE i.account_id = $1 AND i.key = $2 FOR NO KEY UPDATE
         """,
         key,
     )

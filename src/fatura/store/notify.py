@@ -6,7 +6,8 @@ from collections.abc import Callable
 import asyncpg
 
 from fatura.observability import log
-from fatura.store.db import Database, DatabaseUnavailableError
+from fatura.store import leader
+from fatura.store.db import GONE, Database, DatabaseUnavailableError
 
 CHANNEL = "fatura_work"
 GATHER_SECONDS = 0.01
@@ -43,13 +44,15 @@ async def listen(url: str, hear: Callable[[str], None]) -> None:
     while True:
         try:
             await _listen_once(url, hear)
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except (*GONE, asyncpg.PostgresError) as error:
             log.warning("work.not_listening", error=str(error))
         await asyncio.sleep(RECONNECT_SECONDS)
 
 
 async def _listen_once(url: str, hear: Callable[[str], None]) -> None:
-    connection = await asyncpg.connect(url, server_settings={"application_name": "fatura listen"})
+    connection: asyncpg.Connection[asyncpg.Record] = await leader.connect(
+        url, server_settings={"application_name": "fatura listen"}
+    )
     gone = asyncio.Event()
     connection.add_termination_listener(lambda _: gone.set())
 

@@ -11,7 +11,7 @@ from uuid import UUID
 from fatura.domain import shapes
 from fatura.domain.account import Account
 from fatura.domain.charging import AttemptState
-from fatura.domain.errors import INVOICE_NOT_CANCELABLE, EngineError, not_found
+from fatura.domain.errors import INVOICE_NOT_CANCELABLE, EngineError, account_recovering, not_found
 from fatura.domain.invoice_states import Fact, InvoiceStatus
 from fatura.gateways.port import (
     CALL_TIMEOUT_SECONDS,
@@ -23,7 +23,7 @@ from fatura.gateways.port import (
     PermanentError,
 )
 from fatura.observability import log
-from fatura.store import charges, connections, held_invoices
+from fatura.store import charges, connections, held_invoices, recovery
 from fatura.store.held_invoices import HeldInvoice
 from fatura.usecases import gateways, invoice_moves, invoices
 from fatura.usecases.deps import Deps
@@ -107,10 +107,12 @@ async def _refusal(gateway: Gateway, charge_id: str) -> str | None:
 async def cancel(work: Work, invoice_id: UUID, *, released: str | None) -> shapes.Shape:
     """Move an invoice to `canceled`, and return it; `released` is the charge that `release_charge` had canceled (D-27).
 
-    Raises EngineError: `engine.not_found`, `engine.invoice_not_cancelable`.
+    Raises EngineError: `engine.not_found`, `engine.invoice_not_cancelable`, `engine.account_recovering`.
     """
     held = await _held(work, invoice_id)
     await work.refresh()
+    if held.status not in WITH_CHARGE and not await recovery.may_charge(work.tx):
+        raise account_recovering()
     confirmed = released is not None and held.gateway_invoice_id == released
     if held.status is InvoiceStatus.CANCELED and confirmed:
         return await invoices.read(work, invoice_id)  # the asking after the charge came first
@@ -136,6 +138,8 @@ def _why_not(work: Work, held: HeldInvoice) -> str | None:
             )
         case InvoiceStatus.READY if held.attempt is AttemptState.SENDING or held.is_leased(work.deps.clock()):
             return "The invoice is being issued; read it again in a minute, and cancel it then."
+        case InvoiceStatus.DRAFT | InvoiceStatus.AWAITING_VALUE if held.attempt is AttemptState.SENDING:
+            return "The gateway holds a charge of the invoice; release its items, then cancel it."
         case _:
             return None
 

@@ -4,6 +4,7 @@ import asyncio
 import random
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -11,6 +12,7 @@ from uuid import UUID
 from fatura.domain.account import Account
 from fatura.domain.delivery import MAX_JITTER_PERMILLE, Answer, Attempt, Delivery, Health, Outcome
 from fatura.domain.events import element
+from fatura.ids import new_id
 from fatura.observability import log
 from fatura.outbound import webhook
 from fatura.outbound.http import DEADLINE_SECONDS, Line, OutOfResourcesError
@@ -18,19 +20,22 @@ from fatura.outbound.webhook import Push
 from fatura.store import deliveries, webhooks
 from fatura.store.deliveries import DueDelivery
 from fatura.store.webhooks import StoredWebhook
-from fatura.usecases import endpoint_health
+from fatura.usecases import endpoint_health, measures
 from fatura.usecases.deps import Deps
-from fatura.usecases.health import MAX_CLOCK_SKEW
+from fatura.usecases.failures import DatabaseUnavailableError
+from fatura.usecases.health import MAX_PUSH_SKEW
 from fatura.usecases.signing import signing_secrets
 from fatura.usecases.work import Work, perform
 
-LEASE = timedelta(seconds=90)
+LEASE = timedelta(seconds=60)
 """How long a worker owns an account's endpoint, in real time; every round renews it."""
 SEND_WITHIN_SECONDS = 15
 """A worker that was frozen sends nothing later than this after reserving."""
-assert timedelta(seconds=SEND_WITHIN_SECONDS + DEADLINE_SECONDS) + 2 * MAX_CLOCK_SKEW < LEASE, (
+assert timedelta(seconds=SEND_WITHIN_SECONDS + DEADLINE_SECONDS) + 2 * MAX_PUSH_SKEW < LEASE, (
     "nobody sends while a call of the last one may be open, though one host's clock is slow and the other's fast"
 )
+GIVE_BACK_EVERY_SECONDS = 1
+"""How often the database is asked to take a lease back."""
 RUN_SECONDS = 5
 """How long one run goes on from round to round before another account may have its turn."""
 FAN_OUT = 1000
@@ -59,19 +64,25 @@ class Tried:
 
 async def deliver(deps: Deps, account: Account) -> int:
     """Push an account's due events, round after round for some seconds; return how many were tried (D-39)."""
-    leased_by: UUID | None = None
+    leased_by = new_id(deps.clock())
+    try:
+        return await _deliver(deps, account, leased_by)
+    except DatabaseUnavailableError:
+        await _give_back(deps, account, leased_by)
+        raise
+
+
+async def _deliver(deps: Deps, account: Account, leased_by: UUID) -> int:
     go_on_until, count = time.monotonic() + RUN_SECONDS, 0
 
     async def reserve(work: Work) -> Round | None:
-        return await _reserve(work, leased_by or work.new_id(), renewed=leased_by is not None)
+        return await _reserve(work, leased_by, renewed=count > 0)
 
     async def release(work: Work) -> None:
-        if leased_by is not None:
-            await webhooks.release(work.tx, leased_by)
+        await webhooks.release(work.tx, leased_by)
 
     async with deps.merchants.line() as line:
         while planned := await perform(deps, account, reserve):
-            leased_by = planned.leased_by
             tried = await _call(deps, line, planned)
             await _record(deps, account, planned, tried)
             count += len(tried)
@@ -79,6 +90,23 @@ async def deliver(deps: Deps, account: Account) -> int:
                 await perform(deps, account, release)
                 break
     return count
+
+
+async def _give_back(deps: Deps, account: Account, leased_by: UUID) -> None:
+    """Give the endpoint back as soon as the database returns: the whole account waits for its lease.
+
+    What was sent and not recorded is sent again; receivers know repeats by their ids (D-39).
+    """
+
+    async def release(work: Work) -> None:
+        await webhooks.release(work.tx, leased_by)
+
+    give_up_at = time.monotonic() + LEASE.total_seconds()
+    while time.monotonic() < give_up_at:
+        with suppress(DatabaseUnavailableError):
+            await perform(deps, account, release)
+            return
+        await asyncio.sleep(GIVE_BACK_EVERY_SECONDS)
 
 
 async def _reserve(work: Work, leased_by: UUID, *, renewed: bool) -> Round | None:
@@ -104,6 +132,7 @@ async def _reserve(work: Work, leased_by: UUID, *, renewed: bool) -> Round | Non
 
 async def _choose(work: Work, leased: StoredWebhook) -> Sequence[DueDelivery]:
     """Return what to send now; when that is less than could be sent, take up what the stream holds beyond."""
+    await deliveries.pass_turns_on(work.tx)
     due = await _due(work, leased.health)
     if len(due) >= leased.health.at_once:
         return due
@@ -123,9 +152,12 @@ async def _due(work: Work, health: Health) -> Sequence[DueDelivery]:
 async def _call(deps: Deps, line: Line, planned: Round) -> Sequence[Tried]:
     """Send a round's events beside each other, with no transaction open; return those that were sent."""
     answers = await asyncio.gather(*(_send(deps, line, planned, due) for due in planned.due))
-    return [
+    tried = [
         Tried(due, answer) for due, answer in zip(planned.due, answers, strict=True) if answer is not None
     ]
+    for each in tried:
+        measures.deliveries.labels(each.answer.outcome).inc()
+    return tried
 
 
 async def _send(deps: Deps, line: Line, planned: Round, due: DueDelivery) -> Answer | None:

@@ -1,5 +1,6 @@
 """Which accounts have due work, lane by lane, over all accounts (D-5: none to generate while clocks disagree)."""
 
+from datetime import timedelta
 from uuid import UUID
 
 from fatura.domain.invoice_states import InvoiceStatus
@@ -16,10 +17,13 @@ async def generation(deps: Deps) -> list[UUID]:
     return await _unless_clocks_differ(deps, accounts)
 
 
-async def _unless_clocks_differ(deps: Deps, accounts: list[UUID]) -> list[UUID]:
+async def _unless_clocks_differ(
+    deps: Deps, accounts: list[UUID], *, within: timedelta = health.MAX_CLOCK_SKEW
+) -> list[UUID]:
     """Return the accounts, or none while leases and dates of this host cannot be trusted (D-5)."""
-    if accounts and not await health.clock_is_trusted(deps):
-        log.error("work.refused", reason="the host's clock and the database's differ by more than 30 s")
+    if accounts and not await health.clock_is_trusted(deps, within=within):
+        reason = f"the host's clock and the database's differ by more than {within.total_seconds():.0f} s"
+        log.error("work.refused", reason=reason)
         return []
     return accounts
 
@@ -39,9 +43,13 @@ async def issuance(deps: Deps) -> list[UUID]:
 
 
 async def asking(deps: Deps) -> list[UUID]:
-    """Return the accounts with charges to ask after."""
+    """Return the accounts with charges to ask after, or to look for again."""
     async with deps.db.discovery() as look:
-        return await discovery.discover_invoices(look, list(reconciliation.STATES), real_now=deps.clock())
+        asked_after = await discovery.discover_invoices(
+            look, list(reconciliation.STATES), real_now=deps.clock()
+        )
+        looked_for = await discovery.discover_second_looks(look, real_now=deps.clock())
+        return list({*asked_after, *looked_for})
 
 
 async def mirroring(deps: Deps) -> list[UUID]:
@@ -63,7 +71,7 @@ async def probes(deps: Deps) -> list[UUID]:
 async def _push(deps: Deps, *, is_down: bool) -> list[UUID]:
     async with deps.db.discovery() as look:
         accounts = await discovery.discover_push(look, is_down=is_down, real_now=deps.clock())
-    return await _unless_clocks_differ(deps, accounts)
+    return await _unless_clocks_differ(deps, accounts, within=health.MAX_PUSH_SKEW)
 
 
 async def expired_keys(deps: Deps) -> list[UUID]:

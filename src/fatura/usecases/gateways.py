@@ -1,7 +1,7 @@
 """Gateway connections: add, change, list, and open them for use (D-43, D-44)."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -28,37 +28,46 @@ from fatura.usecases.lane_names import LaneName
 from fatura.usecases.work import Work, perform
 
 
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """What a connection is reached with, in the clear: credentials, and all settings, the secret ones included."""
+
+    credentials: Mapping[str, Any]
+    settings: Mapping[str, Any]
+
+
 def opened(work: Work, stored: StoredConnection) -> Gateway | None:
     """Return a connection's adapter, bound to this work's now; None, told in the log, if its credentials do not open.
 
     One connection that cannot be used must stop no other.
     """
     try:
-        return _gateway(work, stored, _opened_credentials(work, stored))
+        return _gateway(work, stored.connection, _opened_access(work, stored))
     except KeyRingError as error:
         log.error("gateway.unreadable", connection_id=str(stored.connection.connection_id), error=str(error))
         return None
 
 
-def _gateway(work: Work, stored: StoredConnection, credentials: Mapping[str, Any]) -> Gateway:
+def _gateway(work: Work, connection: Connection, access: _Access) -> Gateway:
     config = ConnectionConfig(
         account_id=work.account.account_id,
-        connection_id=stored.connection.connection_id,
-        settings=stored.settings,
-        credentials=credentials,
+        connection_id=connection.connection_id,
+        settings=access.settings,
+        credentials=access.credentials,
         now=work.now,
     )
-    return work.deps.providers[stored.connection.provider].factory(config)
+    return work.deps.providers[connection.provider].factory(config)
 
 
-def _opened_credentials(work: Work, stored: StoredConnection) -> Mapping[str, Any]:
+def _opened_access(work: Work, stored: StoredConnection) -> _Access:
     plain = work.deps.vault.open(
         stored.credentials_sealed,
         place=connections.CREDENTIALS_PLACE,
         account_id=work.account.account_id,
         row_id=str(stored.connection.connection_id),
     )
-    return msgspec.json.decode(plain)
+    secret = msgspec.json.decode(plain)
+    return _Access(secret.get("credentials", {}), {**stored.settings, **secret.get("settings", {})})
 
 
 async def connect(
@@ -70,15 +79,15 @@ async def connect(
     settings: Mapping[str, Any],
 ) -> shapes.Shape:
     """Add a connection that `check_new` has accepted (D-43)."""
-    blank = _blank(work, provider=provider, label=label)
-    stored = _with_capabilities(work, replace(blank, settings=settings), credentials=credentials)
+    connection = _blank(work, provider=provider, label=label)
+    stored = _bound(work, connection, _Access(credentials, settings))
     await connections.insert(work.tx, stored)
     await _follow_up(work, stored.connection, mended=False)
     return shapes.connection(stored.connection)
 
 
-def _blank(work: Work, *, provider: str, label: str | None) -> StoredConnection:
-    connection = Connection(
+def _blank(work: Work, *, provider: str, label: str | None) -> Connection:
+    return Connection(
         connection_id=work.new_id(),
         provider=provider,
         label=label,
@@ -89,27 +98,28 @@ def _blank(work: Work, *, provider: str, label: str | None) -> StoredConnection:
         product_catalog=False,
         created_at=work.now,
     )
-    return StoredConnection(connection, {}, b"")
 
 
-def _with_capabilities(
-    work: Work, stored: StoredConnection, *, credentials: Mapping[str, Any]
-) -> StoredConnection:
-    capabilities = _capabilities(_gateway(work, stored, credentials))
+def _bound(work: Work, connection: Connection, access: _Access) -> StoredConnection:
+    """Return a connection as it is stored: with what the access allows it, and what is secret of it sealed."""
+    capabilities = _capabilities(_gateway(work, connection, access))
     connection = replace(
-        stored.connection,
+        connection,
         issues_charges=capabilities.issues_charges,
         methods=capabilities.methods,
         max_installments=capabilities.max_installments,
         product_catalog=capabilities.product_catalog,
     )
+    hidden = work.deps.providers[connection.provider].secret_settings
+    secret = {name: value for name, value in access.settings.items() if name in hidden}
     sealed = work.deps.vault.seal(
-        msgspec.json.encode(credentials),
+        msgspec.json.encode({"credentials": access.credentials, "settings": secret}),
         place=connections.CREDENTIALS_PLACE,
         account_id=work.account.account_id,
         row_id=str(connection.connection_id),
     )
-    return replace(stored, connection=connection, credentials_sealed=sealed)
+    plain = {name: value for name, value in access.settings.items() if name not in hidden}
+    return StoredConnection(connection, plain, sealed)
 
 
 def _capabilities(gateway: Gateway) -> Capabilities:
@@ -166,8 +176,7 @@ async def patch(
 
     async def with_new_settings(work: Work) -> Gateway:
         stored = await _locked(work, connection_id)
-        settings = dict(stored.settings) | dict(changes.get("settings", {}))
-        return _gateway(work, replace(stored, settings=settings), changes["credentials"])
+        return _gateway(work, stored.connection, _access_after(work, stored, changes))
 
     if "credentials" in changes:
         gateway = await perform(deps, account, with_new_settings)
@@ -183,9 +192,7 @@ async def patch(
         changed = replace(stored, connection=connection)
         bound_anew = "credentials" in changes or "settings" in changes
         if bound_anew:
-            settings = dict(stored.settings) | dict(changes.get("settings", {}))
-            credentials = _credentials_after(work, stored, changes)
-            changed = _with_capabilities(work, replace(changed, settings=settings), credentials=credentials)
+            changed = _bound(work, connection, _access_after(work, stored, changes))
         await connections.update(work.tx, changed)
         mended = bound_anew or (connection.active and not before.active)
         await _follow_up(work, changed.connection, mended=mended)
@@ -194,14 +201,17 @@ async def patch(
     return await perform(deps, account, write)
 
 
-def _credentials_after(work: Work, stored: StoredConnection, changes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the credentials sent, else the stored ones; those that do not open have to be sent again."""
-    if "credentials" in changes:
-        return changes["credentials"]
+def _access_after(work: Work, stored: StoredConnection, changes: Mapping[str, Any]) -> _Access:
+    """Return the access as it will be; credentials that do not open, and secret settings, have to be sent again."""
     try:
-        return _opened_credentials(work, stored)
+        known = _opened_access(work, stored)
     except KeyRingError:
-        raise invalid_fields(("credentials", "must be sent again: the stored ones do not open")) from None
+        if "credentials" not in changes:
+            raise invalid_fields(("credentials", "must be sent again: the stored ones do not open")) from None
+        known = _Access({}, stored.settings)
+    return _Access(
+        changes.get("credentials", known.credentials), {**known.settings, **changes.get("settings", {})}
+    )
 
 
 async def _follow_up(work: Work, connection: Connection, *, mended: bool) -> None:

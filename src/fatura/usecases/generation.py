@@ -4,16 +4,19 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from uuid import UUID
 
+from fatura import ids
 from fatura.domain.account import Account
 from fatura.domain.calendar import next_generation_instant, next_period_start
+from fatura.domain.charging import charge_due_date
 from fatura.domain.events import invoice_data
 from fatura.domain.invoice import BillingTerms, Invoice, InvoiceDetail, InvoiceDraft, InvoiceItem, build
 from fatura.domain.invoice_states import BIRTHS, InvoiceStatus
 from fatura.domain.offer import PaymentMethod
 from fatura.observability import log
-from fatura.store import generation, plans
+from fatura.store import generation, plans, recovery
 from fatura.store.db import DatabaseUnavailableError, DeadlockError, LockTimeoutError
 from fatura.store.generation import DueSubscription, NewInvoice
+from fatura.store.recovery import FoundAttempt, LostInvoice
 from fatura.usecases.deps import Deps
 from fatura.usecases.lane_names import LaneName
 from fatura.usecases.work import Work, perform
@@ -73,6 +76,8 @@ async def generate(work: Work, *, limit: int, claimed: list[UUID] | None = None)
     The subscriptions stay locked until the commit and a second invoice for a cycle is impossible (unique key), so
     that runs beside each other share the due work without a lease.
     """
+    if not await recovery.may_charge(work.tx):
+        return 0
     due = await generation.claim_due(work.tx, now=work.now, limit=limit)
     if claimed is not None:
         claimed.extend(each.subscription_id for each in due)
@@ -83,11 +88,15 @@ async def generate(work: Work, *, limit: int, claimed: list[UUID] | None = None)
         template: build(terms[template[0]], cycle=template[1], method=template[2])
         for template in dict.fromkeys(map(_template, due))
     }
-    batch = _batch(work, due, terms=terms, drafts=drafts)
+    lost = await recovery.lost_of(work.tx, [each.subscription_id for each in due])
+    batch = _batch(work, due, terms=terms, drafts=drafts, lost=lost)
     await generation.advance_subscriptions(work.tx, batch)
     await generation.insert_invoices(work.tx, batch, list(drafts.values()), now=work.now)
     await generation.insert_items(work.tx, batch, list(drafts.values()))
     await generation.insert_price_pulls(work.tx, batch, list(drafts.values()), now=work.now)
+    for new in batch:
+        if found := lost.get(_billed(new.due)):
+            await _expect_charge(work, new, found)
     await _tell(work, batch, drafts)
     return len(batch)
 
@@ -102,14 +111,19 @@ def _batch(
     *,
     terms: Mapping[UUID, BillingTerms],
     drafts: Mapping[Template, InvoiceDraft],
+    lost: Mapping[tuple[UUID, int], LostInvoice],
 ) -> Sequence[NewInvoice]:
-    """Give each due subscription its ids, its place among the templates and its following cycle."""
+    """Give each due subscription its ids, its place among the templates and its following cycle.
+
+    A cycle that was billed before a restore gets the id that it had, and the one after it does not wait for its day.
+    """
     places = {template: place for place, template in enumerate(drafts)}
-    invoice_ids = work.new_ids(len(due))
+    invoice_ids = ids.invoice_ids(work.now, map(_billed, due))
     item_ids = iter(work.new_ids(sum(len(drafts[_template(each)].items) for each in due)))
     batch: list[NewInvoice] = []
     for each, invoice_id in zip(due, invoice_ids, strict=True):
-        template = _template(each)
+        template, (subscription_id, cycle) = _template(each), _billed(each)
+        known = lost.get((subscription_id, cycle))
         following = next_period_start(
             each.next_period_start,
             charge_day=each.charge_day,
@@ -117,16 +131,36 @@ def _batch(
         )
         batch.append(
             NewInvoice(
-                invoice_id=invoice_id,
+                invoice_id=known.invoice_id if known else invoice_id,
                 item_ids=[next(item_ids) for _ in drafts[template].items],
                 due=each,
                 period_end=following - timedelta(days=1),
                 template=places[template],
                 following_period_start=following,
-                following_generate_at=next_generation_instant(following, generated_at=work.now),
+                following_generate_at=work.now
+                if (subscription_id, cycle + 1) in lost
+                else next_generation_instant(following, generated_at=work.now),
             )
         )
     return batch
+
+
+def _billed(due: DueSubscription) -> tuple[UUID, int]:
+    """Return what the invoice bills: the subscription and the cycle."""
+    return due.subscription_id, due.cycle_count + 1
+
+
+async def _expect_charge(work: Work, new: NewInvoice, found: LostInvoice) -> None:
+    """Let an invoice that is billed again be issued by the charge that its gateway holds, and by no other (D-123)."""
+    expected = FoundAttempt(
+        invoice_id=new.invoice_id,
+        attempt=found.attempt,
+        connection_id=new.due.connection_id,
+        amount_cents=found.amount_cents,
+        charge_due_date=found.charge_due_date or charge_due_date(new.due.next_due_date, today=work.today),
+        charge_ids=found.charge_ids,
+    )
+    await recovery.insert_found(work.tx, expected, sent_at=work.now, real_now=work.deps.clock())
 
 
 async def _tell(work: Work, batch: Sequence[NewInvoice], drafts: Mapping[Template, InvoiceDraft]) -> None:

@@ -1,5 +1,6 @@
 """One effect per Idempotency-Key: key, effect and stored answer are one transaction (D-14)."""
 
+import hashlib
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -37,9 +38,9 @@ class Request:
     route: str
     body: object
 
-    def body_bytes(self) -> bytes:
-        """Return the bytes that equal JSON values share, however they were written."""
-        return json.dumps(self.body, sort_keys=True).encode()
+    def body_hash(self) -> bytes:
+        """Return the hash that equal JSON values share, however they were written."""
+        return hashlib.sha256(json.dumps(self.body, sort_keys=True).encode()).digest()
 
 
 async def once(
@@ -68,7 +69,7 @@ async def once(
             work.tx,
             request.key,
             route=request.route,
-            body_hash=_fingerprint(work, request, request.key),
+            body_hash=_sealed_hash(work, request, request.key),
             real_now=real_now,
             expires_at=real_now + KEPT_FOR,
         )
@@ -132,10 +133,10 @@ async def _replay(work: Work, request: Request, key: str) -> Answer:
     return Answer(found.status, body, replayed=True)
 
 
-def _fingerprint(work: Work, request: Request, key: str) -> bytes:
-    """Return by what the body is known again: it may hold a tax document, which a plain hash would give away."""
-    return work.deps.vault.fingerprint(
-        request.body_bytes(),
+def _sealed_hash(work: Work, request: Request, key: str) -> bytes:
+    """Return by what the body is known again: it may hold a tax document, which a hash in the clear would give away."""
+    return work.deps.vault.seal(
+        request.body_hash(),
         place=idempotency.BODY_PLACE,
         account_id=work.account.account_id,
         row_id=key,
@@ -143,13 +144,13 @@ def _fingerprint(work: Work, request: Request, key: str) -> bytes:
 
 
 def _is_same_body(work: Work, found: idempotency.Claim, request: Request, key: str) -> bool:
-    return work.deps.vault.is_fingerprint(
+    known = work.deps.vault.open(
         found.body_hash,
-        request.body_bytes(),
         place=idempotency.BODY_PLACE,
         account_id=work.account.account_id,
         row_id=key,
     )
+    return known == request.body_hash()
 
 
 def _seal(work: Work, key: str, body: bytes) -> bytes:

@@ -8,13 +8,20 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from fatura.domain.account import Account
-from fatura.domain.charging import AttemptState, ChargeAttempt, charge_due_date
+from fatura.domain.charging import (
+    EMPTY_LOOKUP_GAP,
+    LOOKUP_COUNTS_AFTER,
+    AttemptState,
+    ChargeAttempt,
+    charge_due_date,
+)
 from fatura.domain.invoice import InvoiceItem
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.gateways.port import (
     CALL_TIMEOUT_SECONDS,
     Charge,
     ChargeRequest,
+    ChargeState,
     Gateway,
     Line,
     Payer,
@@ -23,10 +30,12 @@ from fatura.gateways.port import (
     UnknownOutcomeError,
 )
 from fatura.observability import log
-from fatura.store import charges, connections, customers, invoices
+from fatura.store import charges, connections, customers, invoices, recovery
 from fatura.store.charges import ClaimedInvoice, NewAttempt
-from fatura.usecases import gateways, issue_outcomes
+from fatura.store.vault import KeyRingError
+from fatura.usecases import gateways, issue_outcomes, second_looks
 from fatura.usecases.deps import Deps
+from fatura.usecases.health import MAX_CLOCK_SKEW
 from fatura.usecases.issue_outcomes import wait_for_connection as _wait
 from fatura.usecases.work import Work, perform
 
@@ -35,6 +44,12 @@ LEASE = timedelta(seconds=60)
 SEND_WITHIN_SECONDS = 30
 """A worker that was frozen sends nothing later than this after reserving: lease > this + CALL_TIMEOUT_SECONDS."""
 assert LEASE.total_seconds() > SEND_WITHIN_SECONDS + CALL_TIMEOUT_SECONDS
+assert (
+    timedelta(seconds=SEND_WITHIN_SECONDS + CALL_TIMEOUT_SECONDS) + 2 * MAX_CLOCK_SKEW
+    < LOOKUP_COUNTS_AFTER + EMPTY_LOOKUP_GAP
+), (
+    "no charge is believed absent while its call may be open, though one host's clock is slow and another's fast"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +65,11 @@ class Job:
     lines: tuple[Line, ...]
     gateway: Gateway
     look_up: bool
+    asked_at: datetime
     reserved_at: datetime
     send_before: float
     repeats: bool = False
+    known_charge_ids: Sequence[str] = ()
 
 
 async def issue(deps: Deps, account: Account, *, limit: int) -> int:
@@ -75,7 +92,9 @@ async def carry_out(deps: Deps, account: Account, jobs: Sequence[Job]) -> None:
 
 
 async def _reserve(work: Work, *, limit: int) -> tuple[int, Sequence[Job]]:
-    """Lease due invoices and commit to each attempt before its first byte leaves."""
+    """Lease due invoices and commit to each attempt before its first byte leaves; none while a restore is swept."""
+    if not await recovery.may_charge(work.tx):
+        return 0, []
     real_now = work.deps.clock()
     ids = await charges.claim(
         work.tx,
@@ -118,11 +137,11 @@ def _job(
     known: ChargeAttempt | None,
     items: Mapping[UUID, Sequence[InvoiceItem]],
 ) -> Job:
-    look_up, repeats, sent_at = False, False, work.now
+    look_up, repeats, sent_at, found = False, False, work.now, known.known_charge_ids if known else ()
     number, due_date = 1, charge_due_date(claimed.due_date, today=work.today)
     if known is not None and known.state is AttemptState.SENDING:
         number, due_date = known.attempt, known.charge_due_date
-        repeats = _may_replay(work, gateway, known)
+        repeats = not found and _may_replay(work, gateway, known)
         look_up = not repeats
         sent_at = known.sent_at if look_up else work.now
     elif known is not None:
@@ -138,9 +157,11 @@ def _job(
         ),
         gateway=gateway,
         look_up=look_up,
+        asked_at=work.now,
         reserved_at=work.deps.clock(),
         send_before=time.monotonic() + SEND_WITHIN_SECONDS,
         repeats=repeats,
+        known_charge_ids=found,
     )
 
 
@@ -158,20 +179,46 @@ async def _carry_out(deps: Deps, account: Account, job: Job) -> None:
     """Call the gateway with no transaction open, then record what it said in one."""
     answer = await issue_outcomes.caught(_look_up(job) if job.look_up else _send(deps, account, job))
 
-    async def record(work: Work) -> None:
+    async def record(work: Work) -> Charge | None:
         tried = issue_outcomes.Tried(
-            job.claimed, job.attempt, job.sent_at, looked_up=job.look_up, repeated=job.repeats
+            job.claimed,
+            job.attempt,
+            job.sent_at,
+            asked_at=job.asked_at,
+            looked_up=job.look_up,
+            repeated=job.repeats,
+            known_charge_ids=job.known_charge_ids,
         )
-        await issue_outcomes.record(work, tried, answer)
+        second = await issue_outcomes.record(work, tried, answer)
+        if second is not None:
+            await second_looks.plan_first(work, second)
+        return second
 
-    await perform(deps, account, record)
+    second = await perform(deps, account, record)
+    if second is not None:
+        await second_looks.cancel(job.gateway, second)
 
 
 async def _look_up(job: Job) -> Charge | None:
+    if job.known_charge_ids:
+        return await _known_charge(job)
     if job.gateway.capabilities().idempotency == "none":
         raise issue_outcomes.CannotBeKnownError
     async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
         return await job.gateway.find_charge(job.attempt.invoice_id, job.attempt.attempt)
+
+
+async def _known_charge(job: Job) -> Charge:
+    """Return the charge that a restore found for the attempt; of several the one that is not canceled (D-123).
+
+    Raises SeveralChargesError.
+    """
+    async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
+        found = [await job.gateway.get_charge(charge_id) for charge_id in job.known_charge_ids]
+    live = [charge for charge in found if charge.state is not ChargeState.CANCELED]
+    if len(live) > 1:
+        raise issue_outcomes.SeveralChargesError(", ".join(charge.charge_id for charge in live))
+    return (live or found)[0]
 
 
 async def _send(deps: Deps, account: Account, job: Job) -> Charge:
@@ -201,12 +248,7 @@ async def _create(job: Job, request: ChargeRequest) -> Charge:
 
 def _request(deps: Deps, account: Account, job: Job) -> ChargeRequest:
     claimed = job.claimed
-    document = claimed.document_sealed and deps.vault.open(
-        claimed.document_sealed,
-        place=customers.DOCUMENT_PLACE,
-        account_id=account.account_id,
-        row_id=str(claimed.customer_id),
-    )
+    document = _document(deps, account, claimed)
     return ChargeRequest(
         invoice_id=claimed.invoice_id,
         attempt=job.attempt.attempt,
@@ -220,6 +262,23 @@ def _request(deps: Deps, account: Account, job: Job) -> ChargeRequest:
             claimed.customer_id,
             claimed.customer_name,
             claimed.customer_email,
-            document.decode() if document else None,
+            document,
         ),
     )
+
+
+def _document(deps: Deps, account: Account, claimed: ClaimedInvoice) -> str | None:
+    """Return the payer's tax document; one that does not open holds its invoice up until it is mended (D-34)."""
+    if claimed.document_sealed is None:
+        return None
+    try:
+        return deps.vault.open(
+            claimed.document_sealed,
+            place=customers.DOCUMENT_PLACE,
+            account_id=account.account_id,
+            row_id=str(claimed.customer_id),
+        ).decode()
+    except KeyRingError as error:
+        log.error("issuance.unreadable", invoice_id=str(claimed.invoice_id), error=str(error))
+        message = "the customer's document does not open; send it again by PATCH /v1/customers/{customerId}"
+        raise TransientError(message) from None

@@ -5,9 +5,9 @@ from uuid import UUID
 
 from fatura.domain import shapes
 from fatura.domain.account import Account
-from fatura.domain.errors import INVOICE_NOT_READY, EngineError, not_found
+from fatura.domain.errors import INVOICE_NOT_READY, EngineError, account_recovering, not_found
 from fatura.domain.invoice_states import InvoiceStatus
-from fatura.store import held_invoices
+from fatura.store import held_invoices, recovery
 from fatura.usecases import health, invoices, issuance
 from fatura.usecases.deps import Deps
 from fatura.usecases.issuance import Job
@@ -29,7 +29,7 @@ async def retry(deps: Deps, account: Account, invoice_id: UUID) -> shapes.Shape:
 
     After a refusal, or when a person was to look for a lost charge, the next attempt is sent. An attempt that is under
     way is left to whoever sent it, and one whose outcome is unknown is looked up: nothing is ever sent twice.
-    Raises EngineError: `engine.not_found`, `engine.invoice_not_ready`.
+    Raises EngineError: `engine.not_found`, `engine.invoice_not_ready`, `engine.account_recovering`.
     """
     may_lease = await health.clock_is_trusted(deps)
 
@@ -47,6 +47,8 @@ async def _reserve(work: Work, invoice_id: UUID, *, may_lease: bool) -> Sequence
         raise not_found("invoice", invoice_id)
     if held.status is not InvoiceStatus.READY:
         raise EngineError(INVOICE_NOT_READY, f"The invoice {WHY_NOT[held.status]}.")
+    if not await recovery.may_charge(work.tx):
+        raise account_recovering()
     await work.refresh()
     real_now = work.deps.clock()
     if held.is_leased(real_now):

@@ -1,8 +1,9 @@
 """What each answer to an attempt means, recorded in one transaction with the move it causes (D-33, D-34)."""
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from uuid import UUID
 
 from fatura.domain.charging import (
     EMPTY_LOOKUP_GAP,
@@ -10,6 +11,7 @@ from fatura.domain.charging import (
     ISSUE_DELAYED_AFTER,
     LOOKUP_COUNTS_AFTER,
     RETRY_DELAYS,
+    SECOND_LOOKS,
     AttemptState,
     retry_delay,
 )
@@ -24,9 +26,9 @@ from fatura.gateways.port import (
     UnknownOutcomeError,
 )
 from fatura.observability import log
-from fatura.store import charges
+from fatura.store import charges, recovery, second_looks
 from fatura.store.charges import ClaimedInvoice, LockedAttempt, NewAttempt
-from fatura.usecases import invoice_moves
+from fatura.usecases import invoice_moves, measures
 from fatura.usecases.invoice_moves import Report
 from fatura.usecases.lane_names import LaneName
 from fatura.usecases.work import Work
@@ -41,43 +43,66 @@ class CannotBeKnownError(GatewayError):
     """The gateway offers neither a key nor a look-up: only a person can say whether the charge exists (D-33)."""
 
 
+class SeveralChargesError(GatewayError):
+    """A restore found several charges of one invoice that are not canceled: a person has to choose (D-123)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tried:
     """What was tried: the attempt as it was reserved, by a call to create or (`looked_up`) by a look-up.
 
+    `asked_at` is when it was reserved, on the account's clock; its answer may be older than its recording by any time.
     A call may be `repeated` after its answer was lost: then a failure says nothing of what the first one did.
     """
 
     claimed: ClaimedInvoice
     attempt: NewAttempt
     sent_at: datetime
+    asked_at: datetime
     looked_up: bool
     repeated: bool = False
+    known_charge_ids: Sequence[str] = ()
 
 
 async def caught(call: Awaitable[Charge | None]) -> Charge | GatewayError | None:
     """Return the gateway's answer, its failure as a value; None is an empty look-up."""
+    answer: Charge | GatewayError | None
     try:
-        return await call
+        answer = await call
     except TimeoutError:
-        return TransientError("no answer to a look-up in time")
+        answer = TransientError("no answer to a look-up in time")
     except GatewayError as error:
-        return error
+        answer = error
+    measures.charge_attempts.labels(measures.charge_outcome(answer)).inc()
+    return answer
 
 
-async def record(work: Work, tried: Tried, answer: Charge | GatewayError | None) -> None:
-    """Record one attempt's answer, and what follows from it.
+async def record(work: Work, tried: Tried, answer: Charge | GatewayError | None) -> Charge | None:
+    """Record one attempt's answer, and what follows from it; return a charge that is one too many and was told.
 
     A charge is a fact whoever brings it. Everything else counts only while the attempt is as this worker reserved
     it: a worker that froze and lost its lease must not undo what another has sent since.
     """
     locked = await charges.lock_attempt(work.tx, tried.attempt.invoice_id, tried.attempt.attempt)
-    if isinstance(answer, Charge):
-        await _confirm(work, tried, locked, charge=answer)
+    found_since = set(locked.known_charge_ids).difference(tried.known_charge_ids)
+    if locked.state is AttemptState.SENDING and found_since:
+        await _look_again(work, tried, answer)
+    elif isinstance(answer, Charge):
+        return await _confirm(work, tried, locked, charge=answer)
     elif locked.state is AttemptState.SENDING and locked.sent_at == tried.sent_at:
         await _without_charge(work, tried, locked, answer=answer)
     else:
         log.warning("issuance.stale_answer", invoice_id=str(tried.attempt.invoice_id), answer=str(answer))
+    return None
+
+
+async def _look_again(work: Work, tried: Tried, answer: Charge | GatewayError | None) -> None:
+    """A restore found charges of the attempt while this worker called: all of them are looked at together (D-123)."""
+    if isinstance(answer, Charge):
+        await recovery.note_found(
+            work.tx, tried.attempt.invoice_id, tried.attempt.attempt, charge_id=answer.charge_id
+        )
+    await _retry(work, tried, next_attempt_at=work.now, error=None)
 
 
 async def _without_charge(
@@ -86,6 +111,8 @@ async def _without_charge(
     match answer:
         case None:
             await _empty_lookup(work, tried, locked)
+        case PermanentError() if tried.repeated and not _has_had_time(work, tried):
+            await _retry(work, tried, next_attempt_at=work.now + EMPTY_LOOKUP_GAP, error=answer)
         case PermanentError(detail=detail) if tried.repeated:
             lost = (
                 f"The answer was lost, and the gateway refuses the same call now ({detail}); look there for the "
@@ -97,6 +124,11 @@ async def _without_charge(
         case CannotBeKnownError():
             lost = "The answer was lost and the gateway cannot be asked; look there, then retry issuance."
             await _give_up(work, tried, AttemptState.PARKED, code="outcome_unknown", detail=lost)
+        case SeveralChargesError():
+            several = (
+                f"The gateway holds several charges: {answer}. Cancel all but one there, then retry issuance."
+            )
+            await _give_up(work, tried, AttemptState.PARKED, code="second_charge", detail=several)
         case AuthFailedError():
             await _leave_open(work, tried)
             refused = "The gateway refuses the credentials."
@@ -109,6 +141,12 @@ async def _without_charge(
             await _leave_open(work, tried)
             delay = retry_delay(tried.claimed.issue_failures + 1)
             await _retry(work, tried, next_attempt_at=work.now + delay, error=answer)
+
+
+def _has_had_time(work: Work, tried: Tried) -> bool:
+    """Say whether a charge of the first sending would be shown by now, however slowly a gateway's books are kept."""
+    since = tried.claimed.issue_failing_since or work.now
+    return work.now - since >= LOOKUP_COUNTS_AFTER + EMPTY_LOOKUP_GAP
 
 
 async def _settle(work: Work, tried: Tried, state: AttemptState, *, charge_id: str | None = None) -> None:
@@ -127,17 +165,24 @@ async def _leave_open(work: Work, tried: Tried) -> None:
         await _settle(work, tried, AttemptState.ABSENT)
 
 
-async def _confirm(work: Work, tried: Tried, locked: LockedAttempt, *, charge: Charge) -> None:
+async def _confirm(work: Work, tried: Tried, locked: LockedAttempt, *, charge: Charge) -> Charge | None:
+    """Issue the invoice by a charge; return one that is beside the invoice's own, or on a canceled invoice."""
     attempt = tried.attempt
     if locked.gateway_invoice_id == charge.charge_id:
-        return
+        return None
     if locked.state not in OPEN:
-        await _tell_second_charge(work, tried, locked, charge=charge)
-        return
+        await tell_second_charge(work, attempt.invoice_id, known=locked.gateway_invoice_id, charge=charge)
+        return charge
     if charge.amount_cents != attempt.amount_cents:
+        if (
+            charge.state is ChargeState.CANCELED and locked.error_code is not None
+        ):  # by a person, who asks again
+            await _settle(work, tried, AttemptState.FAILED)
+            await _retry(work, tried, next_attempt_at=work.now, error=None)
+            return None
         detail = f"The gateway's charge {charge.charge_id} is over {charge.amount_cents} cents; look there."
         await _give_up(work, tried, AttemptState.PARKED, code="amount_differs", detail=detail)
-        return
+        return None
     report = Report(
         attempt.invoice_id,
         Fact.CHARGE_CONFIRMED,
@@ -146,19 +191,23 @@ async def _confirm(work: Work, tried: Tried, locked: LockedAttempt, *, charge: C
         poll_at=None if charge.state is ChargeState.OPEN else work.now,
     )
     if not await invoice_moves.report(work, [report]):  # canceled, when the charge was believed absent
-        await _tell_second_charge(work, tried, locked, charge=charge)
-        return
+        await tell_second_charge(work, attempt.invoice_id, known=locked.gateway_invoice_id, charge=charge)
+        if charge.state is ChargeState.PAID:
+            unexpected = Report(attempt.invoice_id, Fact.PAYMENT_CONFIRMED, paid_at=charge.paid_at)
+            await invoice_moves.report(work, [unexpected])
+        return charge
     await _settle(work, tried, AttemptState.CONFIRMED, charge_id=charge.charge_id)
     work.woken.add(LaneName.RECONCILIATION)
+    return None
 
 
-async def _tell_second_charge(work: Work, tried: Tried, locked: LockedAttempt, *, charge: Charge) -> None:
+async def tell_second_charge(work: Work, invoice_id: UUID, *, known: str | None, charge: Charge) -> None:
     """Tell a person at once of a charge beside the one that is known, after a refusal or on a canceled invoice."""
-    message = f"The gateway also holds the charge {charge.charge_id}; cancel it there."
+    message = f"The gateway also holds the charge {charge.charge_id}, which is one too many; see to it there."
     log.error(
         "issuance.second_charge",
-        invoice_id=str(tried.attempt.invoice_id),
-        known=locked.gateway_invoice_id,
+        invoice_id=str(invoice_id),
+        known=known,
         second=charge.charge_id,
     )
     error: dict[str, object] = {
@@ -166,23 +215,27 @@ async def _tell_second_charge(work: Work, tried: Tried, locked: LockedAttempt, *
         "message": message,
         "gatewayInvoiceId": charge.charge_id,
     }
-    await invoice_moves.alert(work, tried.attempt.invoice_id, "invoice.issue_failed", error=error)
+    await invoice_moves.alert(work, invoice_id, "invoice.issue_failed", error=error)
 
 
 async def _empty_lookup(work: Work, tried: Tried, locked: LockedAttempt) -> None:
-    """Believe in absence only after two empty look-ups a minute apart, neither of them too early (D-33)."""
-    attempt = tried.attempt
+    """Believe in absence only after two empty look-ups a minute apart, neither of them too early (D-33).
+
+    What counts is when the gateway was asked: a worker that froze over the answer brings old news.
+    """
+    invoice_id, number = tried.attempt.invoice_id, tried.attempt.attempt
     counts_from = locked.sent_at + LOOKUP_COUNTS_AFTER
     if locked.looked_up_at is not None:
         counts_from = locked.looked_up_at + EMPTY_LOOKUP_GAP
-    if work.now < counts_from:
+    if tried.asked_at < counts_from:
         await _retry(work, tried, next_attempt_at=counts_from, error=None)
     elif locked.empty_lookups + 1 >= EMPTY_LOOKUPS_NEEDED:
         await _settle(work, tried, AttemptState.ABSENT)
+        await second_looks.plan(work.tx, invoice_id, number, next_look_at=work.now + SECOND_LOOKS[0])
         await _retry(work, tried, next_attempt_at=work.now, error=None)
     else:
-        await charges.note_empty_lookup(work.tx, attempt.invoice_id, attempt.attempt, looked_up_at=work.now)
-        await _retry(work, tried, next_attempt_at=work.now + EMPTY_LOOKUP_GAP, error=None)
+        await charges.note_empty_lookup(work.tx, invoice_id, number, looked_up_at=tried.asked_at)
+        await _retry(work, tried, next_attempt_at=tried.asked_at + EMPTY_LOOKUP_GAP, error=None)
 
 
 async def _give_up(work: Work, tried: Tried, state: AttemptState, *, code: str, detail: str) -> None:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from operator import attrgetter
 from uuid import UUID
 
 from fatura.domain.account import Account
@@ -18,7 +19,7 @@ from fatura.store import price_pulls, pricing_attempts
 from fatura.store.db import DatabaseUnavailableError, DeadlockError, LockTimeoutError
 from fatura.store.price_pulls import ItemKey, PriceQuestion
 from fatura.store.pricing_attempts import AttemptKey, NewPricingAttempt
-from fatura.usecases import price_answers
+from fatura.usecases import measures, price_answers
 from fatura.usecases.deps import Deps
 from fatura.usecases.lane_names import LaneName
 from fatura.usecases.price_answers import EndedCall
@@ -213,15 +214,16 @@ async def _make(deps: Deps, account: Account, reserved: Reserved) -> None:
 
 
 def _answered(ended: Collection[asyncio.Task[EndedCall | None]]) -> list[EndedCall]:
-    """Return what the calls came to; one that broke here is told and counts as lost, the others count."""
+    """Return what the calls came to, by item; one that broke here is told and counts as lost, the others count."""
     answered: list[EndedCall] = []
     for each in ended:
         broken = each.exception()
         if broken is not None:
             log.error("pricing.call_broken", exc_info=broken)
         elif (call := each.result()) is not None:
+            measures.price_calls.labels(call.answer.outcome).inc()
             answered.append(call)
-    return answered
+    return sorted(answered, key=attrgetter("item"))
 
 
 async def _ask(deps: Deps, line: Line, reserved: Reserved, call: PriceCall) -> EndedCall | None:

@@ -3,11 +3,14 @@
 import base64
 import secrets
 from datetime import timedelta
+from uuid import UUID
 
 from fatura.domain import shapes
 from fatura.domain.credentials import SECRET_BYTES
+from fatura.observability import log
 from fatura.signature import PREFIX
 from fatura.store import secrets as stored_secrets
+from fatura.store.vault import KeyRingError
 from fatura.usecases.work import Work
 
 PREVIOUS_VALID_FOR = timedelta(hours=24)
@@ -19,15 +22,25 @@ MAX_SIGNATURES = 8
 async def signing_secrets(work: Work) -> tuple[str, ...]:
     """Return the account's current secret, then the previous ones that still count, newest first (D-40).
 
+    A previous one that does not open is left out, told in the log: rotating mends a current one that does not.
     Raises KeyRingError.
     """
-    found = await stored_secrets.find_valid(work.tx, now=work.now, limit=MAX_SIGNATURES)
-    return tuple(
-        work.deps.vault.open(
-            sealed, place=stored_secrets.PLACE, account_id=work.account.account_id, row_id=str(secret_id)
-        ).decode()
-        for secret_id, sealed in found
+    (current_id, sealed), *previous = await stored_secrets.find_valid(
+        work.tx, now=work.now, limit=MAX_SIGNATURES
     )
+    opened = [_opened(work, current_id, sealed)]
+    for secret_id, sealed in previous:
+        try:
+            opened.append(_opened(work, secret_id, sealed))
+        except KeyRingError as error:
+            log.error("secret.unreadable", error=str(error))
+    return tuple(opened)
+
+
+def _opened(work: Work, secret_id: UUID, sealed: bytes) -> str:
+    return work.deps.vault.open(
+        sealed, place=stored_secrets.PLACE, account_id=work.account.account_id, row_id=str(secret_id)
+    ).decode()
 
 
 async def rotate(work: Work) -> shapes.Shape:

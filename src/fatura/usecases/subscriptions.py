@@ -82,7 +82,10 @@ async def create(work: Work, asked: Enrollment) -> shapes.Shape:
         started_at=work.now,
         canceled_at=None,
     )
-    await subscriptions.insert(work.tx, subscription, generate_at=generation_instant(cycle.due_date))
+    generate_at = max(
+        generation_instant(cycle.due_date), work.now
+    )  # before, there was nothing to be late with
+    await subscriptions.insert(work.tx, subscription, generate_at=generate_at)
     work.totals["subscriptions_active"] += 1
     work.tell(
         "subscription.created", subscription_data(subscription), subscription_id=subscription.subscription_id

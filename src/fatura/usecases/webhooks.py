@@ -88,6 +88,7 @@ async def redeliver(work: Work, event_id: UUID) -> shapes.Shape:
             f"The account has no enabled webhook; {REGISTER}, which also enables a disabled one.",
         )
     await work.refresh()
+    await deliveries.pass_turns_on(work.tx)  # one that leaves the order can tell nobody any more
     if event.sequence <= stored.fanned_out_to:
         known = await deliveries.find(work.tx, event.sequence)
         if known is not None and known.status is DeliveryStatus.PENDING:

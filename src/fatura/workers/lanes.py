@@ -14,6 +14,7 @@ from fatura.usecases import (
     mirroring,
     pricing,
     reconciliation,
+    second_looks,
     test_clock,
 )
 from fatura.usecases.deps import Deps
@@ -64,7 +65,8 @@ async def _issue(deps: Deps, account: Account) -> int:
 
 
 async def _reconcile(deps: Deps, account: Account) -> int:
-    return await reconciliation.reconcile(deps, account, limit=CALL_BATCH)
+    asked = await reconciliation.reconcile(deps, account, limit=CALL_BATCH)
+    return asked + await second_looks.look(deps, account, limit=CALL_BATCH)
 
 
 async def _mirror(deps: Deps, account: Account) -> int:

@@ -5,8 +5,9 @@ changes is written down when a charge is next read.
 """
 
 import re
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import datetime
 from typing import ClassVar
 from uuid import UUID
 
@@ -74,6 +75,7 @@ class SandboxGateway:
             max_installments=settings.max_installments,
             product_catalog=settings.product_catalog,
             idempotency="lookup",
+            lists_charges=True,
         )
 
     async def check_credentials(self) -> None:
@@ -107,14 +109,31 @@ class SandboxGateway:
 
     async def find_charge(self, invoice_id: UUID, attempt: int) -> Charge | None:
         """Return the oldest charge with this reference. Raises TransientError, PermanentError `rejected`."""
+        return next(iter(await self.find_charges(invoice_id, attempt)), None)
+
+    async def find_charges(self, invoice_id: UUID, attempt: int) -> Sequence[Charge]:
+        """Return all charges with this reference. Raises TransientError, PermanentError `rejected`."""
         async with self._call(SandboxOperation.LIST_CHARGES):
             charges = await self.charges(invoice_id)
-        return next((as_charge(charge) for charge in reversed(charges) if charge.attempt == attempt), None)
+        return [as_charge(charge) for charge in reversed(charges) if charge.attempt == attempt]
 
     async def get_charge(self, charge_id: str) -> Charge:
         """Return a charge. Raises NotFoundError, TransientError, PermanentError `rejected`."""
         async with self._call(SandboxOperation.GET_CHARGE), self._transaction() as tx:
             return as_charge(await self._find(tx, charge_id))
+
+    async def charges_since(self, since: datetime) -> AsyncIterator[Charge]:
+        """Yield the charges made since an instant, oldest first. Raises TransientError, PermanentError `rejected`."""
+        after = ""
+        while True:
+            async with self._call(SandboxOperation.LIST_CHARGES), self._transaction() as tx:
+                page = await books.charges_since(tx, self._config.connection_id, since, after=after)
+                charges = await self._settled(tx, page)
+            for charge in charges:
+                yield as_charge(charge)
+            if not charges:
+                return
+            after = charges[-1].charge_id
 
     async def cancel_charge(self, charge_id: str) -> Charge:
         """Cancel an open or refused charge, and return it as it is then; another one is left as it is.

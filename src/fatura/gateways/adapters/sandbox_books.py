@@ -19,6 +19,9 @@ from fatura.gateways.sandbox_port import (
     SandboxStatus,
 )
 
+CHARGES_A_PAGE = 500
+"""How many charges are read at once when all since an instant are listed."""
+
 
 class Tx(Protocol):
     """A transaction of one account that passes `account_id` as `$1` itself, as the one of `store.db` does."""
@@ -110,6 +113,24 @@ async def newest_charges(tx: Tx, connection_id: UUID, limit: int) -> list[Sandbo
         """,
         connection_id,
         limit,
+    )
+    return [_charge(row) for row in rows]
+
+
+async def charges_since(tx: Tx, connection_id: UUID, since: datetime, *, after: str) -> list[SandboxCharge]:
+    """Return the connection's next CHARGES_A_PAGE charges made since an instant, oldest first, after an id."""
+    rows = await tx.fetch(
+        """
+        SELECT c.charge_id, c.connection_id, c.invoice_id, c.attempt, c.amount_cents, c.payment_method,
+            c.installments, c.due_date, c.status, c.paid_at, c.created_at
+        FROM sandbox_charge c
+        WHERE c.account_id = $1 AND c.connection_id = $2 AND c.created_at >= $3 AND c.charge_id > $4
+        ORDER BY c.charge_id LIMIT $5
+        """,
+        connection_id,
+        since,
+        after,
+        CHARGES_A_PAGE,
     )
     return [_charge(row) for row in rows]
 

@@ -84,4 +84,5 @@ def as_charge(stored: SandboxCharge) -> Charge:
         amount_cents=stored.amount_cents,
         paid_at=stored.paid_at,
         refunded=stored.status is SandboxStatus.REFUNDED,
+        due_date=stored.due_date,
     )

@@ -40,6 +40,7 @@ DEFAULTS: Mapping[str, Any] = {
     "behaviour": Behaviour.PAY_ON_DUE,
     "webhookSecret": None,
 }
+SECRET_SETTINGS = frozenset({"webhookSecret"})
 
 
 def parse(settings: Mapping[str, Any], credentials: Mapping[str, Any]) -> SandboxSettings:

@@ -1,0 +1,137 @@
+"""`fatura restored`: what an operator runs after the database was restored from a backup (D-123)."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated
+from uuid import UUID
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from fatura import bootstrap
+from fatura.cli.options import DataDir, Json, read_settings
+from fatura.usecases import recovery
+from fatura.usecases.checking import all_accounts
+from fatura.usecases.found_charges import MEANINGS, Found
+from fatura.usecases.recovery import Swept
+
+A_PERSON_HAS_TO_LOOK = 3
+"""The exit code when charges are left that nothing here explains, or an account could not be compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    since: datetime
+    skipping: frozenset[UUID]
+    dry_run: bool
+
+
+def restored(
+    since: Annotated[
+        str,
+        typer.Option(
+            help="When the backup was begun, in UTC, such as 2026-11-20T03:00:00Z; earlier is safe."
+        ),
+    ],
+    skip: Annotated[
+        list[UUID] | None,
+        typer.Option(
+            help="A gateway connection whose charges you have compared by hand; may be given several times."
+        ),
+    ] = None,
+    *,
+    data_dir: DataDir = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count; change nothing.")] = False,
+    json_: Json = False,
+) -> None:
+    """After a restore from a backup: find the charges that the gateways made since, so that none is made again.
+
+    Nothing is generated or issued in an account until it is compared. Safe to run again, from the start.
+    Exit 3 when a person has to look: at charges that nothing here explains, or at a connection that did not answer.
+    """
+    asked = _Asked(_instant(since), frozenset(skip or ()), dry_run)
+    settings = read_settings(data_dir)
+    with bootstrap.migrated_database(settings) as url:
+        swept = asyncio.run(_recover(settings, url, asked))
+    typer.echo(json.dumps(_as_json(swept))) if json_ else _print(swept)
+    if any(each.strays or each.problems for each in swept):
+        raise typer.Exit(A_PERSON_HAS_TO_LOOK)
+
+
+def _instant(text: str) -> datetime:
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        instant = None
+    if instant is None or instant.tzinfo is None:
+        message = "must be an instant with its zone, such as 2026-11-20T03:00:00Z"
+        raise typer.BadParameter(message, param_hint="--since")
+    if instant > bootstrap.real_clock():
+        message = "lies in the future"
+        raise typer.BadParameter(message, param_hint="--since")
+    return instant.astimezone(UTC)
+
+
+async def _recover(settings: bootstrap.Settings, url: str, asked: _Asked) -> Sequence[Swept]:
+    """Freeze all accounts before the first one is compared: what fails half-way leaves them frozen, not half-known."""
+    async with bootstrap.opened(settings, url) as deps:
+        accounts = await all_accounts(deps)
+        with Progress(console=Console(stderr=True), transient=True) as progress:
+            if not asked.dry_run:
+                for account_id in progress.track(accounts, description="freezing accounts"):
+                    await recovery.freeze(deps, account_id)
+            return [
+                await recovery.sweep(
+                    deps, account_id, since=asked.since, skipping=asked.skipping, dry_run=asked.dry_run
+                )
+                for account_id in progress.track(accounts, description="comparing with gateways")
+            ]
+
+
+def _as_json(swept: Sequence[Swept]) -> dict[str, object]:
+    counts = sum((each.counts for each in swept), Counter[Found]())
+    return {
+        "accounts": len(swept),
+        "charges": {str(found): counts[found] for found in Found},
+        "strays": [
+            {
+                "accountId": str(each.account_id),
+                "connectionId": str(stray.connection_id),
+                "chargeId": stray.charge.charge_id,
+                "invoiceId": str(stray.charge.invoice_id),
+                "amountCents": stray.charge.amount_cents,
+                "state": str(stray.charge.state),
+                "why": stray.why,
+            }
+            for each in swept
+            for stray in each.strays
+        ],
+        "notCompared": [
+            {"accountId": str(each.account_id), "why": problem} for each in swept for problem in each.problems
+        ],
+    }
+
+
+def _print(swept: Sequence[Swept]) -> None:
+    counts = sum((each.counts for each in swept), Counter[Found]())
+    table = Table("charges", "", "", title=f"{len(swept)} account(s) compared with their gateways")
+    for found, meaning in MEANINGS.items():
+        table.add_row(str(counts[found]), str(found), meaning)
+    Console().print(table)
+    strays = Table("account", "charge", "invoice", "cents", "state", "why", title="A person has to look at")
+    for each in swept:
+        for stray in each.strays:
+            charge = stray.charge
+            ids = str(each.account_id), charge.charge_id, str(charge.invoice_id)
+            strays.add_row(*ids, str(charge.amount_cents), str(charge.state), stray.why)
+    if strays.row_count:
+        Console().print(strays)
+    for each in swept:
+        for problem in each.problems:
+            typer.echo(f"account {each.account_id} stays frozen: {problem}", err=True)

@@ -1,0 +1,121 @@
+"""Cycles and dates: what a subscription was billed for, and when the next invoice is due."""
+
+from fatura.store.invariants.invariant import Asks, Invariant
+
+CYCLES: tuple[Invariant, ...] = (
+    Invariant(
+        "cycles_contiguous",
+        "a subscription's invoices are its cycles 1..cycleCount, each once",
+        """
+        SELECT s.subscription_id AS offender
+        FROM subscription s
+        LEFT JOIN invoice v ON v.account_id = $1 AND v.subscription_id = s.subscription_id
+        WHERE s.account_id = $1
+        GROUP BY s.subscription_id, s.cycle_count
+        HAVING count(v.invoice_id) <> s.cycle_count OR coalesce(max(v.cycle), 0) <> s.cycle_count
+        LIMIT $2
+        """,
+    ),
+    Invariant(
+        "periods_adjoin",
+        "a cycle's period starts the day after the one before ends, and the next one where the last ends",
+        """
+        SELECT n.offender FROM (
+            SELECT v.subscription_id AS offender, v.period_end,
+                lead(v.period_start) OVER (PARTITION BY v.subscription_id ORDER BY v.cycle) AS following
+            FROM invoice v WHERE v.account_id = $1
+        ) n
+        JOIN subscription s ON s.subscription_id = n.offender
+        WHERE s.account_id = $1 AND coalesce(n.following, s.next_period_start) <> n.period_end + 1
+        LIMIT $2
+        """,
+    ),
+    Invariant(
+        "dates_follow_the_anchor",
+        "a period ends where D-4 begins the next one, and the next due date is the day after the last one ends",
+        """
+        SELECT DISTINCT n.subscription_id AS offender FROM (
+            SELECT p.subscription_id, p.charge_day, p.cycle, p.cycle_count, p.period_start, p.due_date, p.following,
+                p.next_due_date, p.earliest, p.earliest - (extract(day FROM p.earliest)::int - 1) AS month
+            FROM (
+                SELECT v.subscription_id, v.cycle, v.period_start, v.due_date, v.period_end + 1 AS following,
+                    s.charge_day, s.cycle_count, s.next_due_date,
+                    (v.period_start - greatest(extract(day FROM v.period_start)::int - 28, 0)
+                        + i.months * interval '1 month')::date AS earliest
+                FROM invoice v
+                JOIN invoice_item i ON i.invoice_id = v.invoice_id AND i.position = 0
+                JOIN subscription s ON s.subscription_id = v.subscription_id
+                WHERE v.account_id = $1 AND i.account_id = $1 AND s.account_id = $1
+            ) p
+        ) n
+        WHERE n.following <> CASE
+                WHEN n.month + (n.charge_day - 1) >= n.earliest THEN n.month + (n.charge_day - 1)
+                ELSE (n.month + interval '1 month')::date + (n.charge_day - 1)
+            END
+            OR (n.cycle > 1 AND n.due_date <> n.period_start)
+            OR (n.cycle = n.cycle_count AND n.next_due_date <> n.following)
+        LIMIT $2
+        """,
+    ),
+    Invariant(
+        "nothing_after_cancellation",
+        "no invoice was generated after its subscription was canceled",
+        """
+        SELECT v.invoice_id AS offender
+        FROM invoice v JOIN subscription s ON s.subscription_id = v.subscription_id
+        WHERE v.account_id = $1 AND s.account_id = $1 AND v.created_at > s.canceled_at
+        LIMIT $2
+        """,
+    ),
+    Invariant(
+        "nothing_waits_for_an_hour",
+        "a cycle to bill, a charge to make or ask after, a price to ask was not due for an hour without being taken up",
+        """
+        SELECT u.offender FROM (
+            SELECT s.subscription_id AS offender, s.generate_at AS due_at FROM subscription s
+            WHERE s.account_id = $1 AND s.status = 'active'
+            UNION ALL
+            SELECT v.invoice_id, v.next_attempt_at FROM invoice v
+            WHERE v.account_id = $1 AND v.next_attempt_at IS NOT NULL
+            UNION ALL
+            SELECT p.invoice_id, p.next_attempt_at FROM price_pull p
+            WHERE p.account_id = $1 AND p.next_attempt_at IS NOT NULL
+        ) u JOIN account a ON a.account_id = $1
+        WHERE u.due_at < $3::timestamptz + a.clock_offset - interval '1 hour' AND a.recovering_since IS NULL
+            AND NOT EXISTS (SELECT FROM test_clock c WHERE c.account_id = $1 AND c.status = 'advancing')
+        LIMIT $2
+        """,
+        asks=Asks.REAL_NOW,
+    ),
+    Invariant(
+        "leases_run_out",
+        "no lease is longer than a minute or two, and none that ended holds due work for a minute more",
+        """
+        SELECT u.offender FROM (
+            SELECT v.invoice_id AS offender, v.lease_until, v.next_attempt_at FROM invoice v
+            WHERE v.account_id = $1 AND v.lease_until IS NOT NULL
+            UNION ALL
+            SELECT p.invoice_id, p.lease_until, p.next_attempt_at FROM price_pull p
+            WHERE p.account_id = $1 AND p.lease_until IS NOT NULL
+            UNION ALL
+            SELECT m.product_id, m.lease_until, m.next_attempt_at FROM product_mirror m
+            WHERE m.account_id = $1 AND m.lease_until IS NOT NULL
+            UNION ALL
+            SELECT w.account_id, w.lease_until, greatest(w.next_attempt_at, q.due_at) FROM webhook w CROSS JOIN (
+                SELECT min(d.next_attempt_at) AS due_at FROM delivery d
+                WHERE d.account_id = $1 AND d.next_attempt_at IS NOT NULL AND d.waits IS NOT TRUE
+                UNION ALL
+                SELECT min(e.created_at) FROM event e WHERE e.account_id = $1
+                    AND e.sequence = (SELECT x.fanned_out_to + 1 FROM webhook x WHERE x.account_id = $1)
+            ) q WHERE w.account_id = $1 AND w.lease_until IS NOT NULL AND w.disabled_at IS NULL
+                AND q.due_at IS NOT NULL
+        ) u JOIN account a ON a.account_id = $1
+        WHERE u.lease_until > $3::timestamptz + interval '2 minutes' OR (
+            u.lease_until < $3::timestamptz - interval '1 minute'
+            AND u.next_attempt_at < $3::timestamptz + a.clock_offset - interval '1 minute'
+        )
+        LIMIT $2
+        """,
+        asks=Asks.REAL_NOW,
+    ),
+)

@@ -1,0 +1,88 @@
+"""Pushes: in order, each in the log, none forgotten."""
+
+from fatura.store.invariants.invariant import Invariant
+
+PUSHES: tuple[Invariant, ...] = (
+    Invariant(
+        "pushed_in_order",
+        "an invoice's events are delivered in the order of their numbers, none past one that is still open",
+        """
+        SELECT o.ordered_by AS offender
+        FROM (
+            SELECT d.ordered_by, d.delivered_at,
+                bool_or(d.next_attempt_at IS NOT NULL) OVER w AS passed_an_open_one,
+                max(d.delivered_at) OVER w AS delivered_before
+            FROM delivery d WHERE d.account_id = $1 AND d.ordered_by IS NOT NULL
+            WINDOW w AS (
+                PARTITION BY d.ordered_by ORDER BY d.sequence ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+            )
+        ) o
+        WHERE o.delivered_at IS NOT NULL AND (o.passed_an_open_one OR o.delivered_before > o.delivered_at)
+        LIMIT $2
+        """,
+    ),
+    Invariant(
+        "turns_are_passed_on",
+        "the first open push of an invoice does not wait, unless one before it was closed just now",
+        """
+        SELECT DISTINCT d.ordered_by AS offender
+        FROM delivery d
+        WHERE d.account_id = $1 AND d.next_attempt_at IS NOT NULL AND d.waits
+            AND NOT EXISTS (
+                SELECT FROM delivery b
+                WHERE b.account_id = $1 AND b.ordered_by = d.ordered_by AND b.sequence < d.sequence
+                    AND b.next_attempt_at IS NOT NULL
+            )
+            AND NOT EXISTS (
+                SELECT FROM delivery c JOIN event e ON e.account_id = $1 AND e.sequence = c.sequence
+                WHERE c.account_id = $1 AND e.invoice_id = d.ordered_by AND c.next_attempt_at IS NULL
+                    AND c.waits IS NOT NULL
+            )
+        LIMIT $2
+        """,
+    ),
+    Invariant(
+        "pushes_are_logged",
+        "every attempt to push an event is in the log, and what is delivered has one that was",
+        """
+        SELECT e.event_id AS offender
+        FROM (
+            SELECT u.sequence
+            FROM (
+                SELECT d.sequence, d.attempts, (d.delivered_at IS NOT NULL)::int AS delivered, 0 AS logged, 0 AS good
+                FROM delivery d WHERE d.account_id = $1
+                UNION ALL
+                SELECT a.sequence, 0, 0, 1, (a.outcome = 'delivered')::int
+                FROM delivery_attempt a WHERE a.account_id = $1
+            ) u
+            GROUP BY u.sequence
+            HAVING sum(u.attempts) <> sum(u.logged) OR (sum(u.delivered) > 0 AND sum(u.good) = 0)
+        ) x JOIN event e ON e.sequence = x.sequence
+        WHERE e.account_id = $1
+        LIMIT $2
+        """,
+    ),
+    Invariant(
+        "pushes_follow_the_stream",
+        "the webhook has taken up no event that the stream does not hold, and no event is pushed that it passed by",
+        """
+        SELECT w.account_id AS offender
+        FROM webhook w JOIN account_counter n ON n.account_id = $1
+        WHERE w.account_id = $1 AND (
+            w.fanned_out_to > n.last_sequence
+            OR EXISTS (SELECT FROM delivery d WHERE d.account_id = $1 AND d.sequence > w.fanned_out_to)
+        )
+        LIMIT $2
+        """,
+    ),
+    Invariant(
+        "pushes_have_a_webhook",
+        "no push is open that no webhook will ever be sent",
+        """
+        SELECT e.event_id AS offender FROM delivery d JOIN event e ON e.sequence = d.sequence
+        WHERE d.account_id = $1 AND e.account_id = $1 AND d.next_attempt_at IS NOT NULL
+            AND NOT EXISTS (SELECT FROM webhook w WHERE w.account_id = $1)
+        LIMIT $2
+        """,
+    ),
+)

@@ -1,0 +1,110 @@
+"""The stream of events: without gaps, one for every move, and the totals that are kept with its counter."""
+
+from fatura.store.invariants.invariant import Invariant
+
+# Rows of two tables are counted against each other by UNION ALL and GROUP BY where a join could become a nested loop.
+STREAM: tuple[Invariant, ...] = (
+    Invariant(
+        "events_without_gaps",
+        "event numbers run from 1 to the counter without a gap",
+        """
+        SELECT c.account_id AS offender
+        FROM account_counter c
+        WHERE c.account_id = $1 AND (
+            SELECT (count(*), coalesce(max(e.sequence), 0)) FROM event e WHERE e.account_id = $1
+        ) IS DISTINCT FROM (c.last_sequence, c.last_sequence)
+        LIMIT $2
+        """,
+    ),
+    Invariant(
+        "one_event_per_birth",
+        "every invoice was told as created exactly once",
+        """
+        SELECT u.invoice_id AS offender
+        FROM (
+            SELECT v.invoice_id, 1 AS born, 0 AS told FROM invoice v WHERE v.account_id = $1
+            UNION ALL
+            SELECT e.invoice_id, 0, 1 FROM event e WHERE e.account_id = $1 AND e.type = 'invoice.created'
+        ) u
+        GROUP BY u.invoice_id HAVING sum(u.born) <> 1 OR sum(u.told) <> 1
+        LIMIT $2
+        """,
+    ),
+    Invariant(
+        "state_was_told",
+        "an invoice that is issued, paid, overdue or canceled was told so exactly once",
+        """
+        SELECT u.invoice_id AS offender
+        FROM (
+            SELECT v.invoice_id, 'invoice.' || v.status AS type, 1 AS reached, 0 AS told FROM invoice v
+            WHERE v.account_id = $1 AND v.status IN ('issued', 'paid', 'overdue', 'canceled')
+            UNION ALL
+            SELECT e.invoice_id, e.type, 0, 1 FROM event e
+            WHERE e.account_id = $1
+                AND e.type IN ('invoice.issued', 'invoice.paid', 'invoice.overdue', 'invoice.canceled')
+        ) u
+        GROUP BY u.invoice_id, u.type HAVING sum(u.reached) = 1 AND sum(u.told) <> 1
+        LIMIT $2
+        """,
+    ),
+    Invariant(
+        "moves_were_legal",
+        "an invoice's events tell a birth, then moves that are allowed, and lead to the state it is in",
+        """
+        SELECT DISTINCT n.invoice_id AS offender
+        FROM (
+            SELECT t.invoice_id, t.state, t.is_birth, lag(t.state) OVER w AS before, lead(t.state) OVER w AS following
+            FROM (
+                SELECT e.invoice_id, e.sequence, e.type = 'invoice.created' AS is_birth, CASE e.type
+                    WHEN 'invoice.created' THEN e.data::jsonb #>> '{invoice,status}'
+                    WHEN 'invoice.held' THEN 'awaiting_value'
+                    ELSE substr(e.type, 9) END AS state
+                FROM event e
+                WHERE e.account_id = $1 AND e.type IN (
+                    'invoice.created', 'invoice.held', 'invoice.ready', 'invoice.issued', 'invoice.paid',
+                    'invoice.overdue', 'invoice.canceled'
+                )
+            ) t WINDOW w AS (PARTITION BY t.invoice_id ORDER BY t.sequence)
+        ) n
+        JOIN invoice v ON v.invoice_id = n.invoice_id
+        WHERE v.account_id = $1 AND (
+            n.is_birth <> (n.before IS NULL)
+            OR (n.is_birth AND n.state NOT IN ('draft', 'ready', 'paid'))
+            OR (n.before || ' ' || n.state) NOT IN (
+                'draft awaiting_value', 'draft ready', 'draft paid', 'draft canceled', 'awaiting_value ready',
+                'awaiting_value paid', 'awaiting_value canceled', 'ready issued', 'ready canceled', 'issued paid',
+                'issued overdue', 'issued canceled', 'overdue paid', 'overdue canceled', 'paid paid'
+            )
+            OR (n.following IS NULL AND n.state <> v.status)
+        )
+        LIMIT $2
+        """,
+    ),
+    Invariant(
+        "list_totals",
+        "the totals that lists show are the numbers of rows",
+        """
+        SELECT c.account_id AS offender
+        FROM account_counter c
+        WHERE c.account_id = $1 AND (
+            c.products, c.plans, c.customers, c.subscriptions_active, c.subscriptions_canceled, c.invoices_draft,
+            c.invoices_awaiting_value, c.invoices_ready, c.invoices_issued, c.invoices_paid, c.invoices_overdue,
+            c.invoices_canceled
+        ) IS DISTINCT FROM (
+            (SELECT count(*) FROM product p WHERE p.account_id = $1),
+            (SELECT count(*) FROM plan p WHERE p.account_id = $1),
+            (SELECT count(*) FROM customer p WHERE p.account_id = $1),
+            (SELECT count(*) FROM subscription s WHERE s.account_id = $1 AND s.status = 'active'),
+            (SELECT count(*) FROM subscription s WHERE s.account_id = $1 AND s.status = 'canceled'),
+            (SELECT count(*) FROM invoice v WHERE v.account_id = $1 AND v.status = 'draft'),
+            (SELECT count(*) FROM invoice v WHERE v.account_id = $1 AND v.status = 'awaiting_value'),
+            (SELECT count(*) FROM invoice v WHERE v.account_id = $1 AND v.status = 'ready'),
+            (SELECT count(*) FROM invoice v WHERE v.account_id = $1 AND v.status = 'issued'),
+            (SELECT count(*) FROM invoice v WHERE v.account_id = $1 AND v.status = 'paid'),
+            (SELECT count(*) FROM invoice v WHERE v.account_id = $1 AND v.status = 'overdue'),
+            (SELECT count(*) FROM invoice v WHERE v.account_id = $1 AND v.status = 'canceled')
+        )
+        LIMIT $2
+        """,
+    ),
+)

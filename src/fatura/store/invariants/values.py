@@ -1,0 +1,91 @@
+"""Items, prices and totals: every cent has its reason, and stays."""
+
+from fatura.store.invariants.invariant import Invariant
+
+VALUES: tuple[Invariant, ...] = (
+    Invariant(
+        "invoice_has_items",
+        "every invoice has an item",
+        """
+        SELECT v.invoice_id AS offender FROM invoice v
+        WHERE v.account_id = $1 AND NOT EXISTS (
+            SELECT FROM invoice_item i WHERE i.account_id = $1 AND i.invoice_id = v.invoice_id
+        )
+        LIMIT $2
+        """,
+    ),
+    Invariant(
+        "amount_follows_price",
+        "a table item costs its months at its price less its discount, rounded half up",
+        """
+        SELECT i.item_id AS offender FROM invoice_item i
+        WHERE i.account_id = $1 AND i.pricing_source = 'table' AND (
+            i.pricing_status <> 'priced' OR i.amount_cents IS DISTINCT FROM
+                round(i.months::numeric * i.monthly_price_cents * (100 - coalesce(i.discount_percent, 0)) / 100)
+        )
+        LIMIT $2
+        """,
+    ),
+    Invariant(
+        "total_is_sum_of_items",
+        "an invoice's total is the sum of its priced items, and null only while an item is pending",
+        """
+        SELECT v.invoice_id AS offender
+        FROM invoice v JOIN invoice_item i ON i.invoice_id = v.invoice_id
+        WHERE v.account_id = $1 AND i.account_id = $1
+        GROUP BY v.invoice_id, v.total_cents, v.status
+        HAVING (v.total_cents IS NOT NULL AND v.total_cents <> coalesce(sum(i.amount_cents), 0))
+            OR (v.total_cents IS NOT NULL AND bool_or(i.pricing_status = 'pending'))
+            OR (v.total_cents IS NULL AND v.status <> 'canceled' AND NOT bool_or(i.pricing_status = 'pending'))
+        LIMIT $2
+        """,
+    ),
+    Invariant(
+        "pending_items_are_asked_for",
+        "a pending item of an open invoice has its price pull, and a closed one's has ended",
+        """
+        SELECT i.item_id AS offender
+        FROM invoice_item i
+        JOIN invoice v ON v.invoice_id = i.invoice_id
+        LEFT JOIN price_pull p ON p.account_id = $1 AND p.invoice_id = i.invoice_id AND p.position = i.position
+        WHERE i.account_id = $1 AND v.account_id = $1 AND (
+            (i.pricing_status = 'pending' AND v.status IN ('draft', 'awaiting_value') AND p.invoice_id IS NULL)
+            OR ((i.pricing_status <> 'pending' OR v.status = 'canceled')
+                AND (p.next_attempt_at IS NOT NULL OR p.warn_at IS NOT NULL))
+        )
+        LIMIT $2
+        """,
+    ),
+    Invariant(
+        "answers_close_items",
+        "a value from a price endpoint stands on a call that answered so",
+        """
+        SELECT i.item_id AS offender
+        FROM invoice_item i
+        WHERE i.account_id = $1 AND i.pricing_source = 'endpoint' AND i.pricing_status <> 'pending' AND NOT EXISTS (
+            SELECT FROM pricing_attempt a
+            WHERE a.account_id = $1 AND a.invoice_id = i.invoice_id AND a.position = i.position
+                AND a.outcome = CASE i.pricing_status WHEN 'skipped' THEN 'skip' ELSE 'ok' END
+        )
+        LIMIT $2
+        """,
+    ),
+    Invariant(
+        "what_was_told_stands",
+        "an item that was told as closed has the value it was told with, and the name it was born with",
+        """
+        SELECT DISTINCT i.item_id AS offender
+        FROM event e
+        CROSS JOIN LATERAL jsonb_to_recordset(e.data::jsonb #> '{invoice,items}') AS t (
+            id uuid, "productName" text, months int, "pricingStatus" text, "amountCents" bigint, description text
+        )
+        JOIN invoice_item i ON i.invoice_id = e.invoice_id AND i.item_id = t.id
+        WHERE e.account_id = $1 AND i.account_id = $1 AND (
+            (t."productName", t.months) IS DISTINCT FROM (i.product_name, i.months::int)
+            OR (t."pricingStatus" <> 'pending' AND (t."pricingStatus", t."amountCents", t.description)
+                IS DISTINCT FROM (i.pricing_status, i.amount_cents, i.description))
+        )
+        LIMIT $2
+        """,
+    ),
+)

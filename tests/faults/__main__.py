@@ -1,0 +1,150 @@
+"""`make faults`: all runs at full scale, two at a time, each in a process of its own; one table in the end.
+
+`python -m tests.faults [NAME ...] [--seed N] [--short]`; exit code 1 when anything was found.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from fatura.observability import configure_logs
+from tests.faults.report import Figure, Options, Report, Scale
+from tests.faults.runs import RUNS, Run
+
+AT_ONCE = 2
+
+
+def main() -> int:
+    """Run what the command line names, or everything."""
+    parser = argparse.ArgumentParser(prog="make faults", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(run.name for run in RUNS))
+    parser.add_argument("--seed", type=int, default=1, help="of all chance; the same one tries the same")
+    parser.add_argument("--short", action="store_true", help="as much as belongs to every commit")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    told = parser.parse_args()
+    unknown = set(told.names) - {run.name for run in RUNS}
+    if unknown:
+        parser.error(f"no run is called {', '.join(sorted(unknown))}")
+    chosen = [run for run in RUNS if not told.names or run.name in told.names]
+    scale = Scale.SHORT if told.short else Scale.FULL
+    if told.child:
+        return _run_here(chosen[0], seed=told.seed, scale=scale)
+    return asyncio.run(_run_all(chosen, seed=told.seed, scale=scale))
+
+
+def _run_here(run: Run, *, seed: int, scale: Scale) -> int:
+    """Make one run in this process, and tell how far it is and what it found in lines of JSON."""
+
+    def progress(done: int, total: int, doing: str) -> None:
+        print(json.dumps({"done": done, "total": total, "doing": doing}), flush=True)  # noqa: T201 - the parent reads it
+
+    configure_logs(level="error")
+    report = run.load()(Options(seed, scale, progress))
+    print(json.dumps({"report": asdict(report)}), flush=True)  # noqa: T201 - as above
+    return 0
+
+
+async def _run_all(chosen: Sequence[Run], *, seed: int, scale: Scale) -> int:
+    began = time.monotonic()
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    slots = asyncio.Semaphore(AT_ONCE)
+    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
+
+        async def one(run: Run) -> tuple[Report, float]:
+            async with slots:
+                return await _run_apart(run, progress, seed=seed, scale=scale)
+
+        beside = [run for run in chosen if not run.alone]
+        told = dict(zip(beside, await asyncio.gather(*map(one, beside)), strict=True))
+        told |= {run: await one(run) for run in chosen if run.alone}
+    Console().print(_table({run: told[run] for run in chosen}))
+    failures = [
+        (report.run, failure) for report, _ in (told[run] for run in chosen) for failure in report.failures
+    ]
+    for name, failure in failures:
+        Console(stderr=True).print(f"[red]{name}[/]: {failure}", soft_wrap=True)
+    minutes, seconds = divmod(int(time.monotonic() - began), 60)
+    Console().print(f"seed {seed}, {minutes}:{seconds:02} in all, {len(failures)} found")
+    return 1 if failures else 0
+
+
+async def _run_apart(run: Run, progress: Progress, *, seed: int, scale: Scale) -> tuple[Report, float]:
+    """Make one run in a process of its own; one that dies without a report is a finding."""
+    began = time.monotonic()
+    task = progress.add_task(run.name, total=None)
+    words = [run.name, "--child", "--seed", str(seed), *(["--short"] if scale is Scale.SHORT else [])]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.faults", *words, stdout=asyncio.subprocess.PIPE, limit=1 << 24
+    )
+    report = await _follow(process, run, progress, task)
+    if await process.wait() or report is None:
+        report = Report(
+            run.name, seed, problems=[f"the run itself ended with exit code {process.returncode}"]
+        )
+    progress.update(task, description=f"{run.name}: {'held' if not report.failures else 'BROKEN'}")
+    progress.stop_task(task)
+    return report, time.monotonic() - began
+
+
+async def _follow(
+    process: asyncio.subprocess.Process, run: Run, progress: Progress, task: TaskID
+) -> Report | None:
+    assert process.stdout is not None
+    report: Report | None = None
+    async for raw in process.stdout:
+        try:
+            line = json.loads(raw)
+        except ValueError:
+            sys.stderr.buffer.write(raw)
+            continue
+        if "report" in line:
+            report = msgspec.convert(line["report"], Report)
+        else:
+            progress.update(
+                task, completed=line["done"], total=line["total"], description=f"{run.name}: {line['doing']}"
+            )
+    return report
+
+
+def _table(told: dict[Run, tuple[Report, float]]) -> Table:
+    table = Table("run", "tried and found", "", "had to be", "", title="What was tried, and what it found")
+    for run, (report, seconds) in told.items():
+        name = f"{run.name}\n[dim]{seconds:.0f} s[/]"
+        for figure in report.figures:
+            table.add_row(
+                name,
+                figure.what,
+                f"{figure.value:,.2f}".rstrip("0").rstrip("."),
+                _bounds(figure),
+                "held" if figure.holds else "[red]BROKEN[/]",
+            )
+            name = ""
+        if report.left_out:
+            table.add_row(name, f"[yellow]left out: {report.left_out}[/]", "", "", "")
+        for problem in report.problems[:5]:
+            table.add_row("", f"[red]{problem}[/]", "", "", "[red]BROKEN[/]")
+        table.add_section()
+    return table
+
+
+def _bounds(figure: Figure) -> str:
+    if figure.at_least is not None and figure.at_least == figure.at_most:
+        return f"{figure.at_least:,g}"
+    least = f"≥ {figure.at_least:,g}" if figure.at_least is not None else ""
+    most = f"≤ {figure.at_most:,g}" if figure.at_most is not None else ""
+    return f"{least} {most}".strip()
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("FATURA_LOG_LEVEL", "error")
+    sys.exit(main())

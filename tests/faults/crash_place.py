@@ -1,0 +1,253 @@
+"""Where a trial takes place: a database and a folder of its own, cloned from a ground, and the engine on them."""
+
+import asyncio
+import json
+import shutil
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, cast
+from uuid import UUID
+
+import asyncpg
+import httpx
+
+from fatura.api.app import create_app
+from fatura.outbound.http import MerchantClient
+from fatura.store.db import Database
+from fatura.usecases.accounts import OpenedAccount
+from fatura.usecases.deps import Deps
+from fatura.workers.lanes import LANES
+from fatura.workers.loop import run_to_quiet
+from tests.conftest import database_url_of
+from tests.faults import clock
+from tests.faults.clock import FastClock
+from tests.faults.crash_outside import CLOCK_FILE
+from tests.faults.crash_points import CountedGateway, CountedMerchants, Points, connection_class
+from tests.faults.engine import OnClock, open_engine
+from tests.faults.outside_gateway import outside_providers
+from tests.faults.outside_process import tell_secrets
+from tests.world import LANE, Merchant
+
+NOTES_FILE = "notes.json"
+MIGRATED = "template_fatura"
+
+
+@dataclass(slots=True)
+class ShiftedClock:
+    """A trial's clock: real seconds pass on it, and it is moved on at will; the world outside reads it as well."""
+
+    file: Path
+    _fast: FastClock
+
+    @classmethod
+    def started(cls, folder: Path, at: datetime) -> "ShiftedClock":
+        """Start it at an instant."""
+        made = cls(folder / CLOCK_FILE, clock.started(speed=1, at=at))
+        made.file.write_text(str(made._fast))
+        return made
+
+    @classmethod
+    def continued(cls, folder: Path) -> "ShiftedClock":
+        """Go on with the one that another process of the trial has moved."""
+        return cls(folder / CLOCK_FILE, clock.read((folder / CLOCK_FILE).read_text()))
+
+    def __call__(self) -> datetime:
+        """Return the time."""
+        return self._fast()
+
+    def move_to(self, at: datetime) -> None:
+        """Move it on to an instant; one that has passed changes nothing."""
+        if at > self():
+            self._fast = FastClock(at, time.monotonic(), 1)
+            self.file.write_text(str(self._fast))
+
+    def move(self, seconds: float) -> None:
+        """Move it on."""
+        self.move_to(self() + timedelta(seconds=seconds))
+
+
+@dataclass(slots=True)
+class Notes:
+    """What a flow's preparation leaves to whoever acts: the account, the time, and ids that requests name."""
+
+    account_id: str = ""
+    api_key: str = ""
+    secrets: list[str] = field(default_factory=list[str])
+    ended_at: str = ""
+    ids: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What all trials share: the server, the folder of folders, the address of the world outside, the key ring."""
+
+    server_url: str
+    folder: Path
+    outside_url: str
+    ring: str
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One trial's own ground, by its name."""
+
+    ground: Ground
+    name: str
+
+    @property
+    def folder(self) -> Path:
+        """Return its folder."""
+        return self.ground.folder / self.name
+
+    @property
+    def url(self) -> str:
+        """Return the URL of its database."""
+        return database_url_of(self.ground.server_url, self.database)
+
+    @property
+    def database(self) -> str:
+        """Return the name of its database."""
+        return "crash_" + self.name.replace("-", "_")
+
+    @property
+    def outside_url(self) -> str:
+        """Return the address of its world outside."""
+        return f"{self.ground.outside_url}/{self.name}"
+
+    def notes(self) -> Notes:
+        """Return what the preparation noted."""
+        return Notes(**json.loads((self.folder / NOTES_FILE).read_text()))
+
+    async def make(self, *, like: "Place | None") -> None:
+        """Make the database and the folder: as another place's are, or a migrated database and an empty folder."""
+        template = MIGRATED if like is None else like.database
+        await _administer(
+            self.ground, f"CREATE DATABASE {self.database} TEMPLATE {template} STRATEGY file_copy"
+        )
+        self.folder.mkdir()
+        if like is None:
+            return
+        for file in like.folder.iterdir():
+            if not file.name.endswith("-shm"):
+                shutil.copy(file, self.folder)
+        await self._move_in(like)
+
+    async def _move_in(self, like: "Place") -> None:
+        """Have the merchant's addresses lead to this trial's world outside."""
+        connection = await asyncpg.connect(self.url)
+        try:
+            await connection.execute(f"SET app.account = '{like.notes().account_id}'")
+            for column in ("product.endpoint_url", "webhook.url"):
+                table, _, name = column.partition(".")
+                await connection.execute(
+                    f"UPDATE {table} SET {name} = replace({name}, $1, $2) WHERE {name} IS NOT NULL",  # noqa: S608 - names of ours
+                    like.outside_url,
+                    self.outside_url,
+                )
+        finally:
+            await connection.close()
+
+    async def drop(self) -> None:
+        """Drop the database and the folder."""
+        await _administer(self.ground, f"DROP DATABASE {self.database} WITH (FORCE)")
+        shutil.rmtree(self.folder)
+
+    async def wait_for_the_dead(self) -> None:
+        """Wait until no server process works for the killed one any more: what it was doing has then ended."""
+        connection = await asyncpg.connect(self.ground.server_url)
+        try:
+            async with asyncio.timeout(30):
+                while await connection.fetchval(  # noqa: ASYNC110 - only asking tells
+                    "SELECT count(*) FROM pg_stat_activity WHERE datname = $1", self.database
+                ):
+                    await asyncio.sleep(0.002)
+        finally:
+            await connection.close()
+
+
+async def _administer(ground: Ground, statement: str) -> None:
+    connection = await asyncpg.connect(ground.server_url)
+    try:
+        await connection.execute(statement)
+    finally:
+        await connection.close()
+
+
+class Shop(Merchant):
+    """A merchant's view of the engine opened on a place, with the lanes and the clock in hand."""
+
+    def __init__(
+        self, deps: Deps, client: httpx.AsyncClient, place: Place, *, notes: Notes, now: ShiftedClock
+    ) -> None:
+        super().__init__(deps, client, cast("OpenedAccount", notes))
+        self.place = place
+        self.notes = notes
+        self.now = now
+        self.ids = notes.ids
+
+    def outside(self, path: str) -> str:
+        """Return an address of the merchant's own, `path` ending in what comes before the account."""
+        return f"{self.place.outside_url}/{path}"
+
+    async def run(self, *lanes: str) -> int:
+        """Work off what is due now, in the named lanes or in all."""
+        return await run_to_quiet(self.deps, [LANE[name] for name in lanes] or LANES)
+
+    def know_secret(self, secret: str) -> None:
+        """Let the merchant verify by one more secret."""
+        self.notes.secrets.append(secret)
+        tell_secrets(self.place.folder, {self.notes.account_id: self.notes.secrets})
+
+    def write_notes(self) -> None:
+        """Leave the notes to whoever comes."""
+        self.notes.ended_at = self.now().isoformat()
+        (self.place.folder / NOTES_FILE).write_text(
+            json.dumps({name: getattr(self.notes, name) for name in Notes.__slots__})
+        )
+
+    async def sql(self, statement: str, *values: object) -> Sequence[asyncpg.Record]:
+        """Look behind the API, at this account's rows."""
+        async with self.deps.db.transaction(UUID(str(self.account_id))) as tx:
+            return await cast("Any", tx)._connection.fetch(statement, *values)
+
+
+class OwnTime(OnClock):
+    """A database whose clock is the trial's, and is not asked over a new connection each time a lane looks for work."""
+
+    async def ping(self) -> datetime:
+        """Return the trial's time."""
+        return self._clock()
+
+
+@asynccontextmanager
+async def open_shop(
+    place: Place, *, now: ShiftedClock, notes: Notes, points: Points | None = None
+) -> AsyncGenerator[Shop]:
+    """Open the engine on a place as one process does; `points` watch all it asks."""
+    options: dict[str, Any] = {} if points is None else {"connection_class": connection_class(points)}
+    providers = outside_providers(place.outside_url)
+    async with open_engine(
+        place.url, ring=place.ground.ring, clock=now, providers=providers, max_connections=4, **options
+    ) as opened:
+        deps = replace(opened, db=cast("Database", OwnTime(opened.db, now)))
+        watched = deps if points is None else _watched(deps, points)
+        transport = httpx.ASGITransport(create_app(watched), raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://fatura.test") as client:
+            yield Shop(watched, client, place, notes=notes, now=now)
+
+
+def _watched(deps: Deps, points: Points) -> Deps:
+    known = deps.providers["outside"]
+
+    def factory(config: Any) -> Any:
+        return CountedGateway(known.factory(config), points)
+
+    return replace(
+        deps,
+        providers={**deps.providers, "outside": replace(known, factory=factory)},
+        merchants=cast("MerchantClient", CountedMerchants(deps.merchants, points)),
+    )

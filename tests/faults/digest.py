@@ -1,0 +1,25 @@
+"""What a database holds, in few words: a number for every table that changes with any of its rows."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tests.integration.populated import tables
+
+_DIGEST = """
+    SELECT count(*), coalesce(sum(('x' || substr(md5(x::text), 1, 15))::bit(60)::bigint), 0) FROM TABLE x
+    WHERE account_id = $1
+"""
+
+
+async def digest(connection: Any, account_id: object) -> Mapping[str, tuple[int, int]]:
+    """Return the count and a sum of hashes of an account's rows, by table; the connection has the account opened."""
+    found: dict[str, tuple[int, int]] = {}
+    for table in await tables(connection):
+        count, total = await connection.fetchrow(_DIGEST.replace("TABLE", table), account_id)
+        found[table] = (count, int(total))
+    return found
+
+
+def differences(before: Mapping[str, tuple[int, int]], after: Mapping[str, tuple[int, int]]) -> list[str]:
+    """Return the tables that differ."""
+    return [table for table in before if before[table] != after[table]]

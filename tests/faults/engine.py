@@ -1,0 +1,61 @@
+"""The engine wired for a run: its own clock, gateways of the run's choosing, and every statement watched if wanted."""
+
+from collections.abc import AsyncGenerator, Callable, Collection
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, cast
+
+import asyncpg
+
+from fatura import settings
+from fatura.bootstrap import wire
+from fatura.gateways.registry import Providers
+from fatura.store.db import Database, connect
+from fatura.store.vault import Vault
+from fatura.usecases.deps import Deps
+
+
+class OnClock:
+    """A database whose own clock shows the run's time, so that readiness believes both (D-5)."""
+
+    def __init__(self, db: Database, clock: Callable[[], datetime]) -> None:
+        self._db = db
+        self._clock = clock
+
+    def __getattr__(self, name: str) -> Any:
+        """Pass all else on."""
+        return getattr(self._db, name)
+
+    async def ping(self) -> datetime:
+        """Ask the database for its time, and return the run's."""
+        await self._db.ping()
+        return self._clock()
+
+
+@asynccontextmanager
+async def open_engine(
+    url: str,
+    *,
+    ring: str,
+    clock: Callable[[], datetime],
+    providers: Callable[[Database], AbstractAsyncContextManager[Providers]] | None = None,
+    allowed: Collection[str] = ("127.0.0.1",),
+    connection_class: "type[asyncpg.Connection[asyncpg.Record]]" = asyncpg.Connection,
+    max_connections: int = 10,
+    wake: Callable[[str], None] = lambda _lane: None,
+) -> AsyncGenerator[Deps]:
+    """Open what one process of the engine has; `providers` stand beside the gateways that the program itself knows."""
+    read = settings.read({"FATURA_RATE_LIMIT": "0", "FATURA_OUTBOUND_ALLOW": ",".join(allowed)})
+    db = await connect(url, max_connections=max_connections, connection_class=connection_class)
+    on_clock = cast("Database", OnClock(db, clock))
+    deps = wire(read, on_clock, vault=Vault([ring]), clock=clock, wake=wake)
+    try:
+        if providers is None:
+            yield deps
+        else:
+            async with providers(on_clock) as chosen:
+                yield replace(deps, providers={**deps.providers, **chosen})
+    finally:
+        await deps.merchants.close()
+        await db.close()

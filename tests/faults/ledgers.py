@@ -1,0 +1,210 @@
+"""Three ledgers, one checker: the gateway's journal, the merchant's journal and the database, joined after a run.
+
+It finds what no test of the engine alone can: a charge too many or too few, money that differs, events that were
+not told, told twice as different things, or out of their order.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+
+from fatura.usecases import checking
+from fatura.usecases.deps import Deps
+from tests.faults.journal import Journal
+
+LIVE = ("open", "paid")
+"""States of a charge that a payer can pay, or has paid."""
+SHOWN = 20
+
+
+@dataclass(slots=True)
+class Ledgers:
+    """What is checked: the engine's database, the journal of the others, and whether all work is at rest.
+
+    `at_rest`: every charge that was asked for has come to its end, and every event has arrived.
+    """
+
+    deps: Deps
+    url: str
+    journal: Journal
+    at_rest: bool = True
+    problems: list[str] = field(default_factory=list[str])
+
+    def _found(self, what: str, offenders: Sequence[object]) -> None:
+        if offenders:
+            shown = ", ".join(map(str, offenders[:SHOWN]))
+            self.problems.append(f"{what}: {len(offenders)} ({shown})")
+
+
+async def check(deps: Deps, url: str, journal: Journal, *, at_rest: bool = True) -> list[str]:
+    """Return what the three ledgers disagree about, and what the database alone breaks, as sentences."""
+    ledgers = Ledgers(deps, url, journal, at_rest)
+    await _check_invariants(ledgers)
+    opened = await asyncpg.connect(url)
+    connection = _AllAccounts(opened, await checking.all_accounts(deps))
+    try:
+        await _check_charges(ledgers, connection)
+        await _check_prices(ledgers, connection)
+        await _check_events(ledgers, connection)
+    finally:
+        await opened.close()
+    return ledgers.problems
+
+
+class _AllAccounts:
+    """Reads the rows of every account: Row Level Security shows them one account at a time."""
+
+    def __init__(self, connection: Any, accounts: Sequence[UUID]) -> None:
+        self._connection = connection
+        self._accounts = accounts
+
+    async def fetch(self, query: str) -> Sequence[Any]:
+        rows: list[Any] = []
+        for account_id in self._accounts:
+            await self._connection.execute(f"SET app.account = '{account_id}'")
+            rows += await self._connection.fetch(query)
+        return rows
+
+
+async def _check_invariants(ledgers: Ledgers) -> None:
+    for account_id in await checking.all_accounts(ledgers.deps):
+        async for finding in checking.findings(ledgers.deps, account_id):
+            ledgers._found(f"invariant {finding.invariant.name}", finding.offenders)
+
+
+async def _check_charges(ledgers: Ledgers, connection: Any) -> None:
+    """One live charge an invoice, of the invoice's very amount; issued and paid as the gateway says."""
+    invoices: dict[str, Mapping[str, Any]] = {
+        str(row["invoice_id"]): row
+        for row in await connection.fetch(
+            """
+            SELECT invoice_id, account_id, connection_id, status, total_cents, gateway_invoice_id, unexpected_payment_at
+            FROM invoice
+            """
+        )
+    }
+    charges: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for charge in ledgers.journal.read("SELECT * FROM charge"):
+        charges[charge["invoice_id"]].append(charge)
+    live = {
+        invoice_id: [each for each in made if each["state"] in LIVE] for invoice_id, made in charges.items()
+    }
+    ledgers._found("charged twice", [each for each, made in live.items() if len(made) > 1])
+    ledgers._found(
+        "charged for an invoice that does not exist", [each for each in charges if each not in invoices]
+    )
+    wrong: defaultdict[str, list[str]] = defaultdict(list)
+    for invoice_id, invoice in invoices.items():
+        for what in _wrongs(invoice, live.get(invoice_id, []), at_rest=ledgers.at_rest):
+            wrong[what].append(invoice_id)
+    for what, offenders in wrong.items():
+        ledgers._found(what, offenders)
+
+
+def _wrongs(invoice: Mapping[str, Any], live: Sequence[Mapping[str, Any]], *, at_rest: bool) -> Sequence[str]:
+    status, total, charge_id = invoice["status"], invoice["total_cents"], invoice["gateway_invoice_id"]
+    found = _wrong_charge(invoice, live[0]) if live else []
+    if status in {"issued", "overdue"} or (status == "paid" and total):
+        if not live:
+            found.append(f"{status} without a charge")
+        elif live[0]["charge_id"] != charge_id:
+            found.append(f"{status} by another charge than the gateway's")
+    if status == "paid" and total and live and live[0]["state"] != "paid":
+        found.append("paid, which the gateway does not say")
+    return [*found, *(_unrested(invoice, live) if at_rest else ())]
+
+
+def _wrong_charge(invoice: Mapping[str, Any], charge: Mapping[str, Any]) -> list[str]:
+    """Return what makes a live charge wrong, whatever else there is."""
+    found: list[str] = []
+    if charge["amount_cents"] != invoice["total_cents"]:
+        found.append("charged another amount than the total")
+    if invoice["total_cents"] == 0:
+        found.append("charged, though there was nothing to pay")
+    if any(charge[name] != str(invoice[name]) for name in ("account_id", "connection_id")):
+        found.append("charged by another account's gateway")
+    if invoice["status"] in {"draft", "awaiting_value"}:
+        found.append("charged before it was priced")
+    return found
+
+
+def _unrested(invoice: Mapping[str, Any], live: Sequence[Mapping[str, Any]]) -> Sequence[str]:
+    """Return what a run that has come to rest must not leave behind."""
+    paid = any(charge["state"] == "paid" for charge in live)
+    match invoice["status"]:
+        case "ready":
+            return ["not charged in the end"]
+        case "issued" | "overdue" if paid:
+            return ["paid at the gateway, which the engine has not learnt"]
+        case "canceled" if paid and invoice["unexpected_payment_at"] is None:
+            return ["paid though canceled, which nobody was told"]
+        case "canceled" if live and not paid:
+            return ["canceled, with a charge that can be paid"]
+        case _:
+            return []
+
+
+async def _check_prices(ledgers: Ledgers, connection: Any) -> None:
+    """An item's amount is one that the endpoint gave for that very item; nothing unsigned was asked."""
+    answers: defaultdict[str, set[int]] = defaultdict(set)
+    for answer in ledgers.journal.read("SELECT request_id, body FROM price_answer WHERE status = 200"):
+        answers[answer["request_id"]].add(json.loads(answer["body"])["amount"])
+    items = await connection.fetch(
+        "SELECT item_id, amount_cents FROM invoice_item WHERE pricing_source = 'endpoint' AND pricing_status = 'priced'"
+    )
+    invented = [
+        row["item_id"] for row in items if row["amount_cents"] not in answers.get(str(row["item_id"]), set())
+    ]
+    ledgers._found("priced at what the endpoint never said", invented)
+    ledgers._found(
+        "price calls not signed", [""] * ledgers.journal.count("price_answer", "NOT coalesce(verified, 1)")
+    )
+
+
+async def _check_events(ledgers: Ledgers, connection: Any) -> None:
+    """Every event arrived, as the stream has it, signed, and an invoice's in their order."""
+    webhooks = {str(row["account_id"]) for row in await connection.fetch("SELECT account_id FROM webhook")}
+    stream = {
+        (str(row["account_id"]), row["sequence"]): (
+            str(row["event_id"]),
+            row["type"],
+            json.loads(row["data"]),
+        )
+        for row in await connection.fetch("SELECT account_id, sequence, event_id, type, data FROM event")
+        if str(row["account_id"]) in webhooks
+    }
+    arrived: set[tuple[str, int]] = set()
+    bodies: dict[str, str] = {}
+    unlike: list[str] = []
+    unordered: list[str] = []
+    last: dict[str, int] = {}
+    for arrival in ledgers.journal.read("SELECT * FROM arrival ORDER BY rowid"):
+        key = (arrival["account_id"], arrival["sequence"])
+        told = json.loads(arrival["body"])
+        if stream.get(key) != (arrival["event_id"], told["type"], told["data"]) or (
+            bodies.setdefault(arrival["event_id"], arrival["body"]) != arrival["body"]
+        ):
+            unlike.append(arrival["event_id"])
+        if arrival["status"] == 200 and key not in arrived:
+            arrived.add(key)
+            ordered_by = arrival["invoice_id"]
+            if ordered_by and arrival["sequence"] < last.setdefault(ordered_by, 0):
+                unordered.append(arrival["event_id"])
+            if ordered_by:
+                last[ordered_by] = arrival["sequence"]
+    ledgers._found("events that arrived unlike the stream has them", unlike)
+    ledgers._found("events of an invoice that arrived out of their order", unordered)
+    ledgers._found("events not signed", [""] * ledgers.journal.count("arrival", "NOT coalesce(verified, 1)"))
+    if ledgers.at_rest:
+        given_up = {
+            (str(row["account_id"]), row["sequence"])
+            for row in await connection.fetch(
+                "SELECT account_id, sequence FROM delivery WHERE given_up_at IS NOT NULL"
+            )
+        }
+        ledgers._found("events that never arrived", sorted(stream.keys() - arrived - given_up))

@@ -1,0 +1,46 @@
+"""The table of all runs: what each does to the engine, and whether it needs the machine for itself."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+
+from tests.faults.report import Options, Report
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run: `module` has its `run(options)`; `alone`: it measures, so nothing may run beside it."""
+
+    name: str
+    module: str
+    says: str
+    alone: bool = False
+
+    def load(self) -> Callable[[Options], Report]:
+        """Return its function."""
+        return import_module(f"tests.faults.{self.module}").run
+
+
+RUNS: tuple[Run, ...] = (
+    Run("crashes", "crashes", "killed with -9 at every step between two inputs or outputs of every flow"),
+    Run(
+        "liar",
+        "liar",
+        "a gateway that loses answers, makes charges late and hides them; workers killed and frozen",
+    ),
+    Run("orders", "orders", "racing pairs stepped statement by statement through all interleavings"),
+    Run("simulator", "simulator", "whole lives under seeded faults, checked every virtual day"),
+    Run("database", "database", "backends and the postmaster killed, the disk full, the pool exhausted"),
+    Run("failover", "failover", "the leader of a synchronous cluster killed under load"),
+    Run("restore", "restore", "a backup restored that is older than the gateway"),
+    Run("probes", "probes", "every route, every id: own, foreign, random, malformed"),
+    Run("bad-requests", "bad_requests", "generated bad requests, in process and over sockets"),
+    Run("secrets", "secrets_at_rest", "canaries, swapped ciphertexts, the key ring rotated under load"),
+    Run(
+        "neighbours",
+        "neighbours",
+        "one merchant's backlog at a hanging endpoint beside the others",
+        alone=True,
+    ),
+)
+"""In the order in which they are started."""

@@ -1,0 +1,136 @@
+"""The simulated gateway's books: its charges, what their payers do in time, and the tokens that open it."""
+
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from uuid import UUID
+
+from fatura.domain.calendar import start_of_day
+from fatura.gateways.port import ChargeRequest, ConnectionConfig
+from tests.faults.journal import Journal
+
+LATEST = timedelta(seconds=90)
+"""How long after a call its charge is made and shown at the latest; the engine waits longer before it believes in
+absence (D-33), and a gateway that is slower still is beyond what anybody can promise."""
+_PAYERS = (
+    ("paid", 66, (-40, 20)),
+    ("paid", 9, (30, 150)),
+    ("refused", 7, (0, 12)),
+    ("expired", 4, (30, 80)),
+    ("canceled", 3, (-30, 40)),
+    ("open", 11, (0, 0)),
+)
+"""What becomes of a charge, how often in a hundred, and between how many hours from the start of its due date."""
+
+
+@dataclass(slots=True)
+class BookedCharge:
+    """One charge; `next_state` is what its payer will do, at `moves_at`."""
+
+    charge_id: str
+    account_id: UUID
+    connection_id: UUID
+    invoice_id: UUID
+    attempt: int
+    amount_cents: int
+    due_date: date
+    created_at: datetime
+    visible_at: datetime
+    next_state: str
+    moves_at: datetime
+    state: str = "open"
+    paid_at: datetime | None = None
+    given_back: str | None = None
+
+
+@dataclass(slots=True)
+class Books:
+    """All charges of one world, kept in its journal as well."""
+
+    journal: Journal
+    rng: random.Random
+    charges: dict[str, BookedCharge] = field(default_factory=dict[str, BookedCharge])
+    token_of: defaultdict[UUID, int] = field(default_factory=lambda: defaultdict[UUID, int](int))
+    payers_rest: bool = False
+    """Whether new charges are paid on time, all of them: a world that comes to rest has no other payers."""
+    _of_reference: defaultdict[tuple[UUID, int], list[BookedCharge]] = field(
+        default_factory=lambda: defaultdict[tuple[UUID, int], list[BookedCharge]](list)
+    )
+
+    def make(
+        self, config: ConnectionConfig, request: ChargeRequest, *, now: datetime, shown: datetime
+    ) -> BookedCharge:
+        """Make a charge that look-ups show from an instant on; nothing is known by a key here."""
+        state, hours = self._payer()
+        charge = BookedCharge(
+            charge_id=f"sim_{len(self.charges) + 1}",
+            account_id=config.account_id,
+            connection_id=config.connection_id,
+            invoice_id=request.invoice_id,
+            attempt=request.attempt,
+            amount_cents=request.amount_cents,
+            due_date=request.due_date,
+            created_at=now,
+            visible_at=shown,
+            next_state=state,
+            moves_at=max(start_of_day(request.due_date) + timedelta(hours=hours), shown),
+        )
+        self.charges[charge.charge_id] = charge
+        self._of_reference[request.invoice_id, request.attempt].append(charge)
+        self.journal.write(
+            "charge",
+            charge_id=charge.charge_id,
+            account_id=str(charge.account_id),
+            connection_id=str(charge.connection_id),
+            invoice_id=str(charge.invoice_id),
+            attempt=charge.attempt,
+            amount_cents=charge.amount_cents,
+            due_date=charge.due_date.isoformat(),
+            state="open",
+            created_at=now.isoformat(),
+            visible_at=shown.isoformat(),
+        )
+        return charge
+
+    def _payer(self) -> tuple[str, float]:
+        if self.payers_rest:
+            return "paid", 0.0
+        drawn = self.rng.randrange(100)
+        for state, chance, (earliest, latest) in _PAYERS:
+            if drawn < chance:
+                return state, self.rng.uniform(earliest, latest)
+            drawn -= chance
+        raise AssertionError
+
+    def of_reference(self, invoice_id: UUID, attempt: int) -> Sequence[BookedCharge]:
+        """Return the charges with a reference, oldest first, shown or not."""
+        return self._of_reference.get((invoice_id, attempt), ())
+
+    def of_invoice(self, invoice_id: str) -> Sequence[BookedCharge]:
+        """Return an invoice's charges."""
+        return [each for each in self.charges.values() if str(each.invoice_id) == invoice_id]
+
+    def as_of(self, charge: BookedCharge, now: datetime) -> BookedCharge:
+        """Return a charge as its payer has made it by now."""
+        if charge.state == "open" and charge.next_state != "open" and charge.moves_at <= now:
+            self.move(charge, charge.next_state, at=charge.moves_at)
+        return charge
+
+    def move(self, charge: BookedCharge, state: str, *, at: datetime) -> None:
+        """Change a charge's state, in the journal too."""
+        charge.state = state
+        if state == "paid":
+            charge.paid_at = at
+        self.journal.change(
+            "UPDATE charge SET state = ?, paid_at = ? WHERE charge_id = ?",
+            state,
+            charge.paid_at.isoformat() if charge.paid_at else None,
+            charge.charge_id,
+        )
+
+    def all_as_of(self, now: datetime) -> None:
+        """Let all payers do what they have done by now."""
+        for charge in self.charges.values():
+            self.as_of(charge, now)

@@ -1,0 +1,231 @@
+"""The simulator's way to PostgreSQL: a pool whose every statement is a step, and may fail before or after its effect.
+
+A lost connection is one whose session ended as by ROLLBACK; the server process is lent out again as a fresh one.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import asyncpg
+
+from fatura.store.db import Database, DatabaseUnavailableError
+from tests.faults.sim_faults import COMMIT, STATEMENT, Faults
+from tests.faults.sim_machines import HOST
+from tests.faults.sim_schedule import Schedule
+
+SERVER_SETTINGS = {"application_name": "fatura", "timezone": "UTC", "lock_timeout": "0", "jit": "off"}
+"""The lock time-out is the schedule's own, on the world's clock."""
+_AWAY = "the database is away"
+SHOWN_CHARS = 60
+
+
+class Shelf:
+    """Connections to the world's database, lent to sessions; `away_until` is set while it cannot be reached."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.away_until: datetime | None = None
+        self.lent = 0
+        self._idle: list[asyncpg.Connection[Any]] = []
+        self._all: list[asyncpg.Connection[Any]] = []
+
+    async def take(self) -> "asyncpg.Connection[Any]":
+        """Lend a connection, opened if need be."""
+        self.lent += 1
+        if self._idle:
+            return self._idle.pop()
+        connection = await asyncpg.connect(self.url, server_settings=SERVER_SETTINGS)
+        self._all.append(connection)
+        return connection
+
+    def put(self, connection: "asyncpg.Connection[Any]") -> None:
+        """Take one back whose transaction has ended."""
+        self.lent -= 1
+        self._idle.append(connection)
+
+    def close(self) -> None:
+        """Close them all."""
+        for each in self._all:
+            each.terminate()
+
+
+class Session:
+    """One connection as the engine sees it; implements what `store.db` uses of asyncpg's."""
+
+    def __init__(self, pool: "SimPool") -> None:
+        self._pool = pool
+        self._real: asyncpg.Connection[Any] | None = None
+        self._begin: str | None = None
+        self._lost = False
+        self._failed = False
+        self.is_busy = False
+
+    async def execute(self, sql: str, *values: object) -> str:
+        """Run a statement; a BEGIN waits for the first one, since nobody can notice it alone."""
+        if self._lost:
+            raise asyncpg.InterfaceError("connection is closed")
+        if sql.startswith("BEGIN"):
+            self._begin = sql
+            return "BEGIN"
+        if sql in {"COMMIT", "ROLLBACK"} and self._real is None:
+            self._begin = None
+            return sql
+        return await self._step("execute", sql, values)
+
+    async def fetch(self, sql: str, *values: object) -> Any:
+        """Run a statement and return its rows."""
+        return await self._step("fetch", sql, values)
+
+    async def fetchrow(self, sql: str, *values: object) -> Any:
+        """Run a statement and return its first row."""
+        return await self._step("fetchrow", sql, values)
+
+    async def fetchval(self, sql: str, *values: object) -> Any:
+        """Run a statement and return its first value."""
+        return await self._step("fetchval", sql, values)
+
+    def add_log_listener(self, _listener: object) -> None:
+        """Hear nothing: there is no standby."""
+
+    def remove_log_listener(self, _listener: object) -> None:
+        """As above."""
+
+    def terminate(self) -> None:
+        """Throw the connection away; its session ends when it is released."""
+        self._lost = True
+
+    async def end(self) -> None:
+        """End the session, as PostgreSQL does when its client is gone."""
+        self._lost, self._begin = True, None
+        if self._real is not None:
+            real, self._real = self._real, None
+            await real.execute("ROLLBACK")
+            self._pool.shelf.put(real)
+
+    async def release(self) -> None:
+        """Give the connection back to the pool."""
+        if self._real is not None:
+            await self._pool.schedule.io("release", self.end)
+
+    async def _step(self, method: str, sql: str, values: tuple[object, ...]) -> Any:
+        if self._lost:
+            raise asyncpg.InterfaceError("connection is closed")
+        label = " ".join(sql.split())[:SHOWN_CHARS]
+        work = partial(self._run, method, sql, values)
+        return await self._pool.schedule.io(label, work, pid=self._pid)
+
+    def _pid(self) -> int | None:
+        return self._real.get_server_pid() if self._real is not None else None
+
+    async def _run(self, method: str, sql: str, values: tuple[object, ...]) -> Any:
+        pool = self._pool
+        if self._lost:  # PostgreSQL has ended the session of a process that stood still
+            raise asyncpg.ConnectionDoesNotExistError(
+                "terminating connection due to idle-in-transaction timeout"
+            )
+        if pool.is_away():
+            await self.end()
+            raise asyncpg.ConnectionDoesNotExistError(_AWAY)
+        ends = sql in {"COMMIT", "ROLLBACK"}
+        if self._failed and not ends:
+            raise asyncpg.InFailedSQLTransactionError("current transaction is aborted")
+        fate = None if sql == "ROLLBACK" else pool.faults.draw(COMMIT if sql == "COMMIT" else STATEMENT)
+        if fate is not None:
+            pool.schedule.trace.add(fate)
+            await self._fail(fate, sql)
+        if self._real is None:
+            self._real = await pool.shelf.take()
+        if self._begin is not None:
+            begin, self._begin = self._begin, None
+            await self._real.execute(begin)
+        self.is_busy = True
+        try:
+            answer = await getattr(self._real, method)("ROLLBACK" if ends and self._failed else sql, *values)
+        except asyncpg.PostgresError:
+            self._failed = True
+            raise
+        finally:
+            self.is_busy = False
+        if ends:
+            self._failed = False
+            pool.shelf.put(self._real)
+            self._real = None
+        return answer
+
+    async def _fail(self, fate: str, sql: str) -> None:
+        """Raise what the driver raises; the statement has had its effect only if the fate says so."""
+        match fate:
+            case "statement: lock time-out":
+                self._failed = True
+                raise asyncpg.LockNotAvailableError("canceling statement due to lock timeout")
+            case "statement: deadlock":
+                self._failed = True
+                raise asyncpg.DeadlockDetectedError("deadlock detected")
+            case "commit: done, answer lost" if self._real is not None and not self._failed:
+                await self._real.execute(sql)
+            case _:
+                pass
+        await self.end()
+        raise asyncpg.ConnectionDoesNotExistError("connection was closed in the middle of operation")
+
+
+class SimPool:
+    """An engine process's pool of connections."""
+
+    def __init__(self, schedule: Schedule, shelf: Shelf, faults: Faults, *, size: int) -> None:
+        self.schedule = schedule
+        self.shelf = shelf
+        self.faults = faults
+        self._places = asyncio.Semaphore(size)
+        self._open: list[Session] = []
+
+    def is_away(self) -> bool:
+        """Say whether the database cannot be reached now, and count that it was tried."""
+        away = self.shelf.away_until is not None and self.schedule.now < self.shelf.away_until
+        if away:
+            self.faults.count("database: away")
+        return away
+
+    @asynccontextmanager
+    async def acquire(self, *, timeout: float) -> AsyncGenerator[Session]:  # noqa: ARG002, ASYNC109 - asyncpg's signature
+        """Lend a session."""
+        async with self._places:
+            session = Session(self)
+            self._open.append(session)
+            try:
+                yield session
+            finally:
+                self._open.remove(session)
+                if HOST.get().alive:
+                    await session.release()
+
+    async def end_sessions(self) -> None:
+        """End all that are open: the process is dead."""
+        for each in list(self._open):
+            await each.end()
+
+    async def end_idle_sessions(self) -> None:
+        """End those that idle in a transaction: PostgreSQL has lost patience. One that waits for a lock is not idle."""
+        for each in list(self._open):
+            if not each.is_busy:
+                await each.end()
+
+
+class SimDatabase(Database):
+    """The engine's database over a simulated pool; its clock is the world's."""
+
+    __slots__ = ("_sim",)
+
+    def __init__(self, pool: SimPool) -> None:
+        super().__init__(pool, pool.shelf.url, bound_by_row_security=True)
+        self._sim = pool
+
+    async def ping(self) -> datetime:
+        """Return the world's time. Raises DatabaseUnavailableError."""
+        if self._sim.is_away():
+            raise DatabaseUnavailableError(_AWAY)
+        return self._sim.schedule.now

@@ -1,0 +1,79 @@
+"""What goes wrong in a simulated world, how often, and how many times it did: all chance comes from one seed."""
+
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+Chances = Mapping[str, int]
+"""What may befall one I/O, each in ten thousand."""
+
+COMMIT: Chances = {"commit: lost before": 60, "commit: done, answer lost": 90}
+STATEMENT: Chances = {
+    "statement: connection lost": 12,
+    "statement: lock time-out": 8,
+    "statement: deadlock": 8,
+}
+STEP: Chances = {"process: killed": 5, "process: stood still": 7}
+"""Befalls an engine's process at any step."""
+CREATE: Chances = {
+    "create: made, answer lost": 1300,
+    "create: made late": 700,
+    "create: cut before": 500,
+    "create: 503": 700,
+    "create: 500, made": 300,
+    "create: 500, not made": 300,
+    "create: no answer in 20 s": 300,
+    "create: refused": 120,
+}
+LOOK: Chances = {"look: busy": 900, "look: no answer in 20 s": 150}
+CANCEL: Chances = {"cancel: done, answer lost": 900, "cancel: 503": 600, "cancel: cut before": 500}
+MIRROR: Chances = {"mirror: 500": 1500, "mirror: done, answer lost": 800}
+PRICE: Chances = {
+    "price: 500": 1100,
+    "price: timed out": 700,
+    "price: garbage": 600,
+    "price: over the cap": 500,
+    "price: unreachable": 500,
+    "price: broken off": 300,
+    "price: redirect": 100,
+}
+PUSH: Chances = {
+    "push: 500": 600,
+    "push: timed out": 300,
+    "push: taken, answer lost": 400,
+    "push: 429": 150,
+    "push: unreachable": 200,
+    "push: 410": 4,
+}
+CLIENT: Chances = {"client: answer lost": 250}
+
+
+@dataclass(slots=True)
+class Faults:
+    """The chances of one world: a mood makes each kind rarer or commoner; `on` is off when a world comes to rest."""
+
+    rng: random.Random
+    moods: Sequence[float] = (0.4, 1.0, 1.0, 1.8)
+    on: bool = True
+    met: Counter[str] = field(default_factory=Counter[str])
+    _mood_of: dict[int, float] = field(default_factory=dict[int, float])
+
+    def draw(self, chances: Chances) -> str | None:
+        """Return what befalls this I/O, and count it; None: it goes well."""
+        if not self.on:
+            return None
+        mood = self._mood_of.get(id(chances))
+        if mood is None:
+            mood = self._mood_of[id(chances)] = self.rng.choice(self.moods)
+        drawn = self.rng.random() * 10_000
+        for name, chance in chances.items():
+            if drawn < chance * mood:
+                self.met[name] += 1
+                return name
+            drawn -= chance * mood
+        return None
+
+    def count(self, name: str) -> None:
+        """Count a fault that was not drawn here."""
+        self.met[name] += 1

@@ -1,0 +1,122 @@
+"""Real processes of the engine on one database, each with its log, and a client that asks any of those that are up."""
+
+import asyncio
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx
+
+from fatura import settings
+from fatura.bootstrap import open_account
+from fatura.domain.credentials import Mode
+from fatura.usecases.accounts import OpenedAccount
+from tests.integration.fatura_processes import Running, environment, free_port, running, serves
+from tests.integration.postgres_processes import until
+
+
+@dataclass(slots=True)
+class Stack:
+    """APIs by port, and a worker; every log of every process that ever ran lies in `folder`."""
+
+    url: str
+    folder: Path
+    variables: dict[str, str]
+    ring: str
+    apis: dict[int, tuple[Running, ExitStack]] = field(default_factory=dict[int, tuple[Running, ExitStack]])
+    worker: tuple[Running, ExitStack] | None = None
+    _started: int = 0
+
+    def environment(self) -> dict[str, str]:
+        """Return what a process is started with now."""
+        return {**environment(self.url, **self.variables), "FATURA_SECRET_KEYS": self.ring}
+
+    def start_api(self, port: int) -> None:
+        """Start an API and wait until it is ready."""
+        self.apis[port] = self._start("api", "--port", str(port))
+        until(lambda: serves(port), seconds=60)
+
+    def start_worker(self) -> None:
+        """Start the worker."""
+        self.worker = self._start("worker")
+
+    def restart_all(self) -> None:
+        """Restart one process after the other, each with the ring of the moment."""
+        for port in [*self.apis]:
+            running_, stack = self.apis.pop(port)
+            running_.stop()
+            stack.close()
+            self.start_api(port)
+        assert self.worker is not None
+        self.worker[0].stop()
+        self.worker[1].close()
+        self.start_worker()
+
+    def logs(self) -> Iterator[tuple[str, str]]:
+        """Yield every line that any process wrote."""
+        for path in sorted(self.folder.glob("*.log")):
+            for line in path.read_text(errors="replace").splitlines():
+                yield path.name, line
+
+    async def open_account(self) -> OpenedAccount:
+        """Open a sandbox account."""
+        read = settings.read({"FATURA_SECRET_KEYS": self.ring})
+        return await open_account(read, self.url, name="Test", mode=Mode.SANDBOX)
+
+    def _start(self, *arguments: str) -> tuple[Running, ExitStack]:
+        self._started += 1
+        stack = ExitStack()
+        output = self.folder / f"{self._started:02}-{arguments[0]}.log"
+        return stack.enter_context(running(*arguments, env=self.environment(), output=output)), stack
+
+
+@contextmanager
+def open_stack(url: str, folder: Path, *, ring: str, apis: int = 2, **variables: str) -> Generator[Stack]:
+    """Start APIs and a worker, and end them whatever becomes of the block."""
+    stack = Stack(
+        url, folder, {"FATURA_RATE_LIMIT": "0", "FATURA_OUTBOUND_ALLOW": "127.0.0.1", **variables}, ring
+    )
+    try:
+        for _ in range(apis):
+            stack.start_api(free_port())
+        stack.start_worker()
+        yield stack
+    finally:
+        for _, each in [*stack.apis.values(), *([stack.worker] if stack.worker else [])]:
+            each.close()
+
+
+class Client:
+    """An account's client: asks one API after the other, and goes on to the next when one is not there."""
+
+    def __init__(self, stack: Stack, api_key: str) -> None:
+        self._stack = stack
+        self._http = httpx.AsyncClient(timeout=30, limits=httpx.Limits(max_keepalive_connections=0))
+        self.api_key = api_key
+        self._next = 0
+        self.answers: list[httpx.Response] = []
+
+    async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> httpx.Response:
+        """Send a request until some API takes it; its Idempotency-Key is the same each time."""
+        sent = {"Authorization": f"Bearer {self.api_key}"}
+        if method == "POST":
+            sent["Idempotency-Key"] = str(uuid4())
+        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+        while True:
+            ports: Sequence[int] = [*self._stack.apis] or [1]
+            self._next += 1
+            url = f"http://127.0.0.1:{ports[self._next % len(ports)]}{path}"
+            try:
+                answer = await self._http.request(method, url, json=body, headers=sent)
+            except httpx.TransportError:
+                await asyncio.sleep(0.05)  # a process that is being restarted; another one is there
+                continue
+            self.answers.append(answer)
+            return answer
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._http.aclose()

@@ -1,0 +1,10 @@
+"""Database faults, as many as belong to every commit."""
+
+from tests.faults import database
+from tests.faults.report import Options
+
+
+def test_the_database_dies_under_load():
+    """Nothing acknowledged is lost, nothing unasked is there, and all goes on by itself. [D-14] [D-100]"""
+    report = database.run(Options())
+    assert not report.failures, report.failures

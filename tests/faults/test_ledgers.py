@@ -1,0 +1,206 @@
+"""The three-ledger oracle: it is silent after a clean run, and says each kind of disagreement that is planted."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import httpx
+
+from fatura.api.app import create_app
+from fatura.domain.calendar import local_date
+from fatura.domain.credentials import Mode
+from fatura.store.vault import new_key
+from fatura.usecases import accounts
+from fatura.usecases.deps import Deps
+from fatura.workers.lanes import LANES
+from fatura.workers.loop import run_to_quiet
+from tests.faults import ledgers
+from tests.faults.clock import FastClock, started
+from tests.faults.engine import open_engine
+from tests.faults.journal import Journal
+from tests.faults.lies import Lies
+from tests.faults.outside_gateway import outside_providers
+from tests.faults.outside_process import outside, tell_secrets
+from tests.world import Json, Merchant, subscription_body
+
+JOURNAL_PLANTS = (
+    (
+        (
+            "INSERT INTO charge SELECT 'out_other', account_id, connection_id, invoice_id, attempt, amount_cents, "
+            "due_date, state, created_at, visible_at, paid_at FROM charge WHERE state = 'paid'"
+        ),
+        ["charged twice"],
+    ),
+    (
+        "INSERT INTO charge (charge_id, invoice_id, state) VALUES ('out_other', 'nobody', 'open')",
+        ["charged for an invoice that does not exist"],
+    ),
+    (
+        "UPDATE charge SET amount_cents = amount_cents + 1 WHERE state = 'paid'",
+        ["charged another amount than the total"],
+    ),
+    ("UPDATE charge SET account_id = 'other' WHERE state = 'paid'", ["charged by another account's gateway"]),
+    ("DELETE FROM charge WHERE state = 'paid'", ["paid without a charge"]),
+    ("DELETE FROM charge WHERE state = 'open'", ["issued without a charge"]),
+    (
+        "UPDATE charge SET charge_id = 'out_other' WHERE state = 'paid'",
+        ["paid by another charge than the gateway's"],
+    ),
+    (
+        "UPDATE charge SET charge_id = 'out_other' WHERE state = 'open'",
+        ["issued by another charge than the gateway's"],
+    ),
+    ("UPDATE charge SET state = 'open' WHERE state = 'paid'", ["paid, which the gateway does not say"]),
+    (
+        "UPDATE charge SET state = 'paid' WHERE state = 'open'",
+        ["paid at the gateway, which the engine has not learnt"],
+    ),
+    (
+        "UPDATE charge SET state = 'open' WHERE state = 'canceled'",
+        ["canceled, with a charge that can be paid"],
+    ),
+    (
+        "UPDATE charge SET state = 'paid' WHERE state = 'canceled'",
+        ["paid though canceled, which nobody was told"],
+    ),
+    (
+        "UPDATE price_answer SET body = '{\"amount\": 1}' WHERE cycle = 1",
+        ["priced at what the endpoint never said"],
+    ),
+    ("UPDATE price_answer SET status = 500", ["priced at what the endpoint never said"]),
+    ("UPDATE price_answer SET verified = 0", ["price calls not signed"]),
+    ("UPDATE arrival SET verified = 0 WHERE rowid = 1", ["events not signed"]),
+    ("DELETE FROM arrival WHERE rowid = 1", ["events that never arrived"]),
+    ("UPDATE arrival SET status = 500 WHERE rowid = 1", ["events that never arrived"]),
+    (
+        "UPDATE arrival SET body = replace(body, '\"paid\"', '\"issued\"') WHERE body LIKE '%invoice.paid%'",
+        ["events that arrived unlike the stream has them"],
+    ),
+    (
+        "UPDATE arrival SET rowid = rowid + 1000 WHERE body LIKE '%invoice.issued%'",
+        ["events of an invoice that arrived out of their order"],
+    ),
+)
+"""What is written into the others' journal, and what the checker has to say then, and nothing else."""
+TABLE_PLANTS = (
+    (
+        (
+            "UPDATE invoice SET status = 'ready', gateway_invoice_id = NULL, issued_at = NULL, charge_due_date = NULL "
+            "WHERE status = 'issued'"
+        ),
+        ["not charged in the end"],
+    ),
+    (
+        (
+            "UPDATE invoice SET status = 'draft', total_cents = NULL, gateway_invoice_id = NULL, issued_at = NULL, "
+            "charge_due_date = NULL WHERE status = 'issued'"
+        ),
+        ["charged another amount than the total", "charged before it was priced"],
+    ),
+    (
+        (
+            "UPDATE invoice SET total_cents = 0, gateway_invoice_id = NULL, issued_at = NULL, charge_due_date = NULL "
+            "WHERE status = 'paid'"
+        ),
+        ["charged another amount than the total", "charged, though there was nothing to pay"],
+    ),
+)
+"""What is written into the engine's tables, past all of their walls, and what of it the journals gainsay."""
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """Three ledgers that agree."""
+
+    deps: Deps
+    url: str
+    journal: Journal
+    root: Any
+
+    async def said(self) -> Sequence[str]:
+        """Return the kinds of disagreement found, without the offenders and the engine's own invariants."""
+        problems = await ledgers.check(self.deps, self.url, self.journal)
+        return [each.split(":")[0] for each in problems if not each.startswith("invariant ")]
+
+
+@asynccontextmanager
+async def _kept_books(url: str, folder: Path) -> AsyncGenerator[Books]:
+    """Bill three invoices through the gateway outside: one is paid, one canceled, one open."""
+    clock = started(speed=1, jumps=folder / "clock")
+    tell_secrets(folder, {})
+    with outside(folder, clock=clock, lies=Lies()) as gateway_url:
+        providers = outside_providers(gateway_url, clock=clock)
+        async with open_engine(url, ring=new_key(), clock=clock, providers=providers) as deps:
+            transport = httpx.ASGITransport(create_app(deps), raise_app_exceptions=False)
+            async with httpx.AsyncClient(transport=transport, base_url="http://fatura.test") as client:
+                opened = await accounts.open_account(deps, name="Books", mode=Mode.SANDBOX)
+                tell_secrets(folder, {str(opened.account_id): [opened.secret]})
+                await _bill(Merchant(deps, client, opened), clock, gateway_url)
+            root = await asyncpg.connect(url.replace("://fatura@", "://postgres@"))
+            journal = Journal(folder / "journal.sqlite")
+            try:
+                yield Books(deps, url, journal, root)
+            finally:
+                journal.close()
+                await root.close()
+
+
+async def _bill(merchant: Merchant, clock: FastClock, gateway_url: str) -> None:
+    connection = {"provider": "outside", "credentials": {}, "settings": {}}
+    connection_id = (await merchant.made("/v1/integration/gateways", connection))["connectionId"]
+    webhook = {"url": f"{gateway_url}/webhook/{merchant.account_id}"}
+    assert (await merchant.put("/v1/integration/webhook", webhook)).status == 200
+    pricing = {
+        "mode": "endpoint",
+        "url": f"{gateway_url}/price/{merchant.account_id}/500",
+        "capCents": 100_000,
+    }
+    usage = await merchant.made("/v1/products", {"name": "Usage", "pricing": pricing})
+    plan = await merchant.plan(await merchant.product(), usage)
+
+    async def enroll() -> Json:
+        due_date = (local_date(clock()) + timedelta(days=2)).isoformat()
+        terms = {"gatewayConnectionId": connection_id, "firstChargeDate": due_date}
+        subscription = await merchant.made("/v1/subscriptions", subscription_body(plan, **terms))
+        await run_to_quiet(merchant.deps, LANES)
+        return (await merchant.invoices(subscription))[0]
+
+    await enroll()
+    clock.jump(timedelta(days=4).total_seconds())
+    await run_to_quiet(merchant.deps, LANES)
+    canceled = await enroll()
+    assert (await merchant.post(f"/v1/invoices/{canceled['id']}/cancel")).status == 200
+    await enroll()
+    assert [each["status"] for each in await merchant.invoices()] == ["paid", "canceled", "issued"]
+
+
+async def test_each_planted_disagreement_is_said(database_url: str, tmp_path: Path) -> None:
+    """Silent on agreeing books; each plant gives its own sentence, and is taken back. [D-33]"""
+    async with _kept_books(database_url, tmp_path) as books:
+        assert await books.said() == []
+        for plant, sentences in JOURNAL_PLANTS:
+            kept = {name: list(books.journal.read(read)) for name, read in JOURNAL_TABLES.items()}
+            assert books.journal.change(plant) > 0, plant
+            assert await books.said() == sentences, plant
+            for name, rows in kept.items():
+                books.journal.change("DELETE FROM " + name)  # noqa: S608 - names of ours
+                for row in rows:
+                    books.journal.write(name, **row)
+        await books.root.execute("SET session_replication_role = replica; CREATE TABLE kept AS TABLE invoice")
+        await books.root.execute("ALTER TABLE invoice DROP CONSTRAINT invoice_charge")
+        for plant, sentences in TABLE_PLANTS:
+            assert await books.root.execute(plant) == "UPDATE 1", plant
+            assert await books.said() == sentences, plant
+            await books.root.execute("DELETE FROM invoice; INSERT INTO invoice TABLE kept")
+        assert await books.said() == []
+
+
+JOURNAL_TABLES = {
+    "charge": "SELECT rowid, * FROM charge",
+    "price_answer": "SELECT rowid, * FROM price_answer",
+    "arrival": "SELECT rowid, * FROM arrival",
+}

@@ -1,0 +1,10 @@
+"""A merchant's backlog at an endpoint that hangs, and a merchant with a crowd to bill, delay no other."""
+
+from tests.faults import neighbours
+from tests.faults.report import Options
+
+
+def test_neighbours() -> None:
+    """Deliveries, generation and price calls of the others, beside it and without it, in turn. [D-39 fair, D-31]"""
+    report = neighbours.run(Options())
+    assert not report.failures, report.failures

@@ -1,0 +1,10 @@
+"""The short run of restores belongs to every commit."""
+
+from tests.faults import restore
+from tests.faults.report import Options
+
+
+def test_a_restore_charges_nobody_twice() -> None:
+    """Whatever was under way at the backup, and wherever the sweep died. [D-123, D-33]"""
+    report = restore.run(Options())
+    assert not report.failures, report.failures

@@ -1,0 +1,109 @@
+"""A worker process of a run: all lanes on the run's clock, with the gateway outside, and a count of its open calls.
+
+`python -m tests.faults.worker DATABASE_URL KEY_RING CLOCK GATEWAY_URL FILE` works until its input closes.
+"""
+
+import asyncio
+import contextlib
+import mmap
+import struct
+import subprocess
+import sys
+from collections.abc import Generator
+from pathlib import Path
+
+from fatura.gateways.port import Charge, ChargeRequest
+from fatura.workers.lanes import LANES
+from fatura.workers.loop import Loop
+from tests.faults import breaks, clock
+from tests.faults.clock import FastClock
+from tests.faults.engine import open_engine
+from tests.faults.outside_gateway import OutsideGateway, outside_providers
+
+_COUNT = struct.Struct("q")
+JUMP_SECONDS = 0.02
+"""How soon a worker sees that the clock was set forward."""
+
+
+class OpenCalls:
+    """How many charges a worker is just asking for, in a file that others can read though it is frozen or dead."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open("r+b") as file:
+            self._mapped = mmap.mmap(file.fileno(), _COUNT.size)
+
+    @staticmethod
+    def made(path: Path) -> "OpenCalls":
+        """Make the file, with none open."""
+        path.write_bytes(bytes(_COUNT.size))
+        return OpenCalls(path)
+
+    def read(self) -> int:
+        """Return how many are open."""
+        return _COUNT.unpack_from(self._mapped)[0]
+
+    @contextlib.contextmanager
+    def one(self) -> Generator[None]:
+        """Count one more while the block runs."""
+        _COUNT.pack_into(self._mapped, 0, self.read() + 1)
+        try:
+            yield
+        finally:
+            _COUNT.pack_into(self._mapped, 0, self.read() - 1)
+
+
+def start(url: str, *, ring: str, now: FastClock, gateway_url: str, file: Path) -> "subprocess.Popen[bytes]":
+    """Start a worker; the run ends it."""
+    words = [sys.executable, "-m", "tests.faults.worker", url, ring, str(now), gateway_url, str(file)]
+    return subprocess.Popen(words, stdin=subprocess.PIPE)
+
+
+async def work(url: str, *, ring: str, now: FastClock, gateway_url: str, open_calls: OpenCalls) -> None:
+    """Run all lanes until the input closes."""
+
+    class Counted(OutsideGateway):
+        async def create_charge(self, request: ChargeRequest) -> Charge:
+            with open_calls.one():
+                return await super().create_charge(request)
+
+    loops: list[Loop] = []
+
+    def wake(lane: str) -> None:
+        for loop in loops:
+            loop.wake(lane)
+
+    stop = asyncio.Event()
+    providers = outside_providers(gateway_url, clock=now, gateway=Counted)
+    async with open_engine(url, ring=ring, clock=now, providers=providers, wake=wake) as deps:
+        loops.append(Loop(deps, LANES))
+        working = asyncio.create_task(loops[0].run(stop))
+        waking = asyncio.create_task(_wake_at_jumps(now, loops[0]))
+        await asyncio.to_thread(sys.stdin.read)
+        stop.set()
+        waking.cancel()
+        await working
+
+
+async def _wake_at_jumps(now: FastClock, loop: Loop) -> None:
+    """Look for due work as soon as the clock was set forward, as the sweep would before long."""
+    seen = now.jumped_seconds()
+    while True:
+        await asyncio.sleep(JUMP_SECONDS)
+        if seen != now.jumped_seconds():
+            seen = now.jumped_seconds()
+            for lane in LANES:
+                loop.wake(lane.name)
+
+
+if __name__ == "__main__":
+    breaks.apply()
+    _, to_url, to_ring, to_clock, to_gateway, to_file = sys.argv
+    asyncio.run(
+        work(
+            to_url,
+            ring=to_ring,
+            now=clock.read(to_clock),
+            gateway_url=to_gateway,
+            open_calls=OpenCalls(Path(to_file)),
+        )
+    )

@@ -1,0 +1,217 @@
+"""What the database says when it cannot serve, and what a commit is worth that its standby did not confirm."""
+
+import asyncio
+import socket
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from fatura.store import db, embedded
+from fatura.store.db import DatabaseUnavailableError
+from fatura.store.migrate import migrate
+from fatura.usecases import delivery
+from fatura.usecases.work import load_account
+from tests.api.expect import problem
+from tests.conftest import FAST
+from tests.integration.postgres_processes import sweep
+from tests.receiver import open_receiver
+from tests.scenarios.push_steps import register
+from tests.world import Answer, World, open_world
+
+BODY = {"name": "Gym", "pricing": {"mode": "fixed", "monthlyPriceCents": 1}}
+COMMIT_WAITS = "SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+CANCEL_WAITS = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "57014",
+        "57P01",
+        "57P02",
+        "57P03",
+        "53000",
+        "53100",
+        "53200",
+        "53300",
+        "58000",
+        "58030",
+        "25006",
+        "08006",
+    ],
+)
+async def test_whatever_the_database_lacks_is_a_503(world: World, code: str):
+    """Canceled, timed out, shut down, out of disk or memory, read-only: come again with the same key. [D-12, D-100]"""
+    await world.sql(
+        "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS "
+        f"$$ BEGIN RAISE EXCEPTION 'at work' USING ERRCODE = '{code}'; END $$"
+    )
+    await world.sql("CREATE TRIGGER fail BEFORE INSERT ON product FOR EACH ROW EXECUTE FUNCTION fail()")
+
+    refused = await world.post("/v1/products", BODY, key="k")
+
+    assert problem(refused) == (503, "engine.unavailable", None)
+    assert int(refused.headers["retry-after"]) >= 1
+    assert "at work" not in refused.body.decode()
+    await world.sql("DROP TRIGGER fail ON product")
+    assert (await world.post("/v1/products", BODY, key="k")).status == 201
+
+
+async def test_a_statement_that_takes_too_long_is_a_503(world: World, monkeypatch: pytest.MonkeyPatch):
+    """`statement_timeout` ends it; nothing of the request stays. [D-100]"""
+    monkeypatch.setattr(db, "STATEMENT_TIMEOUT_SECONDS", 1)
+    async with open_world(world.database_url) as hurried:
+        await hurried.sql(
+            "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN PERFORM pg_sleep(60); RETURN NEW; END $$"
+        )
+        await hurried.sql("CREATE TRIGGER wait BEFORE INSERT ON product FOR EACH ROW EXECUTE FUNCTION wait()")
+        refused = await hurried.post("/v1/products", BODY, key="k")
+        assert problem(refused) == (503, "engine.unavailable", None)
+        assert await hurried.all("/v1/products") == []
+
+
+async def test_a_silent_server_is_given_up(world: World, monkeypatch: pytest.MonkeyPatch):
+    """A transaction whose server says nothing any more ends, and its connection is not used again. [D-100]"""
+    monkeypatch.setattr(db, "TRANSACTION_TIMEOUT_SECONDS", 0.2)
+    with pytest.raises(DatabaseUnavailableError):
+        async with world.deps.db.transaction(world.account_id) as tx:
+            await tx.fetchval("SELECT pg_sleep(60) WHERE $1::uuid IS NOT NULL")
+    assert (await world.get("/v1/products")).status == 200
+
+
+async def test_a_failed_transaction_is_never_taken_for_committed(world: World):
+    """The server answers COMMIT of a failed transaction with ROLLBACK: whoever hid the failure learns of it. [D-14]"""
+
+    async def hide_a_failure() -> None:
+        async with world.deps.db.transaction(world.account_id) as tx:
+            with pytest.raises(asyncpg.DivisionByZeroError):
+                await tx.fetchval("SELECT 1 / 0 WHERE $1::uuid IS NOT NULL")
+
+    with pytest.raises(DatabaseUnavailableError, match="ROLLBACK"):
+        await hide_a_failure()
+    assert (await world.get("/v1/products")).status == 200
+
+
+@pytest.fixture
+async def replicated(tmp_path: Path) -> AsyncIterator["Replicated"]:
+    """A world whose commits wait for a standby that is not there."""
+    server = await asyncio.to_thread(embedded.start, tmp_path / "data", settings={"fsync": "off"})
+    try:
+        await migrate(server.url)
+        async with open_world(server.url) as world:
+            yield Replicated(world, server.url.replace("//fatura@", "//postgres@", 1))
+        await asyncio.to_thread(server.stop)
+    finally:
+        sweep(tmp_path / "data")
+
+
+class Replicated:
+    """A world, and its database's owner, who says whether commits wait and ends their waiting."""
+
+    def __init__(self, world: World, owner_url: str) -> None:
+        """Keep both."""
+        self.world = world
+        self._owner_url = owner_url
+
+    @asynccontextmanager
+    async def without_standby(self) -> AsyncGenerator[None]:
+        """Let commits wait for a standby that is lost, until it is back."""
+        await self._set("synchronous_standby_names", "lost")
+        try:
+            yield
+        finally:
+            await self._set("synchronous_standby_names", "")
+
+    async def cancel_waiting(self, asked: "asyncio.Task[Answer]") -> Answer:
+        """End every commit's wait as an operator's cancel would, until the request is answered."""
+        while not asked.done():
+            await self.sql(CANCEL_WAITS)
+        return await asked
+
+    async def until_commit_waits(self) -> None:
+        """Wait until a commit waits for the standby."""
+        async with asyncio.timeout(20):
+            while not await self.sql(COMMIT_WAITS):  # noqa: ASYNC110 - the server waits, not this process
+                await asyncio.sleep(0.01)
+
+    async def waiting_create(self) -> "tuple[str, asyncio.Task[Answer]]":
+        """Return a create whose commit waits, and its key; the server learns of its settings in its own time."""
+        for key in map(str, range(1000)):
+            asked = asyncio.create_task(self.world.post("/v1/products", BODY, key=key))
+            while not asked.done():
+                if await self.sql(COMMIT_WAITS):
+                    return key, asked
+        raise AssertionError("no commit waits")
+
+    async def sql(self, statement: str) -> list[asyncpg.Record]:
+        """Run a statement as superuser."""
+        connection: Any = await asyncpg.connect(self._owner_url)
+        try:
+            return await connection.fetch(statement)
+        finally:
+            await connection.close()
+
+    async def _set(self, name: str, value: str) -> None:
+        await self.sql(f"ALTER SYSTEM SET {name} = '{value}'")
+        await self.sql("SELECT pg_reload_conf()")
+
+
+async def test_a_commit_that_no_standby_confirmed_is_not_acknowledged(replicated: Replicated):
+    """Its wait was canceled: the client hears 503, and its key tells nothing before a standby has it. [D-14, D-100]"""
+    world = replicated.world
+    await world.get("/v1/products")  # that the API key was used is stored in a transaction of its own
+    async with replicated.without_standby():
+        key, asked = await replicated.waiting_create()
+        assert problem(await replicated.cancel_waiting(asked)) == (503, "engine.unavailable", None)
+
+        repeated = asyncio.create_task(world.post("/v1/products", BODY, key=key))
+        await replicated.until_commit_waits()
+        assert not repeated.done()
+    answer = await repeated
+    assert (answer.status, answer.headers["idempotent-replayed"]) == (201, "true")
+    assert (await world.all("/v1/products"))[-1] == answer.json
+
+
+async def test_an_endpoint_is_given_back_when_the_database_returns(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    """A round whose record the database did not take holds up the account no longer than the outage. [D-39]"""
+    async with open_receiver() as receiver:
+        await register(world, receiver)
+        await world.enroll(await world.plan())
+        await world.sql(
+            "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN RAISE EXCEPTION 'full' USING ERRCODE = '53100'; END $$"
+        )
+        failing = "CREATE TRIGGER fail BEFORE INSERT ON delivery_attempt FOR EACH ROW EXECUTE FUNCTION fail()"
+        await world.sql(failing)
+        with pytest.raises(DatabaseUnavailableError):
+            await delivery.deliver(world.deps, await load_account(world.deps, world.account_id))
+        assert receiver.sequences != []
+
+        await world.sql("DROP TRIGGER fail ON delivery_attempt")
+        assert await world.run("push") > 0
+    events = await world.events()
+    assert set(receiver.sequences) == {event["sequence"] for event in events}
+
+
+async def test_a_silent_host_hides_no_leader(tmp_path: Path):
+    """Of two hosts, one takes connections and says nothing: readiness and requests find the other. [D-100]"""
+    server = await asyncio.to_thread(embedded.start, tmp_path / "data", settings=FAST, tcp=True)
+    silent = socket.create_server(("127.0.0.1", 0))  # the kernel takes connections, and nobody answers
+    host, port = silent.getsockname()
+    try:
+        await migrate(server.url)
+        role, leads = server.url.split("@")
+        listed = f"{role}@{host}:{port},{leads}?target_session_attrs=read-write"
+        async with asyncio.timeout(60), open_world(listed) as world:
+            assert (await world.get("/health/ready")).status == 200
+            assert (await world.post("/v1/products", BODY)).status == 201
+    finally:
+        silent.close()
+        await asyncio.to_thread(server.stop)

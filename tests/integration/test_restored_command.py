@@ -1,0 +1,75 @@
+"""The command `fatura restored`: what it prints, its exit codes, and that a dry run changes nothing (D-123)."""
+
+import asyncio
+import json
+from datetime import UTC, date, datetime, timedelta
+from uuid import UUID, uuid4
+
+import pytest
+from typer.testing import CliRunner
+
+from fatura import settings
+from fatura.bootstrap import opened
+from fatura.cli import app
+from fatura.domain.credentials import Mode
+from fatura.domain.offer import PaymentMethod
+from fatura.gateways.port import ChargeRequest, Payer
+from fatura.store import connections
+from fatura.usecases import accounts, gateways, recovery
+from fatura.usecases.work import Work, load_account, perform
+from tests.integration.fatura_processes import environment, run
+from tests.integration.postgres_processes import value
+
+
+async def _charge_of_nothing(env: dict[str, str], database_url: str) -> UUID:
+    """Open an account whose gateway holds a charge that nothing explains, and leave it frozen."""
+    async with opened(settings.read(env), database_url) as deps:
+        account_id = (await accounts.open_account(deps, name="Gym", mode=Mode.SANDBOX)).account_id
+
+        async def effect(work: Work) -> None:
+            gateway = gateways.opened(work, (await connections.find_all(work.tx))[0])
+            assert gateway is not None
+            due_date = date.fromisoformat("2099-01-01")
+            payer = Payer(uuid4(), "Ana", "ana@example.com", None)
+            request = ChargeRequest(uuid4(), 1, 500, "BRL", PaymentMethod.PIX, None, due_date, (), payer)
+            await gateway.create_charge(request)
+
+        await perform(deps, await load_account(deps, account_id), effect)
+        await recovery.freeze(deps, account_id)
+    return account_id
+
+
+def test_it_compares_releases_and_says_what_a_person_has_to_look_at(database_url: str) -> None:
+    """Exit 3 and the charge; a dry run counts the same and releases nothing. [D-123]"""
+    env = environment(database_url)
+    account_id = asyncio.run(_charge_of_nothing(env, database_url))
+    since = (datetime.now(UTC) - timedelta(minutes=5)).isoformat()
+
+    counted = run("restored", "--since", since, "--json", "--dry-run", env=env)
+
+    assert counted.returncode == 3, counted.stderr
+    told = json.loads(counted.stdout)
+    assert (told["accounts"], told["charges"]["stray"], told["notCompared"]) == (1, 1, [])
+    [stray] = told["strays"]
+    assert (stray["accountId"], stray["amountCents"], stray["state"]) == (str(account_id), 500, "open")
+    assert _is_frozen(database_url, account_id)
+
+    swept = run("restored", "--since", since, env=env)
+
+    assert swept.returncode == 3, swept.stderr
+    assert stray["chargeId"] in swept.stdout
+    assert not _is_frozen(database_url, account_id)
+
+
+def _is_frozen(database_url: str, account_id: UUID) -> bool:
+    frozen = "SELECT recovering_since IS NOT NULL FROM account"
+    return value(database_url, frozen, server_settings={"app.account": str(account_id)})
+
+
+@pytest.mark.parametrize("since", ["yesterday", "2026-11-20", "2026-11-20T03:00:00", "2199-01-01T00:00:00Z"])
+def test_an_instant_that_cannot_be_meant(since: str) -> None:
+    """Nothing is touched. [D-123]"""
+    refused = CliRunner().invoke(app, ["restored", "--since", since])
+
+    assert refused.exit_code == 2
+    assert "--since" in refused.output
