@@ -12,7 +12,7 @@ from tests.faults.journal import Journal
 from tests.world import Answer
 
 RECOVERED_WITHIN = timedelta(seconds=60)
-"""How long after a kill, on the clock, everything that the dead process held is another's (issue 4)."""
+"""How long after a kill, on the clock, everything that the dead process held is another's."""
 LEAST_STEP = timedelta(seconds=5)
 MOST_STEPS = 300
 """Instants in a day at which something is due; more are a circle."""

@@ -1,4 +1,4 @@
-"""Simulated worlds, a few of them, and the same seed twice (issue 4, item 4)."""
+"""Simulated worlds, a few of them, and the same seed twice."""
 
 import pytest
 
