@@ -48,7 +48,7 @@ async def _stories(server_url: str, folder: Path, *, options: Options, truth: Tr
 def _tell(report: Report, options: Options, *, truth: Truth) -> None:
     full = options.scale is Scale.FULL
     report.count("restores", truth.restores, at_least=options.pick(short=2, full=STORIES * RESTORES_A_STORY))
-    report.count("charges newer than their backup", truth.newer, at_least=options.pick(short=15, full=5_000))
+    report.count("charges newer than their backup", truth.newer, at_least=options.pick(short=5, full=5_000))
     report.count("… of invoices that the backup knew", truth.of_known_invoices, at_least=1)
     report.count("… of cycles billed after it, found again by their ids", truth.of_lost_invoices, at_least=1)
     report.count(
