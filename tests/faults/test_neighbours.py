@@ -6,6 +6,7 @@ from tests.faults import neighbours
 from tests.faults.report import Options
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(600)  # seconds on a machine that others share; a minute on one's own
 def test_neighbours() -> None:
     """Deliveries, generation and price calls of the others, beside it and without it, in turn. [D-39 fair, D-31]"""
