@@ -35,6 +35,11 @@ class Running:
         os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
         return self.open_calls.read()
 
+    def kill(self) -> None:
+        """Kill it with -9, and close our end of its input."""
+        self.process.kill()
+        self.process.communicate()
+
 
 @dataclass(slots=True)
 class Workers:
@@ -78,8 +83,7 @@ class Workers:
                 await self._freeze(struck, seconds=rng.uniform(*frozen_seconds))
             else:
                 self.strikes["kill"] += 1
-                struck.process.kill()
-                struck.process.wait()
+                struck.kill()
                 self.running.remove(struck)
                 self.start()
 
@@ -112,5 +116,4 @@ def workers(world: World, folder: Path, *, count: int) -> Generator[Workers]:
         yield started
     finally:
         for each in started.running:
-            each.process.kill()
-            each.process.wait()
+            each.kill()
