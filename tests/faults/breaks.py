@@ -31,7 +31,11 @@ class Break:
     sql: str | None = None
 
 
-def weaken(statement: str, old: str, new: str) -> None:
+Put = Callable[[Any, str, Any], None]
+"""Sets an attribute: for good, or for one test (`monkeypatch.setattr`)."""
+
+
+def weaken(statement: str, old: str, new: str, *, put: Put = setattr) -> None:
     """Send the statements that begin so with a piece of them replaced."""
 
     def weakened(send: Callable[..., Any]) -> Callable[..., Any]:
@@ -42,7 +46,7 @@ def weaken(statement: str, old: str, new: str) -> None:
         return sent
 
     for name in ("execute", "fetch", "fetchrow", "fetchval"):
-        setattr(Tx, name, weakened(getattr(Tx, name)))
+        put(Tx, name, weakened(getattr(Tx, name)))
 
 
 def _send_again_blind() -> None:
@@ -57,11 +61,13 @@ def _believe_at_once() -> None:
     issue_outcomes.EMPTY_LOOKUPS_NEEDED = 1
 
 
-def _forget_the_lease() -> None:
+def forget_the_lease(*, put: Put = setattr) -> None:
+    """Claim an invoice though another worker has it."""
     weaken(
         "WITH due AS MATERIALIZED ( SELECT x.invoice_id",
         "AND (x.lease_until IS NULL OR x.lease_until <= $4)",
         "AND $4::timestamptz IS NOT NULL",
+        put=put,
     )
 
 
@@ -112,7 +118,7 @@ BREAKS: tuple[Break, ...] = (
     ),
     Break("believe-at-once", "one early empty look-up proves absence", "liar", _believe_at_once),
     Break(
-        "forget-the-lease", "an invoice is claimed though another worker has it", "orders", _forget_the_lease
+        "forget-the-lease", "an invoice is claimed though another worker has it", "orders", forget_the_lease
     ),
     Break("keep-the-lease", "a dead worker's lease lasts ten minutes", "crashes", _keep_the_lease),
     Break(

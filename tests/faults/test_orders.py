@@ -9,7 +9,7 @@ import pytest
 from fatura.store import idempotency, subscriptions
 from fatura.store.db import Tx
 from tests.conftest import FAST
-from tests.faults import orders, place
+from tests.faults import breaks, orders, place
 from tests.faults.order_pairs import PAIRS
 from tests.faults.order_stage import open_stage
 from tests.faults.report import Options
@@ -32,36 +32,16 @@ def server() -> Generator[str]:
         yield url
 
 
-def weaken(monkeypatch: pytest.MonkeyPatch, statement: str, old: str, new: str) -> None:
-    """Send the statements that begin so with a piece of them replaced."""
-
-    def weakened(send: Callable[..., Any]) -> Callable[..., Any]:
-        def sent(self: Tx, sql: str, *values: object) -> Any:
-            plain = " ".join(sql.split())
-            return send(self, plain.replace(old, new) if plain.startswith(statement) else sql, *values)
-
-        return sent
-
-    for name in ("execute", "fetch", "fetchrow", "fetchval"):
-        monkeypatch.setattr(Tx, name, weakened(getattr(Tx, name)))
-
-
 def cancel_without_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subscriptions, "lock", subscriptions.find)
 
 
 def publish_without_lock(monkeypatch: pytest.MonkeyPatch) -> None:
-    weaken(monkeypatch, "SELECT true FROM plan p", " FOR NO KEY UPDATE", "")
+    breaks.weaken("SELECT true FROM plan p", " FOR NO KEY UPDATE", "", put=monkeypatch.setattr)
 
 
 def issue_without_lease(monkeypatch: pytest.MonkeyPatch) -> None:
-    lease = "AND (x.lease_until IS NULL OR x.lease_until <= $4)"
-    weaken(
-        monkeypatch,
-        "WITH due AS MATERIALIZED ( SELECT x.invoice_id",
-        lease,
-        "AND $4::timestamptz IS NOT NULL",
-    )
+    breaks.forget_the_lease(put=monkeypatch.setattr)
 
 
 def look_for_a_key_before_taking_it(monkeypatch: pytest.MonkeyPatch) -> None:
