@@ -10,10 +10,11 @@ from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from typing import Any
 
+from fatura.domain.errors import INVOICE_NOT_CANCELABLE
 from fatura.observability import configure_logs
 from tests.faults import bad_bytes, place
 from tests.faults.digest import differences, digest
-from tests.faults.judge import Judge
+from tests.faults.judge import Judge, Told
 from tests.faults.mutations import Bad, Wire
 from tests.faults.report import Options, Report
 from tests.faults.watched import ask, open_watched
@@ -35,6 +36,7 @@ class Found:
     asked: int = 0
     refused: Counter[int] = field(default_factory=Counter[int])
     accepted: int = 0
+    asked_after: int = 0
     problems: list[str] = field(default_factory=list[str])
 
 
@@ -58,6 +60,7 @@ def run(options: Options) -> Report:
         report.count(f"refused with {status}", number)
     report.count("refused", refused.total(), at_least=count // 2)
     report.count("accepted: what was put wrong was right all the same", sum(each.accepted for each in found))
+    report.count("cancels that the gateway refused", sum(each.asked_after for each in found))
     report.count("raw requests over a socket", by_socket.asked, at_least=options.pick(short=100, full=1000))
     for each in (*found, by_socket):
         report.problems += each.problems
@@ -92,7 +95,9 @@ async def _send(server_url: str, seed: int, count: int) -> Found:
             else:
                 found.refused[told.status] += 1
                 last = [*last[1 - SENT_AGAIN :], wire]
-                if changes:
+                if changes and _asks_after(wire, told):
+                    found.asked_after += 1
+                elif changes:
                     faults.append(f"refused with {told.status}, and changed something")
             found.problems += [
                 f"seed {seed}, request {number} ({wire.route} {wire.method}, {wire.done}): {each}"
@@ -100,6 +105,12 @@ async def _send(server_url: str, seed: int, count: int) -> Found:
             ]
         found.problems += await _again(world, app, last)
     return found
+
+
+def _asks_after(wire: Wire, told: Told) -> bool:
+    """Tell whether the gateway refused to cancel a charge: that is noted, and the charge asked after soon (D-27)."""
+    not_cancelable = INVOICE_NOT_CANCELABLE.type.encode() in told.body
+    return wire.route == "post /v1/invoices/{invoiceId}/cancel" and told.status == 409 and not_cancelable
 
 
 async def _busy_clock(world: World) -> Merchant:

@@ -91,8 +91,12 @@ Fault = Callable[[Scene, Server], Awaitable[None]]
 
 async def kill_backend(scene: Scene, server: Server) -> None:
     """Kill one backend with -9: PostgreSQL ends all others and recovers."""
-    backends = await server.backends()
-    os.kill(scene.chance.choice(sorted(backends)), signal.SIGKILL)
+    killed = False
+    while not killed:
+        backends = await server.backends()
+        with suppress(ProcessLookupError):  # it ended by itself in between
+            os.kill(scene.chance.choice(sorted(backends)), signal.SIGKILL)
+            killed = True
 
 
 async def kill_postmaster(scene: Scene, server: Server) -> None:

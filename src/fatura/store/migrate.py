@@ -12,6 +12,7 @@ from typing import Any
 
 import asyncpg
 
+from fatura.store import leader
 from fatura.store.migration_files import Migration, MigrationError, read
 
 __all__ = ["MIGRATIONS", "MigrationError", "migrate", "pending"]
@@ -92,7 +93,7 @@ def _waiting(migrations: Sequence[Migration], applied: Mapping[int, tuple[str, s
 async def _connected(url: str) -> AsyncGenerator[Any]:
     """Open a connection; whatever the database refuses is told as a MigrationError."""
     try:
-        connection: Any = await asyncpg.connect(url, server_settings=_SETTINGS)
+        connection = await leader.connect(url, server_settings=_SETTINGS)
         try:
             major: int = connection.get_server_version().major
             if major < OLDEST_MAJOR:
