@@ -1,7 +1,65 @@
-"""`make bench`: every measurement in a short round; a measurement's own module takes longer ones."""
+"""`make bench`: all measurements, one at a time, each in a process of its own; table and plots go into the docs.
 
-from bench import generation, open_calls
+`python -m bench [NAME ...] [--full] [--dry]`; named ones replace their own lines of the table and leave the others.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+
+import msgspec
+
+from bench.frame import Measured, Options, Scale
+from bench.measures import MEASURES, Measure
+from bench.page import write
+from fatura.observability import configure_logs
+
+
+def main() -> int:
+    """Measure what the command line names, or everything."""
+    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(each.name for each in MEASURES))
+    parser.add_argument("--full", action="store_true", help="larger, and for longer")
+    parser.add_argument("--dry", action="store_true", help="print the figures, and leave the docs alone")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    told = parser.parse_args()
+    unknown = set(told.names) - {each.name for each in MEASURES}
+    if unknown:
+        parser.error(f"no measurement is called {', '.join(sorted(unknown))}")
+    scale = Scale.FULL if told.full else Scale.SHORT
+    chosen = [each for each in MEASURES if not told.names or each.name in told.names]
+    if told.child:
+        return _measure_here(chosen[0], scale)
+    measured = {each.name: taken for each in chosen if (taken := _measure_apart(each, scale)) is not None}
+    write(measured, scale=scale, dry=told.dry)
+    return 0 if len(measured) == len(chosen) else 1
+
+
+def _measure_here(measure: Measure, scale: Scale) -> int:
+    """Take one measurement in this process, and print it as a line of JSON."""
+    configure_logs(level="error")
+    began = time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"  {time.monotonic() - began:5.0f} s  {text}", file=sys.stderr, flush=True)
+
+    print(json.dumps(asdict(measure.load()(Options(scale, say)))))
+    return 0
+
+
+def _measure_apart(measure: Measure, scale: Scale) -> Measured | None:
+    """Take one measurement in a process of its own; None when it failed."""
+    print(f"{measure.name}: {measure.says}", file=sys.stderr, flush=True)
+    words = [measure.name, "--child", *(["--full"] if scale is Scale.FULL else [])]
+    ended = subprocess.run([sys.executable, "-m", "bench", *words], stdout=subprocess.PIPE, check=False)
+    if ended.returncode:
+        print(f"{measure.name} ended with exit code {ended.returncode}", file=sys.stderr)
+        return None
+    return msgspec.convert(json.loads(ended.stdout.splitlines()[-1]), Measured)
+
 
 if __name__ == "__main__":
-    generation.main(["--due", "20000", "--rounds", "3"])
-    open_calls.main(["--rounds", "2", "--samples", "20"])
+    sys.exit(main())

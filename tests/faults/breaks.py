@@ -5,24 +5,50 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from datetime import timedelta
-from typing import Any
+from dataclasses import dataclass
+from functools import cache
 
 import asyncpg
 
-from fatura import ids
-from fatura.api import replies
-from fatura.store import recovery, subscriptions, vault
-from fatura.store.db import Tx
-from fatura.usecases import issuance, issue_outcomes
+from tests.faults import break_patches as patches
 
 VARIABLE = "FATURA_BREAK"
+
+_NO_SECOND_WALL = """
+    ALTER TABLE invoice DISABLE ROW LEVEL SECURITY;
+    ALTER TABLE invoice_item DISABLE ROW LEVEL SECURITY;
+    ALTER TABLE subscription DISABLE ROW LEVEL SECURITY;
+    ALTER TABLE customer DISABLE ROW LEVEL SECURITY;
+    ALTER TABLE product DISABLE ROW LEVEL SECURITY;
+"""
+_NUMBERS_OF_A_SEQUENCE = """
+    CREATE OR REPLACE FUNCTION numbers_of(account uuid) RETURNS text LANGUAGE sql IMMUTABLE AS $f$
+        SELECT 'numbers_' || replace(account::text, '-', '')
+    $f$;
+    CREATE OR REPLACE FUNCTION begin_numbers() RETURNS trigger LANGUAGE plpgsql AS $f$ BEGIN
+        EXECUTE format('CREATE SEQUENCE IF NOT EXISTS public.%I MINVALUE 0', numbers_of(NEW.account_id));
+        PERFORM setval(format('public.%I', numbers_of(NEW.account_id)), NEW.last_sequence);
+        RETURN NULL;
+    END $f$;
+    CREATE OR REPLACE TRIGGER begin_numbers AFTER INSERT ON account_counter
+        FOR EACH ROW EXECUTE FUNCTION begin_numbers();
+    ALTER TABLE account_counter ENABLE ALWAYS TRIGGER begin_numbers;
+    CREATE OR REPLACE FUNCTION next_event_number(account uuid, many int) RETURNS bigint LANGUAGE plpgsql AS $f$
+    DECLARE
+        last bigint;
+    BEGIN
+        FOR each IN 1..many LOOP
+            last := nextval(format('public.%I', numbers_of(account)));
+        END LOOP;
+        RETURN coalesce(last, 0);
+    END $f$;
+"""
+"""A sequence of numbers for each account; an account's row that is put back puts its numbers back as well."""
 
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """One break: what is taken away, which run has to find it, and how: a patch of the process, or SQL."""
+    """One break: what is taken away, which run has to find it, and how: a patch of the process, or SQL, or both."""
 
     name: str
     says: str
@@ -31,106 +57,112 @@ class Break:
     sql: str | None = None
 
 
-Put = Callable[[Any, str, Any], None]
-"""Sets an attribute: for good, or for one test (`monkeypatch.setattr`)."""
-
-
-def weaken(statement: str, old: str, new: str, *, put: Put = setattr) -> None:
-    """Send the statements that begin so with a piece of them replaced."""
-
-    def weakened(send: Callable[..., Any]) -> Callable[..., Any]:
-        def sent(self: Tx, sql: str, *values: object) -> Any:
-            plain = " ".join(sql.split())
-            return send(self, plain.replace(old, new) if plain.startswith(statement) else sql, *values)
-
-        return sent
-
-    for name in ("execute", "fetch", "fetchrow", "fetchval"):
-        put(Tx, name, weakened(getattr(Tx, name)))
-
-
-def _send_again_blind() -> None:
-    def may(*_args: object, **_kwargs: object) -> bool:
-        return True
-
-    issuance._may_replay = may
-
-
-def _believe_at_once() -> None:
-    issue_outcomes.LOOKUP_COUNTS_AFTER = timedelta(0)
-    issue_outcomes.EMPTY_LOOKUPS_NEEDED = 1
-
-
-def forget_the_lease(*, put: Put = setattr) -> None:
-    """Claim an invoice though another worker has it."""
-    weaken(
-        "WITH due AS MATERIALIZED ( SELECT x.invoice_id",
-        "AND (x.lease_until IS NULL OR x.lease_until <= $4)",
-        "AND $4::timestamptz IS NOT NULL",
-        put=put,
-    )
-
-
-def _keep_the_lease() -> None:
-    issuance.LEASE = timedelta(minutes=10)
-
-
-def _cancel_without_lock() -> None:
-    subscriptions.lock = subscriptions.find
-
-
-def _forget_keys() -> None:
-    once: Any = replies.once
-
-    async def always(deps: Any, account: Any, request: Any, *rest: Any, **named: Any) -> Any:
-        return await once(deps, account, replace(request, key=None), *rest, **named)
-
-    replies.once = always
-
-
-def _never_freeze() -> None:
-    async def yes(_tx: Tx) -> bool:
-        return True
-
-    recovery.may_charge = yes
-
-
-def _ids_by_chance() -> None:
-    def by_chance(at: Any, billed: Any) -> Any:
-        return ids.new_ids(at, len(list(billed)))
-
-    ids.invoice_ids = by_chance
-
-
-def _bind_no_ciphertext() -> None:
-    def nothing(*_args: object, **_kwargs: object) -> bytes:
-        return b""
-
-    vault._bound_to = nothing
-
-
 BREAKS: tuple[Break, ...] = (
     Break(
         "send-again-blind",
         "a charge of unknown outcome is sent again without a look-up",
         "crashes",
-        _send_again_blind,
+        patches.send_again_blind,
     ),
-    Break("believe-at-once", "one early empty look-up proves absence", "liar", _believe_at_once),
+    Break("believe-at-once", "one early empty look-up proves absence", "liar", patches.believe_at_once),
     Break(
-        "forget-the-lease", "an invoice is claimed though another worker has it", "orders", forget_the_lease
+        "send-without-a-last-look",
+        "a worker that was frozen sends though its lease has ended",
+        "liar",
+        patches.send_without_a_last_look,
     ),
-    Break("keep-the-lease", "a dead worker's lease lasts ten minutes", "crashes", _keep_the_lease),
+    Break(
+        "forget-the-lease",
+        "an invoice is claimed though another worker has it",
+        "orders",
+        patches.forget_the_lease,
+    ),
+    Break("keep-the-lease", "a dead worker's lease lasts ten minutes", "crashes", patches.keep_the_lease),
     Break(
         "cancel-without-lock",
         "cancelling reads the subscription without holding it",
         "orders",
-        _cancel_without_lock,
+        patches.cancel_without_lock,
     ),
-    Break("forget-keys", "Idempotency-Keys are not looked at", "crashes", _forget_keys),
-    Break("never-freeze", "charging goes on while a restore is compared", "restore", _never_freeze),
-    Break("ids-by-chance", "an invoice's id does not tell what it bills", "restore", _ids_by_chance),
-    Break("bind-no-ciphertext", "a ciphertext opens in any row", "secrets", _bind_no_ciphertext),
+    Break("forget-keys", "Idempotency-Keys are not looked at", "crashes", patches.forget_keys),
+    Break(
+        "keep-keys-apart",
+        "an Idempotency-Key is committed after its effect",
+        "crashes",
+        patches.keep_keys_apart,
+    ),
+    Break(
+        "number-events-by-a-sequence",
+        "events are numbered before the lock that orders their commits",
+        "orders",
+        patches.number_events_by_a_sequence,
+        _NUMBERS_OF_A_SEQUENCE,
+    ),
+    Break(
+        "push-out-of-turn",
+        "an invoice's events are pushed beside each other",
+        "simulator",
+        patches.push_out_of_turn,
+    ),
+    Break(
+        "sign-with-anything",
+        "pushes are signed with a secret that is not the account's",
+        "simulator",
+        patches.sign_with_anything,
+    ),
+    Break("round-down", "half a cent is dropped", "simulator", patches.round_down),
+    Break(
+        "believe-any-commit", "a COMMIT is believed whatever it says", "failover", patches.believe_any_commit
+    ),
+    Break("never-freeze", "charging goes on while a restore is compared", "restore", patches.never_freeze),
+    Break("ids-by-chance", "an invoice's id does not tell what it bills", "restore", patches.ids_by_chance),
+    Break(
+        "forget-the-account",
+        "a read compares no account, and its tables have no Row Level Security",
+        "probes",
+        patches.forget_the_account,
+        _NO_SECOND_WALL,
+    ),
+    Break(
+        "commit-what-failed",
+        "what a refused request wrote before it was refused stays",
+        "bad-requests",
+        patches.commit_what_failed,
+    ),
+    Break("bind-no-ciphertext", "a ciphertext opens in any row", "secrets", patches.bind_no_ciphertext),
+    Break("seal-nothing", "secrets are stored as they are", "secrets", patches.seal_nothing),
+    Break("let-revoked-keys-in", "a revoked API key opens", "secrets", patches.let_revoked_keys_in),
+    Break("one-place-for-all", "one endpoint is called at a time", "neighbours", patches.one_place_for_all),
+    Break(
+        "drop-the-unique-key",
+        "a cycle may have two invoices",
+        "walls",
+        sql="ALTER TABLE invoice DROP CONSTRAINT IF EXISTS invoice_one_per_cycle",
+    ),
+    Break(
+        "let-two-attempts-live",
+        "an invoice may have two charges under way",
+        "walls",
+        sql="DROP INDEX IF EXISTS charge_attempt_one_live",
+    ),
+    Break(
+        "forget-a-foreign-key",
+        "a subscription may name another account's customer",
+        "walls",
+        sql="ALTER TABLE subscription DROP CONSTRAINT IF EXISTS subscription_customer_fk",
+    ),
+    Break(
+        "let-invoices-move",
+        "an invoice may go from any state to any other",
+        "walls",
+        sql="DROP TRIGGER IF EXISTS invoice_moves ON invoice",
+    ),
+    Break(
+        "forget-a-policy",
+        "Row Level Security is not on in a table",
+        "walls",
+        sql="ALTER TABLE invoice DISABLE ROW LEVEL SECURITY",
+    ),
 )
 
 
@@ -140,8 +172,9 @@ def chosen() -> Break | None:
     return {each.name: each for each in BREAKS}[name] if name else None
 
 
+@cache
 def apply() -> None:
-    """Break this process, if the environment says so."""
+    """Break this process, once, if the environment says so."""
     broken = chosen()
     if broken is not None and broken.patch is not None:
         broken.patch()

@@ -1,7 +1,8 @@
 """The processes of the crash matrix beside each other: workers that take job after job, and their world outside."""
 
+import itertools
 import json
-import queue
+import socket
 import subprocess
 import sys
 import tempfile
@@ -9,8 +10,7 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from fatura.store.vault import new_key
 
@@ -20,38 +20,44 @@ WORKERS = 3
 Job = dict[str, Any]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Crew:
-    """Workers that wait for jobs."""
+    """Workers that wait for jobs, each at the other end of a line; each knows only the grounds that it prepared."""
 
-    free: "queue.SimpleQueue[subprocess.Popen[str]]"
+    lines: list[TextIO]
 
-    def do(self, jobs: Sequence[Job], told: Callable[[int], None] = lambda _: None) -> list[Any]:
-        """Have all jobs done, and return their results in order; `told` hears how many are done."""
-        done = 0
-        results: list[Any] = []
+    def open(self, server_url: str) -> None:
+        """Have each worker open a database of its own on a server, before anything is done."""
+        for number, line in enumerate(self.lines):
+            line.write(json.dumps([server_url, f"crash_{number}"]) + "\n")
+
+    def do(
+        self, rows: Sequence[Sequence[Job]], told: Callable[[int], None] = lambda _: None
+    ) -> list[list[Any]]:
+        """Have each worker do its row of jobs, and return their results; `told` hears how many are done."""
+        done = itertools.count(1)
+
+        def row(line: TextIO, jobs: Sequence[Job]) -> list[Any]:
+            results: list[Any] = []
+            for job in jobs:
+                results.append(_asked(line, job))
+                told(next(done))
+            return results
+
         with ThreadPoolExecutor(WORKERS) as threads:
-            for result in threads.map(self._do, jobs):
-                done += 1
-                results.append(result)
-                told(done)
-        return results
+            return list(threads.map(row, self.lines, rows))
 
-    def _do(self, job: Job) -> Any:
-        worker = self.free.get()
-        assert worker.stdin is not None, "it is a pipe"
-        assert worker.stdout is not None, "it is a pipe"
-        worker.stdin.write(json.dumps(job) + "\n")
-        worker.stdin.flush()
-        line = worker.stdout.readline()
-        if not line:
-            return {"problems": [f"the worker itself ended with {worker.wait()} at {job}"]}
-        self.free.put(worker)
-        return json.loads(line)
+
+def _asked(line: TextIO, job: Job) -> Any:
+    line.write(json.dumps(job) + "\n")
+    line.flush()
+    answer = line.readline()
+    assert answer, f"a worker ended at {job}"
+    return json.loads(answer)
 
 
 @contextmanager
-def crew(server_url: str) -> Generator[Crew]:
+def crew() -> Generator[Crew]:
     """Start the workers and the world outside, and end them with the block."""
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fatura-crashes-"))
@@ -59,17 +65,28 @@ def crew(server_url: str) -> Generator[Crew]:
         assert outside.stdout is not None, "it is a pipe"
         url = outside.stdout.readline().strip()
         assert url, "the world outside did not start"
-        free: queue.SimpleQueue[subprocess.Popen[str]] = queue.SimpleQueue()
-        words = (server_url, str(Path(folder)), url, new_key())
-        for _ in range(WORKERS):
-            free.put(stack.enter_context(_started("tests.faults.crash_worker", *words)))
-        yield Crew(free)
+        pairs = [socket.socketpair() for _ in range(WORKERS)]
+        theirs = [pair[1] for pair in pairs]
+        words = [folder, url, new_key(), *(str(each.fileno()) for each in theirs)]
+        stack.enter_context(_started("tests.faults.crash_worker", *words, lines=theirs))
+        lines: list[TextIO] = []
+        for mine, _ in pairs:
+            stack.enter_context(mine)
+            lines.append(stack.enter_context(mine.makefile("rw")))
+        yield Crew(lines)
 
 
 @contextmanager
-def _started(module: str, *words: str) -> Generator["subprocess.Popen[str]"]:
+def _started(
+    module: str, *words: str, lines: Sequence[socket.socket] = ()
+) -> Generator["subprocess.Popen[str]"]:
     command = [sys.executable, "-m", module, *words]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    passed = [line.fileno() for line in lines]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, pass_fds=passed
+    ) as process:
+        for line in lines:
+            line.close()
         try:
             yield process
         finally:

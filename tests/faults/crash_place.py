@@ -1,11 +1,10 @@
-"""Where a trial takes place: a database and a folder of its own, cloned from a ground, and the engine on them."""
+"""Where a trial takes place: its ground's database, a folder of its own, and the engine on them."""
 
-import asyncio
 import json
 import shutil
 import time
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -17,23 +16,23 @@ import httpx
 
 from fatura.api.app import create_app
 from fatura.outbound.http import MerchantClient
-from fatura.store.db import Database
+from fatura.store.db import Database, connect
 from fatura.usecases.accounts import OpenedAccount
 from fatura.usecases.deps import Deps
 from fatura.workers.lanes import LANES
 from fatura.workers.loop import run_to_quiet
-from tests.conftest import database_url_of
 from tests.faults import clock
 from tests.faults.clock import FastClock
 from tests.faults.crash_outside import CLOCK_FILE
 from tests.faults.crash_points import CountedGateway, CountedMerchants, Points, connection_class
-from tests.faults.engine import OnClock, open_engine
+from tests.faults.engine import OnClock, engine_on
 from tests.faults.outside_gateway import outside_providers
 from tests.faults.outside_process import tell_secrets
 from tests.world import LANE, Merchant
 
 NOTES_FILE = "notes.json"
-MIGRATED = "template_fatura"
+STATEMENTS = 1000
+"""More than all lanes, routes and invariants have."""
 
 
 @dataclass(slots=True)
@@ -83,9 +82,9 @@ class Notes:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What all trials share: the server, the folder of folders, the address of the world outside, the key ring."""
+    """What the trials of one worker share: its database, the folder of folders, the world outside, the key ring."""
 
-    server_url: str
+    url: str
     folder: Path
     outside_url: str
     ring: str
@@ -93,7 +92,7 @@ class Ground:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One trial's own ground, by its name."""
+    """Where something is prepared or tried, by its name: with a folder and a world outside of its own."""
 
     ground: Ground
     name: str
@@ -104,16 +103,6 @@ class Place:
         return self.ground.folder / self.name
 
     @property
-    def url(self) -> str:
-        """Return the URL of its database."""
-        return database_url_of(self.ground.server_url, self.database)
-
-    @property
-    def database(self) -> str:
-        """Return the name of its database."""
-        return "crash_" + self.name.replace("-", "_")
-
-    @property
     def outside_url(self) -> str:
         """Return the address of its world outside."""
         return f"{self.ground.outside_url}/{self.name}"
@@ -122,59 +111,16 @@ class Place:
         """Return what the preparation noted."""
         return Notes(**json.loads((self.folder / NOTES_FILE).read_text()))
 
-    async def make(self, *, like: "Place | None") -> None:
-        """Make the database and the folder: as another place's are, or a migrated database and an empty folder."""
-        template = MIGRATED if like is None else like.database
-        await _administer(
-            self.ground, f"CREATE DATABASE {self.database} TEMPLATE {template} STRATEGY file_copy"
-        )
+    def copy_folder(self, like: "Place") -> None:
+        """Make the folder as another place's is."""
         self.folder.mkdir()
-        if like is None:
-            return
         for file in like.folder.iterdir():
             if not file.name.endswith("-shm"):
                 shutil.copy(file, self.folder)
-        await self._move_in(like)
 
-    async def _move_in(self, like: "Place") -> None:
-        """Have the merchant's addresses lead to this trial's world outside."""
-        connection = await asyncpg.connect(self.url)
-        try:
-            await connection.execute(f"SET app.account = '{like.notes().account_id}'")
-            for column in ("product.endpoint_url", "webhook.url"):
-                table, _, name = column.partition(".")
-                await connection.execute(
-                    f"UPDATE {table} SET {name} = replace({name}, $1, $2) WHERE {name} IS NOT NULL",  # noqa: S608 - names of ours
-                    like.outside_url,
-                    self.outside_url,
-                )
-        finally:
-            await connection.close()
-
-    async def drop(self) -> None:
-        """Drop the database and the folder."""
-        await _administer(self.ground, f"DROP DATABASE {self.database} WITH (FORCE)")
+    def drop_folder(self) -> None:
+        """Drop it."""
         shutil.rmtree(self.folder)
-
-    async def wait_for_the_dead(self) -> None:
-        """Wait until no server process works for the killed one any more: what it was doing has then ended."""
-        connection = await asyncpg.connect(self.ground.server_url)
-        try:
-            async with asyncio.timeout(30):
-                while await connection.fetchval(  # noqa: ASYNC110 - only asking tells
-                    "SELECT count(*) FROM pg_stat_activity WHERE datname = $1", self.database
-                ):
-                    await asyncio.sleep(0.002)
-        finally:
-            await connection.close()
-
-
-async def _administer(ground: Ground, statement: str) -> None:
-    connection = await asyncpg.connect(ground.server_url)
-    try:
-        await connection.execute(statement)
-    finally:
-        await connection.close()
 
 
 class Shop(Merchant):
@@ -223,21 +169,49 @@ class OwnTime(OnClock):
         return self._clock()
 
 
+class Warm(asyncpg.Connection):
+    """A connection that many trials use: it keeps all their statements planned."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        cast("Any", self)._stmt_cache.set_max_size(STATEMENTS)
+
+
 @asynccontextmanager
 async def open_shop(
-    place: Place, *, now: ShiftedClock, notes: Notes, points: Points | None = None
+    place: Place,
+    *,
+    now: ShiftedClock,
+    notes: Notes,
+    points: Points | None = None,
+    db: Database | None = None,
 ) -> AsyncGenerator[Shop]:
-    """Open the engine on a place as one process does; `points` watch all it asks."""
-    options: dict[str, Any] = {} if points is None else {"connection_class": connection_class(points)}
-    providers = outside_providers(place.outside_url)
-    async with open_engine(
-        place.url, ring=place.ground.ring, clock=now, providers=providers, max_connections=4, **options
-    ) as opened:
-        deps = replace(opened, db=cast("Database", OwnTime(opened.db, now)))
-        watched = deps if points is None else _watched(deps, points)
-        transport = httpx.ASGITransport(create_app(watched), raise_app_exceptions=False)
-        async with httpx.AsyncClient(transport=transport, base_url="http://fatura.test") as client:
-            yield Shop(watched, client, place, notes=notes, now=now)
+    """Open the engine on a place as one process does, or on a pool that is open; `points` watch all it asks."""
+    async with AsyncExitStack() as stack:
+        pool = db or await stack.enter_async_context(open_pool(place.ground.url, points))
+        opened = await stack.enter_async_context(
+            engine_on(
+                cast("Database", OwnTime(pool, now)),
+                ring=place.ground.ring,
+                clock=now,
+                providers=outside_providers(place.outside_url),
+            )
+        )
+        deps = opened if points is None else _watched(opened, points)
+        transport = httpx.ASGITransport(create_app(deps), raise_app_exceptions=False)
+        client = httpx.AsyncClient(transport=transport, base_url="http://fatura.test")
+        yield Shop(deps, await stack.enter_async_context(client), place, notes=notes, now=now)
+
+
+@asynccontextmanager
+async def open_pool(url: str, points: Points | None = None) -> AsyncGenerator[Database]:
+    """Open a pool of connections; `points` watch every statement."""
+    kind = Warm if points is None else connection_class(points)
+    db = await connect(url, max_connections=4, connection_class=kind)
+    try:
+        yield db
+    finally:
+        await db.close()
 
 
 def _watched(deps: Deps, points: Points) -> Deps:

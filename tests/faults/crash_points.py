@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,9 +29,12 @@ class Moment(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KillAt:
-    """The n-th input or output of the process, counted from 1, and when in it."""
+    """An input or output, by its name, and when in it.
 
-    number: int
+    Its name counts those of its place and kind alone: what runs beside it may come in another order.
+    """
+
+    name: str
     moment: Moment
 
 
@@ -45,6 +49,7 @@ class Points:
     folder: Path
     kill_at: KillAt | None = None
     names: list[str] = field(default_factory=list[str])
+    times: Counter[str] = field(default_factory=Counter[str])
     is_counting: bool = False
 
     @contextmanager
@@ -58,9 +63,11 @@ class Points:
         """Count one input or output, die at it if it is the one, else make it."""
         if not self.is_counting:
             return await send()
-        self.names.append(f"{_place()} / {kind} #{len(self.names) + 1}")
+        label = f"{_place()} / {kind}"
+        self.times[label] += 1
+        self.names.append(f"{label} #{self.times[label]}")
         moment = None
-        if self.kill_at is not None and self.kill_at.number == len(self.names):
+        if self.kill_at is not None and self.kill_at.name == self.names[-1]:
             moment = self.kill_at.moment
             (self.folder / "died").write_text(f"{self.names[-1]} / {moment}")
         if moment is Moment.BEFORE:
@@ -138,8 +145,8 @@ class CountedGateway:
     def __getattr__(self, name: str) -> Any:
         """Return what the gateway has; its calls are counted."""
         found = getattr(self._gateway, name)
-        if name in {"capabilities", "read_webhook", "provider"}:
-            return found
+        if name in {"capabilities", "read_webhook", "provider", "check_credentials"}:
+            return found  # asks nobody
 
         async def call(*values: Any) -> Any:
             return await outside_call(self._points, name, lambda: found(*values))

@@ -8,6 +8,7 @@ from fatura.store import discovery
 from tests.faults import crash_outcome, ledgers
 from tests.faults.crash_acts import Ask, Flow, OpenAccount
 from tests.faults.crash_place import Place, ShiftedClock, Shop, open_shop
+from tests.faults.crash_site import Site
 from tests.faults.journal import Journal
 from tests.world import Answer
 
@@ -35,15 +36,15 @@ _UNSETTLED = """
 """
 
 
-async def recover(place: Place, flow: Flow, *, now: ShiftedClock, killed: bool) -> dict[str, Any]:
+async def recover(place: Place, flow: Flow, *, site: Site, now: ShiftedClock, killed: bool) -> dict[str, Any]:
     """Bring a place to rest, and return what was found on the way and what came of it.
 
     Only when its process was `killed` have its requests to be made again.
     """
     asks = flow.asks if killed else []
-    await place.wait_for_the_dead()
+    await site.wait_for_the_dead()
     died_at = now()
-    async with open_shop(place, now=now, notes=place.notes()) as shop:
+    async with open_shop(place, now=now, notes=place.notes(), db=site.db) as shop:
         held_until = (await shop.sql(_LEASES))[0]["until"]
         answers = [await act(shop) for act in asks]  # the client does not wait for any lease
         now.move_to(died_at + RECOVERED_WITHIN)
@@ -55,7 +56,7 @@ async def recover(place: Place, flow: Flow, *, now: ShiftedClock, killed: bool) 
                 await act(shop)
         settled_at = await _follow(shop, until=died_at + timedelta(days=flow.days))
         journal = Journal(place.folder / "journal.sqlite")
-        problems += await ledgers.check(shop.deps, place.url, journal)
+        problems += await ledgers.check_by(site.reader, shop.deps, journal)
         outcome = await crash_outcome.of(shop, journal)
         journal.close()
         return {
@@ -90,13 +91,13 @@ async def _follow(shop: Shop, *, until: datetime) -> datetime:
     """Go on from one due instant to the next, as the sweeps of the lanes do; return when all had come to its end."""
     settled_at: datetime | None = None
     for _ in range(MOST_STEPS):
-        await shop.run()
         if settled_at is None and not (await shop.sql(_UNSETTLED))[0]["left"]:
             settled_at = shop.now()
-        if shop.now() >= until:
+        due_at = await _due_at(shop)
+        if due_at is None or due_at >= until:
             return settled_at or until
-        due_at = await _due_at(shop) or until
-        shop.now.move_to(min(until, max(due_at, shop.now() + LEAST_STEP)))
+        shop.now.move_to(max(due_at, shop.now() + LEAST_STEP))
+        await shop.run()
     raise AssertionError(
         f"more than {MOST_STEPS} instants until {until}: {await _due_at(shop)} does not pass"
     )

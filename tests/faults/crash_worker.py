@@ -1,18 +1,25 @@
-"""One process of the crash matrix: prepares grounds, and forks what is to be killed, warmed up and without a loop.
+"""The workers of the crash matrix: each prepares grounds, and forks what is to be killed, warmed up and without a loop.
 
-`python -m tests.faults.crash_worker SERVER_URL FOLDER OUTSIDE_URL RING` reads jobs and prints results as lines of JSON.
+`python -m tests.faults.crash_worker FOLDER OUTSIDE_URL RING FD ...` forks a worker for each socket, which takes the
+address of a server, then jobs, and gives results, all as lines of JSON.
 """
 
 import asyncio
+import gc
 import json
 import os
 import signal
+import socket
 import sys
 import traceback
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 from uuid import UUID
+
+import uvloop
 
 from fatura.domain.credentials import Mode
 from fatura.observability import configure_logs
@@ -24,75 +31,110 @@ from tests.faults.crash_flows import FLOWS
 from tests.faults.crash_outside import LIES_FILE
 from tests.faults.crash_place import Ground, Notes, Place, ShiftedClock, open_shop
 from tests.faults.crash_points import KillAt, Moment, Points
+from tests.faults.crash_site import Site, make_database, open_site
 
 FLOW = {flow.name: flow for flow in FLOWS}
 
 
+TRIES = 5
+"""How often a point is tried that the process does not come to: what runs side by side may take turns."""
+
+
 def main() -> None:
-    """Do job after job until the input closes."""
+    """Fork the workers, all of them with the engine imported once, and wait for them."""
+    folder, outside_url, ring, *lines = sys.argv[1:]
     configure_logs(level="critical")
     breaks.apply()
     test_clock.WAIT_SECONDS = 0  # the flow's own process drives the clock, once the request is answered
-    server_url, folder, outside_url, ring = sys.argv[1:]
-    ground = Ground(server_url, Path(folder), outside_url, ring)
-    for line in sys.stdin:
-        job = json.loads(line)
+    gc.freeze()  # the forked leave alone what is shared with them
+    for each in lines:
+        if os.fork() == 0:
+            with socket.socket(fileno=int(each)) as line, line.makefile("rw") as file:
+                _serve(file, folder=Path(folder), outside_url=outside_url, ring=ring)
+            os._exit(0)
+    for _ in lines:
+        os.wait()
+
+
+def _serve(file: TextIO, *, folder: Path, outside_url: str, ring: str) -> None:
+    """Open a database, and do job after job until the line is closed."""
+    server_url, database = json.loads(file.readline())
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        url = runner.run(make_database(server_url, database))
+        held = AsyncExitStack()
+        site = runner.run(held.enter_async_context(open_site(url)))
+        worker = Worker(Ground(url, folder, outside_url, ring), site, runner)
+        for job in file:
+            file.write(json.dumps(worker.do(json.loads(job)), default=str) + "\n")
+            file.flush()
+        os._exit(0)  # the server may be gone
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """One process of the matrix; it forks between two runs of its loop, so that what is forked starts without one."""
+
+    ground: Ground
+    site: Site
+    runner: asyncio.Runner
+
+    def do(self, job: Any) -> dict[str, Any]:
+        """Do a job, and return what came of it."""
         flow = FLOW[job["flow"]]
+        base = Place(self.ground, f"ground-{flow.ground}")
         try:
             if job["kind"] == "prepare":
-                told: dict[str, Any] = asyncio.run(_prepare(ground, flow))
-            else:
-                told = _try(ground, flow, kill_at=job["kill_at"])
+                self.runner.run(_prepare(self.site, base, flow))
+                return {"problems": []}
+            at = KillAt(job["point"], Moment(job["moment"])) if "point" in job else None
+            return self._try(flow, base, f"{flow.name}-{job['number']}", at=at)
         except Exception:  # noqa: BLE001 - told as the trial's result, and the next one is tried
-            told = {"problems": [traceback.format_exc()]}
-        print(json.dumps(told, default=str), flush=True)  # noqa: T201 - what the run reads
+            return {"problems": [traceback.format_exc()]}
+
+    def _try(self, flow: Flow, base: Place, name: str, *, at: KillAt | None) -> dict[str, Any]:
+        """Make one trial, and another one if the process did not come to where it was to die."""
+        told: dict[str, Any] = {}
+        for again in range(1 if at is None else TRIES):
+            place = Place(self.ground, f"{name}-{again}")
+            told = self._try_in(place, flow, base, at=at)
+            place.drop_folder()
+            if told["problems"] or told["killed"]:
+                break
+        return told
+
+    def _try_in(self, place: Place, flow: Flow, base: Place, *, at: KillAt | None) -> dict[str, Any]:
+        """Start over, fork the process that dies, and recover in this one."""
+        self.runner.run(self.site.start_over(place, like=base))
+        (place.folder / LIES_FILE).write_text(str(flow.lies))
+        now = ShiftedClock.started(place.folder, datetime.fromisoformat(place.notes().ended_at))
+        now.move(1)
+        ended = _forked(place, flow, now, at=at)
+        if ended not in (0, -signal.SIGKILL):
+            return {"problems": [f"the flow itself ended with {ended}"]}
+        killed = ended == -signal.SIGKILL
+        now = ShiftedClock.continued(place.folder)
+        told = self.runner.run(crash_recovery.recover(place, flow, site=self.site, now=now, killed=killed))
+        whole = {} if killed else json.loads((place.folder / "whole").read_text())
+        return {"killed": killed, **told, **whole}
 
 
-def ground_of(ground: Ground, flow: Flow) -> Place:
-    """Return the place that a flow's trials are clones of."""
-    return Place(ground, f"ground-{flow.ground}")
-
-
-async def _prepare(ground: Ground, flow: Flow) -> dict[str, Any]:
-    place = ground_of(ground, flow)
-    await place.make(like=None)
+async def _prepare(site: Site, place: Place, flow: Flow) -> None:
+    await site.clear()
+    place.folder.mkdir()
     now = ShiftedClock.started(place.folder, started(speed=1)())
     (place.folder / LIES_FILE).write_text(str(flow.before))
-    async with open_shop(place, now=now, notes=Notes(account_id=str(UUID(int=0)))) as shop:
+    notes = Notes(account_id=str(UUID(int=0)))
+    async with open_shop(place, now=now, notes=notes, db=site.db) as shop:
         opened = await accounts.open_account(shop.deps, name="Crash", mode=Mode.SANDBOX)
         shop.account_id, shop.api_key = opened.account_id, opened.api_key
         shop.notes.account_id, shop.notes.api_key = str(opened.account_id), opened.api_key
         shop.know_secret(opened.secret)
         await flow.prepare(shop)
         shop.write_notes()
-    return {"problems": []}
+    await site.keep(place)
 
 
-def _try(ground: Ground, flow: Flow, *, kill_at: list[Any] | None) -> dict[str, Any]:
-    """Make one trial: clone the ground, fork the process that dies, and recover in this one."""
-    at = None if kill_at is None else KillAt(kill_at[0], Moment(kill_at[1]))
-    name = f"{flow.name}-whole" if at is None else f"{flow.name}-{at.number}-{at.moment}"
-    place = Place(ground, name)
-    asyncio.run(place.make(like=ground_of(ground, flow)))
-    (place.folder / LIES_FILE).write_text(str(flow.lies))
-    now = ShiftedClock.started(place.folder, datetime.fromisoformat(place.notes().ended_at))
-    now.move(1)
-    ended = _fork(place, flow, now, at=at)
-    now = ShiftedClock.continued(place.folder)
-    told: dict[str, Any] = {"problems": [], "killed": ended == -signal.SIGKILL}
-    if ended not in (0, -signal.SIGKILL):
-        told["problems"] = [f"the flow itself ended with {ended}"]
-    else:
-        died = place.folder / "died"
-        told |= {"point": died.read_text() if died.exists() else None}
-        told |= asyncio.run(crash_recovery.recover(place, flow, now=now, killed=told["killed"]))
-        if not told["killed"]:
-            told |= json.loads((place.folder / "whole").read_text())
-    asyncio.run(place.drop())
-    return told
-
-
-def _fork(place: Place, flow: Flow, now: ShiftedClock, *, at: KillAt | None) -> int:
+def _forked(place: Place, flow: Flow, now: ShiftedClock, *, at: KillAt | None) -> int:
     """Run the flow in a process of its own, and return how it ended: its exit code, or the signal, negative."""
     pid = os.fork()
     if pid:

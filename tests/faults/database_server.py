@@ -30,7 +30,7 @@ class Server:
     @property
     def url(self) -> str:
         """Connects as the engine does."""
-        return self._uses[0].url
+        return self._uses[-1].url
 
     @property
     def owner_url(self) -> str:

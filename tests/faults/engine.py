@@ -46,16 +46,35 @@ async def open_engine(
     wake: Callable[[str], None] = lambda _lane: None,
 ) -> AsyncGenerator[Deps]:
     """Open what one process of the engine has; `providers` stand beside the gateways that the program itself knows."""
-    read = settings.read({"FATURA_RATE_LIMIT": "0", "FATURA_OUTBOUND_ALLOW": ",".join(allowed)})
     db = await connect(url, max_connections=max_connections, connection_class=connection_class)
     on_clock = cast("Database", OnClock(db, clock))
-    deps = wire(read, on_clock, vault=Vault([ring]), clock=clock, wake=wake)
+    try:
+        async with engine_on(
+            on_clock, ring=ring, clock=clock, providers=providers, allowed=allowed, wake=wake
+        ) as deps:
+            yield deps
+    finally:
+        await db.close()
+
+
+@asynccontextmanager
+async def engine_on(
+    db: Database,
+    *,
+    ring: str,
+    clock: Callable[[], datetime],
+    providers: Callable[[Database], AbstractAsyncContextManager[Providers]] | None = None,
+    allowed: Collection[str] = ("127.0.0.1",),
+    wake: Callable[[str], None] = lambda _lane: None,
+) -> AsyncGenerator[Deps]:
+    """Open what one process of the engine has, on a pool that is open already, and stays so."""
+    read = settings.read({"FATURA_RATE_LIMIT": "0", "FATURA_OUTBOUND_ALLOW": ",".join(allowed)})
+    deps = wire(read, db, vault=Vault([ring]), clock=clock, wake=wake)
     try:
         if providers is None:
             yield deps
         else:
-            async with providers(on_clock) as chosen:
+            async with providers(db) as chosen:
                 yield replace(deps, providers={**deps.providers, **chosen})
     finally:
         await deps.merchants.close()
-        await db.close()

@@ -30,7 +30,6 @@ class Ledgers:
     """
 
     deps: Deps
-    url: str
     journal: Journal
     at_rest: bool = True
     problems: list[str] = field(default_factory=list[str])
@@ -43,16 +42,21 @@ class Ledgers:
 
 async def check(deps: Deps, url: str, journal: Journal, *, at_rest: bool = True) -> list[str]:
     """Return what the three ledgers disagree about, and what the database alone breaks, as sentences."""
-    ledgers = Ledgers(deps, url, journal, at_rest)
-    await _check_invariants(ledgers)
     opened = await asyncpg.connect(url)
-    connection = _AllAccounts(opened, await checking.all_accounts(deps))
     try:
-        await _check_charges(ledgers, connection)
-        await _check_prices(ledgers, connection)
-        await _check_events(ledgers, connection)
+        return await check_by(opened, deps, journal, at_rest=at_rest)
     finally:
         await opened.close()
+
+
+async def check_by(connection: Any, deps: Deps, journal: Journal, *, at_rest: bool = True) -> list[str]:
+    """Do the same by a connection that is open already."""
+    ledgers = Ledgers(deps, journal, at_rest)
+    await _check_invariants(ledgers)
+    rows = _AllAccounts(connection, await checking.all_accounts(deps))
+    await _check_charges(ledgers, rows)
+    await _check_prices(ledgers, rows)
+    await _check_events(ledgers, rows)
     return ledgers.problems
 
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.faults import breaks, ledgers, place
+from tests.faults import ledgers, place
 from tests.faults.clock import started
 from tests.faults.liar_rest import rest
 from tests.faults.liar_workers import Workers, workers
@@ -50,7 +50,6 @@ async def _run(options: Options, report: Report, server: str, folder: Path) -> N
         place.database(server) as url,
         open_world(url, folder, clock=clock, kinds=tried) as world,
     ):
-        await breaks.break_database(url)
         with workers(world, folder, count=options.pick(short=2, full=3)) as running:
             await _charge(options, report, world, running)
         report.problems += await ledgers.check(world.deps, url, world.journal)

@@ -31,6 +31,8 @@ from tests.scenarios.push_steps import TELL
 from tests.world import Json, Merchant, item
 
 WORKERS = 2
+HANGING_TOO = 4
+"""More merchants at the endpoint that hangs: they take a lane's only place one after the other."""
 WORKER = (sys.executable, "-m", "tests.faults.breakable", "worker")
 DRIP_SECONDS = 1.0
 NOISE = """
@@ -152,6 +154,8 @@ async def endpoints(on: Stage, *, well: int, backlog: int) -> AsyncGenerator[Rec
         for _ in range(well):
             await on.add_well(events.url, prices.url)
         await on.add_burden(hanging.url, backlog=backlog)
+        for _ in range(HANGING_TOO):
+            await on.add_burden(hanging.url, backlog=backlog // 10)
         for url in (refusing.url, drip_url, f"http://127.0.0.1:{free_port()}/closed"):
             await on.add_burden(url, backlog=backlog // 10)
         try:

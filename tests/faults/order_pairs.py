@@ -1,5 +1,6 @@
 """Which operations meet, on which ground: every two that touch the same rows."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tests.faults import order_operations as does
@@ -19,10 +20,21 @@ class Pair:
     thirds: tuple[Third, ...] = ()
 
     @property
+    def weight(self) -> int:
+        """Return how many times a pair's share of schedules it gets where that is small."""
+        return WEIGHTS.get((self.ground, self.a, self.b), 1)
+
+    @property
     def name(self) -> str:
         """Return how people call it."""
         return f"{self.a.name} | {self.b.name}"
 
+
+WEIGHTS: Mapping[tuple[MakeGround, Operation, Operation], int] = {
+    (ready, does.ISSUANCE, does.ISSUANCE): 5,
+    (due, does.GENERATION, does.SUBSCRIBE): 8,
+}
+"""Pairs whose mechanism is missed by few schedules: the lease of an invoice, and the order of numbers of events."""
 
 PAIRS: tuple[Pair, ...] = tuple(
     Pair(a, b, ground, THIRDS.get((a.name, b.name), ()))
@@ -37,6 +49,7 @@ PAIRS: tuple[Pair, ...] = tuple(
                 (does.GENERATION, does.ARCHIVE_PLAN),
                 (does.GENERATION, does.EDIT_PRODUCT),
                 (does.GENERATION, does.EDIT_CUSTOMER),
+                (does.GENERATION, does.SUBSCRIBE),
                 (does.CANCEL, does.CANCEL),
                 (does.CANCEL, does.CANCEL_AGAIN),
                 (does.CANCEL, does.CUSTOMIZE),

@@ -57,6 +57,11 @@ class Ground:
     facts: dict[str, Any] = field(default_factory=dict[str, Any])
     saved: Rows = field(default_factory=dict[str, list[Json]])
 
+    @property
+    def last_event(self) -> int:
+        """Return the number of the last event that was there when it was saved."""
+        return max((row["sequence"] for row in self.saved["event"]), default=0)
+
 
 @dataclass(frozen=True, slots=True)
 class Making:

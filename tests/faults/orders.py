@@ -22,6 +22,7 @@ from tests.faults.order_outcome import Outcome, outcome_of
 from tests.faults.order_pairs import PAIRS, Pair
 from tests.faults.order_schedules import SERIAL, Schedule, chosen, of_trace
 from tests.faults.order_stage import Ground, MakeGround, Stage, open_stage
+from tests.faults.order_stream import Follower
 from tests.faults.report import Options, Report, Scale
 from tests.faults.stepping import LOCK_SETTINGS, Step
 from tests.world import Json
@@ -55,9 +56,10 @@ async def try_order(
     """Put the ground back, run both operations by a schedule, or one alone, and read what came of it."""
     await stage.reset(ground)
     acts = {"a": pair.a.act, "b": pair.b.act}
+    follower = Follower(stage.root, ground.merchant.account_id, since=ground.last_event)
     with structlog.testing.capture_logs() as logs:
         tasks = {side: _start(stage, ground, side, act=acts[side]) for side in sides}
-        trace = tuple(await stage.stepper.run(schedule.chooser()))
+        trace = tuple(await stage.stepper.run(schedule.chooser(), after=follower.look))
         ended = await asyncio.gather(*tasks.values(), return_exceptions=True)
         for lane in dict.fromkeys(filter(None, (pair.a.lane, pair.b.lane))):
             await stage.sweep(ground, lane)
@@ -71,6 +73,7 @@ async def try_order(
         f"{side} answered {answer}" for side, answer in answers.items() if answer.get("status", 0) >= 500
     ]
     wrong += [f"logged {each}" for each in logs if each["log_level"] in {"error", "critical"}]
+    wrong += await follower.missed()
     wrong += [f"`fatura check` finds {name}" for name in await stage.broken(account_id)]
     outcome = outcome_of(answers, await stage.rows(account_id), saved=ground.saved, base=stage.clock.base)
     return Trial(outcome, trace, tuple(wrong))
@@ -140,14 +143,13 @@ def _told(pair: Pair, trial: Trial, what: str) -> str:
 async def _try_all(server_url: str, options: Options, pairs: Sequence[Pair]) -> Tally:
     breaks.apply()
     tally, grounds = Tally(), dict[MakeGround, Ground]()
-    share = options.pick(short=5, full=64)
     async with place.database(server_url) as url, open_stage(url) as stage:
-        await breaks.break_database(url)
         for number, pair in enumerate(pairs):
             options.progress(number, len(pairs), pair.name)
             if pair.ground not in grounds:
                 grounds[pair.ground] = await stage.make(pair.ground)
             chance = random.Random(f"{options.seed} {pair.name}")  # noqa: S311 - a seed's trial must come again
+            share = options.pick(short=5 * pair.weight, full=64)
             await try_pair(stage, pair, grounds[pair.ground], tally, chance=chance, share=share)
     return tally
 

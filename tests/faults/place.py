@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from fatura.store import embedded
-from tests.conftest import FAST, fresh_database, make_template
+from tests.conftest import FAST, database_url_of, fresh_database, make_template
+from tests.faults import breaks
 
 
 @contextmanager
@@ -16,8 +17,14 @@ def server(settings: Mapping[str, str] | None = None) -> Generator[str]:
     with tempfile.TemporaryDirectory(prefix="fatura-faults-") as folder:
         chosen = FAST if settings is None else dict(settings)
         with embedded.start(Path(folder), settings=chosen) as started:
-            asyncio.run(make_template(started.url))
+            asyncio.run(_make_template(started.url))
             yield started.url
+
+
+async def _make_template(server_url: str) -> None:
+    """Make the template of all databases, and take from it what a deliberate break takes."""
+    await make_template(server_url)
+    await breaks.break_database(database_url_of(server_url, "template_fatura"))
 
 
 @asynccontextmanager

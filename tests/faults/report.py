@@ -1,8 +1,10 @@
 """What a run of faults is told, and what it tells: figures with what they had to reach, and what went wrong."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from traceback import format_exc
 
 
 class Scale(StrEnum):
@@ -58,6 +60,14 @@ class Report:
     ) -> None:
         """Add a figure."""
         self.figures.append(Figure(what, value, at_least, at_most))
+
+    @contextmanager
+    def part(self, what: str) -> Generator[None]:
+        """Go on with the next part of the run when this one cannot: that is a finding, and no other is lost."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - told as a finding
+            self.problems.append(f"{what} ended by {type(error).__name__}: {error}\n{format_exc()}")
 
     @property
     def failures(self) -> list[str]:

@@ -196,7 +196,7 @@ class Story:
             sys.executable, "-m", "tests.faults.restore_sweep", *words, stdout=asyncio.subprocess.PIPE
         )
         told, _ = await process.communicate()
-        return json.loads(told) if process.returncode == 0 else None
+        return json.loads(told.splitlines()[-1]) if process.returncode == 0 else None
 
     def charges(self, since: datetime) -> Sequence[Any]:
         """Return the gateway's charges made since an instant."""

@@ -1,6 +1,7 @@
 """Real processes of the engine on one database, each with its log, and a client that asks any of those that are up."""
 
 import asyncio
+import os
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from fatura import settings
 from fatura.bootstrap import open_account
 from fatura.domain.credentials import Mode
 from fatura.usecases.accounts import OpenedAccount
+from tests.faults import breaks
 from tests.integration.fatura_processes import Running, environment, free_port, running, serves
 from tests.integration.postgres_processes import until
 
@@ -32,7 +34,8 @@ class Stack:
 
     def environment(self) -> dict[str, str]:
         """Return what a process is started with now."""
-        return {**environment(self.url, **self.variables), "FATURA_SECRET_KEYS": self.ring}
+        broken = {breaks.VARIABLE: os.environ.get(breaks.VARIABLE, "")}
+        return {**environment(self.url, **self.variables), **broken, "FATURA_SECRET_KEYS": self.ring}
 
     def start_api(self, port: int) -> None:
         """Start an API and wait until it is ready."""
@@ -70,7 +73,8 @@ class Stack:
         self._started += 1
         stack = ExitStack()
         output = self.folder / f"{self._started:02}-{arguments[0]}.log"
-        return stack.enter_context(running(*arguments, env=self.environment(), output=output)), stack
+        started = running(*arguments, env=self.environment(), output=output, module="tests.faults.breakable")
+        return stack.enter_context(started), stack
 
 
 @contextmanager

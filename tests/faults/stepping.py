@@ -50,6 +50,10 @@ class Step:
         return f"{self.thread}: {self.label}{' (waits)' if self.waited else ''}"
 
 
+After = Callable[[Step], Awaitable[None]]
+"""Looks on after a step."""
+
+
 @dataclass(slots=True, eq=False)
 class _Thread:
     """One task of an actor: at its gate, or at work on a step (over a server process, when that is a statement)."""
@@ -126,14 +130,19 @@ class Stepper:
         actor.task = asyncio.get_running_loop().create_task(acting(), name=name)
         return actor.task
 
-    async def run(self, choose: Choose) -> Sequence[Step]:
-        """Move the actors one step at a time until all are done; failures stay in their tasks. Raises StuckError."""
+    async def run(self, choose: Choose, *, after: After | None = None) -> Sequence[Step]:
+        """Move the actors one step at a time until all are done; failures stay in their tasks. Raises StuckError.
+
+        `after` every step, while all stand still, an onlooker may look.
+        """
         self.trace = []
         while True:
             await self._begin()
             ready = sorted(self.waiting)
             if ready:
                 await self._grant(choose(ready))
+                if after is not None:
+                    await after(self.trace[-1])
             elif all(each.task is not None and each.task.done() for each in self._actors):
                 self._actors.clear()
                 return self.trace

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from fatura.store import idempotency, subscriptions
+from fatura.store import idempotency
 from fatura.store.db import Tx
 from tests.conftest import FAST
-from tests.faults import breaks, orders, place
+from tests.faults import break_patches, orders, place
 from tests.faults.order_pairs import PAIRS
 from tests.faults.order_stage import open_stage
 from tests.faults.report import Options
@@ -33,15 +33,15 @@ def server() -> Generator[str]:
 
 
 def cancel_without_lock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscriptions, "lock", subscriptions.find)
+    break_patches.cancel_without_lock(put=monkeypatch.setattr)
 
 
 def publish_without_lock(monkeypatch: pytest.MonkeyPatch) -> None:
-    breaks.weaken("SELECT true FROM plan p", " FOR NO KEY UPDATE", "", put=monkeypatch.setattr)
+    break_patches.weaken("SELECT true FROM plan p", " FOR NO KEY UPDATE", "", put=monkeypatch.setattr)
 
 
 def issue_without_lease(monkeypatch: pytest.MonkeyPatch) -> None:
-    breaks.forget_the_lease(put=monkeypatch.setattr)
+    break_patches.forget_the_lease(put=monkeypatch.setattr)
 
 
 def look_for_a_key_before_taking_it(monkeypatch: pytest.MonkeyPatch) -> None:

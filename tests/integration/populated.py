@@ -1,4 +1,4 @@
-"""An account with a row in every table, and statements that copy its rows; no tests live here."""
+"""An account with a row in every table, and what a hand-written statement meets; no tests live here."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -91,15 +91,3 @@ async def wall(connection: Connection, statement: str, *values: object) -> str:
         return "yes"
     finally:
         await transaction.rollback()
-
-
-COPY = """
-    INSERT INTO TABLE
-    SELECT copied.* FROM (SELECT x FROM TABLE x ORDER BY x LIMIT 1) AS sample,
-        jsonb_populate_record(sample.x, $1::jsonb) AS copied
-"""
-
-
-def copy_into(table: str) -> str:
-    """Return the statement that copies a row of a table, changed as its parameter, a JSON object, says."""
-    return COPY.replace("TABLE", table)

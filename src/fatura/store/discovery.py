@@ -1,6 +1,7 @@
 """Which accounts have due work, by one cheap read per lane over all accounts; and when an account's next is due.
 
-Accounts whose test clock is being advanced are left to its driver.
+Accounts whose test clock is being advanced are left to its driver. Each account's now is computed first: behind Row
+Level Security an index is asked only with values, not with sums.
 """
 
 from datetime import datetime
@@ -13,12 +14,17 @@ async def discover_generation(discovery: Discovery, *, real_now: datetime) -> li
     """Return the accounts with subscriptions due for generation."""
     rows = await discovery.fetch(
         """
-        SELECT a.account_id FROM account a
+        SELECT a.account_id
+        FROM (
+            SELECT a.account_id, $1::timestamptz + a.clock_offset AS now FROM account a
+            WHERE NOT EXISTS (SELECT FROM test_clock t WHERE t.account_id = a.account_id AND t.status = 'advancing')
+            GROUP BY a.account_id
+        ) a
         WHERE EXISTS (
             SELECT FROM subscription s
             WHERE s.account_id = a.account_id AND s.status = 'active'
-                AND s.generate_at <= $1::timestamptz + a.clock_offset
-        ) AND NOT EXISTS (SELECT FROM test_clock c WHERE c.account_id = a.account_id AND c.status = 'advancing')
+                AND s.generate_at <= a.now
+        )
         """,
         real_now,
     )
@@ -29,13 +35,18 @@ async def discover_invoices(discovery: Discovery, statuses: list[str], *, real_n
     """Return the accounts with invoices in the given states whose work is due and not leased."""
     rows = await discovery.fetch(
         """
-        SELECT a.account_id FROM account a
+        SELECT a.account_id
+        FROM (
+            SELECT a.account_id, $1::timestamptz + a.clock_offset AS now FROM account a
+            WHERE NOT EXISTS (SELECT FROM test_clock t WHERE t.account_id = a.account_id AND t.status = 'advancing')
+            GROUP BY a.account_id
+        ) a
         WHERE EXISTS (
             SELECT FROM invoice v
             WHERE v.account_id = a.account_id AND v.status = ANY($2::text[])
-                AND v.next_attempt_at <= $1::timestamptz + a.clock_offset
+                AND v.next_attempt_at <= a.now
                 AND (v.lease_until IS NULL OR v.lease_until <= $1)
-        ) AND NOT EXISTS (SELECT FROM test_clock c WHERE c.account_id = a.account_id AND c.status = 'advancing')
+        )
         """,
         real_now,
         statuses,
@@ -47,11 +58,16 @@ async def discover_second_looks(discovery: Discovery, *, real_now: datetime) -> 
     """Return the accounts with attempts whose charges are to be looked for again."""
     rows = await discovery.fetch(
         """
-        SELECT a.account_id FROM account a
+        SELECT a.account_id
+        FROM (
+            SELECT a.account_id, $1::timestamptz + a.clock_offset AS now FROM account a
+            WHERE NOT EXISTS (SELECT FROM test_clock t WHERE t.account_id = a.account_id AND t.status = 'advancing')
+            GROUP BY a.account_id
+        ) a
         WHERE EXISTS (
             SELECT FROM second_look l
-            WHERE l.account_id = a.account_id AND l.next_look_at <= $1::timestamptz + a.clock_offset
-        ) AND NOT EXISTS (SELECT FROM test_clock c WHERE c.account_id = a.account_id AND c.status = 'advancing')
+            WHERE l.account_id = a.account_id AND l.next_look_at <= a.now
+        )
         """,
         real_now,
     )
@@ -62,20 +78,25 @@ async def discover_pricing(discovery: Discovery, *, real_now: datetime) -> list[
     """Return the accounts with price calls or warnings due, or with calls whose maker died."""
     rows = await discovery.fetch(
         """
-        SELECT a.account_id FROM account a
+        SELECT a.account_id
+        FROM (
+            SELECT a.account_id, $1::timestamptz + a.clock_offset AS now FROM account a
+            WHERE NOT EXISTS (SELECT FROM test_clock t WHERE t.account_id = a.account_id AND t.status = 'advancing')
+            GROUP BY a.account_id
+        ) a
         WHERE (
             EXISTS (
                 SELECT FROM price_pull p
-                WHERE p.account_id = a.account_id AND p.next_attempt_at <= $1::timestamptz + a.clock_offset
+                WHERE p.account_id = a.account_id AND p.next_attempt_at <= a.now
                     AND (p.lease_until IS NULL OR p.lease_until <= $1)
             ) OR EXISTS (
                 SELECT FROM price_pull p
-                WHERE p.account_id = a.account_id AND p.warn_at <= $1::timestamptz + a.clock_offset
+                WHERE p.account_id = a.account_id AND p.warn_at <= a.now
             ) OR EXISTS (
                 SELECT FROM pricing_attempt t
                 WHERE t.account_id = a.account_id AND t.outcome IS NULL AND t.open_until <= $1
             )
-        ) AND NOT EXISTS (SELECT FROM test_clock c WHERE c.account_id = a.account_id AND c.status = 'advancing')
+        )
         """,
         real_now,
     )
@@ -86,12 +107,17 @@ async def discover_mirrors(discovery: Discovery, *, real_now: datetime) -> list[
     """Return the accounts with products to mirror."""
     rows = await discovery.fetch(
         """
-        SELECT a.account_id FROM account a
+        SELECT a.account_id
+        FROM (
+            SELECT a.account_id, $1::timestamptz + a.clock_offset AS now FROM account a
+            WHERE NOT EXISTS (SELECT FROM test_clock t WHERE t.account_id = a.account_id AND t.status = 'advancing')
+            GROUP BY a.account_id
+        ) a
         WHERE EXISTS (
             SELECT FROM product_mirror m
-            WHERE m.account_id = a.account_id AND m.next_attempt_at <= $1::timestamptz + a.clock_offset
+            WHERE m.account_id = a.account_id AND m.next_attempt_at <= a.now
                 AND (m.lease_until IS NULL OR m.lease_until <= $1)
-        ) AND NOT EXISTS (SELECT FROM test_clock c WHERE c.account_id = a.account_id AND c.status = 'advancing')
+        )
         """,
         real_now,
     )
@@ -103,13 +129,17 @@ async def discover_push(discovery: Discovery, *, is_down: bool, real_now: dateti
     rows = await discovery.fetch(
         """
         SELECT w.account_id
-        FROM webhook w JOIN account a ON a.account_id = w.account_id
+        FROM webhook w JOIN (
+            SELECT a.account_id, $1::timestamptz + a.clock_offset AS now FROM account a
+            WHERE NOT EXISTS (SELECT FROM test_clock t WHERE t.account_id = a.account_id AND t.status = 'advancing')
+            GROUP BY a.account_id
+        ) a ON a.account_id = w.account_id
         JOIN account_counter n ON n.account_id = w.account_id
         WHERE w.disabled_at IS NULL AND (w.failures > 0) = $2 AND (w.lease_until IS NULL OR w.lease_until <= $1)
-            AND (w.next_attempt_at IS NULL OR w.next_attempt_at <= $1::timestamptz + a.clock_offset)
+            AND (w.next_attempt_at IS NULL OR w.next_attempt_at <= a.now)
             AND (n.last_sequence > w.fanned_out_to OR EXISTS (
                 SELECT FROM delivery d
-                WHERE d.account_id = w.account_id AND d.next_attempt_at <= $1::timestamptz + a.clock_offset
+                WHERE d.account_id = w.account_id AND d.next_attempt_at <= a.now
                     AND d.waits IS NOT TRUE AND NOT EXISTS (
                         SELECT FROM delivery b
                         WHERE b.account_id = d.account_id AND b.ordered_by = d.ordered_by AND b.sequence < d.sequence
@@ -119,7 +149,6 @@ async def discover_push(discovery: Discovery, *, is_down: bool, real_now: dateti
                 SELECT FROM delivery d
                 WHERE d.account_id = w.account_id AND d.next_attempt_at IS NULL AND d.waits IS NOT NULL
             ))
-            AND NOT EXISTS (SELECT FROM test_clock c WHERE c.account_id = a.account_id AND c.status = 'advancing')
         """,
         real_now,
         is_down,

@@ -42,7 +42,8 @@ class Lane:
     """One kind of work: which accounts have some, and how one batch of an account is done.
 
     `run` returns how much it did; 0 means that nothing is due. Each pass gives every account one batch, so that no
-    merchant waits for another; `batches_an_account` may run beside each other where a batch waits for slow endpoints.
+    merchant waits for another; `batches_an_account` may run beside each other where a batch waits for something slow:
+    endpoints, or (generation) the database while Python prepares the next.
     """
 
     name: str
@@ -85,7 +86,7 @@ async def _drive_clock(deps: Deps, account: Account) -> int:
 
 
 ENGINE: tuple[Lane, ...] = (
-    Lane(LaneName.GENERATION, due.generation, _generate, batches_at_once=2),
+    Lane(LaneName.GENERATION, due.generation, _generate, batches_at_once=3, batches_an_account=2),
     Lane(LaneName.PRICING, due.pricing, _price, batches_at_once=64, batches_an_account=32),
     Lane(LaneName.ISSUANCE, due.issuance, _issue, batches_at_once=4),
     Lane(LaneName.RECONCILIATION, due.asking, _reconcile, batches_at_once=4),

@@ -1,0 +1,22 @@
+"""A client of the API in this process: no socket, so that what is measured is the engine and its database."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import httpx
+
+from bench.servers import opened
+from fatura.api.app import create_app
+from fatura.usecases.accounts import OpenedAccount
+
+
+@asynccontextmanager
+async def client_of(url: str, account: OpenedAccount) -> AsyncGenerator[httpx.AsyncClient]:
+    """Yield a client with an account's key, and without a limit."""
+    async with opened(url) as deps:
+        transport = httpx.ASGITransport(create_app(deps))
+        headers = {"Authorization": f"Bearer {account.api_key}"}
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://fatura", headers=headers
+        ) as client:
+            yield client

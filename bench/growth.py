@@ -1,0 +1,123 @@
+"""What a million subscriptions cost that a few do not: each invoice, a sweep with nothing due, lists, and bytes."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from bench.frame import Amount, Figure, Measured, Options, Plot
+from bench.lists import lists
+from bench.one_lane import worked
+from bench.prepared import connected
+from bench.servers import cloned, opened, seen, server
+from bench.sides import ROUNDS, Side, median_ms, points, side
+from fatura.usecases.deps import Deps
+from fatura.workers.lanes import LANES
+
+FEW = 1_000
+TEN_THOUSAND = 10_000
+SWEEPS = 40
+BEFORE_ALL_DUE = datetime(2025, 6, 1, tzinfo=UTC)
+MOST_GROWTH = 1.15
+MOST_SWEEP = 1.5
+TABLES = ("invoice", "invoice_item", "event", "subscription")
+_ROWS = "SELECT sum(pg_column_size(x.*))::float8 FROM "
+
+
+def run(options: Options) -> Measured:
+    """Fill three databases, and take all that grows."""
+    measured = Measured()
+    with server() as url:
+        asyncio.run(_run(options, measured, url, many=options.pick(short=20_000, full=1_000_000)))
+    return measured
+
+
+async def _run(options: Options, measured: Measured, server_url: str, *, many: int) -> None:
+    few, ten_thousand = await side(server_url, FEW), await side(server_url, TEN_THOUSAND)
+    options.say(f"filling in {many:,} subscriptions")
+    big = await side(server_url, many)
+    await _sweeps(options, measured, few, big)
+    before, wal_before = await _sizes(big)
+    await _bill(options, measured, server_url, ten_thousand=ten_thousand, big=big)
+    after, wal_after = await _sizes(big)
+    await _bytes(measured, big, grown={table: after[table] - before[table] for table in TABLES})
+    wal = (wal_after - wal_before) / big.subscriptions
+    measured.amounts.append(Amount(10, "bytes of WAL an invoice", "B", wal))
+    await worked(few.url, "generation", few.subscriptions)
+    for each in (few, big):
+        connection = await connected(each.url)
+        await connection.execute("VACUUM ANALYZE")
+        await connection.close()
+    await lists(options, measured, few, big)
+
+
+async def _sweeps(options: Options, measured: Measured, few: Side, big: Side) -> None:
+    """Time the looks of all lanes on a clock on which nothing is due."""
+    taken: dict[int, list[float]] = {few.subscriptions: [], big.subscriptions: []}
+    for _ in range(ROUNDS):
+        for each in (few, big):
+            async with opened(each.url) as deps:
+                early = replace(deps, clock=lambda: BEFORE_ALL_DUE)
+                taken[each.subscriptions].append(await median_ms(_sweeping(early), SWEEPS))
+    options.say("swept")
+    ours, theirs = taken[big.subscriptions], taken[few.subscriptions]
+    what = f"a sweep of all lanes with nothing due among {big.subscriptions:,} subscriptions"
+    measured.figures.append(Figure(3, what, "ms", f"among {FEW:,}", ours, theirs, at_most=MOST_SWEEP))
+    lines = {"all lanes": points(taken)}
+    measured.plots.append(Plot("sweep", "A sweep with nothing due", "subscriptions", "ms", lines))
+
+
+def _sweeping(deps: Deps) -> Callable[[], Awaitable[None]]:
+    async def sweep() -> None:
+        for lane in LANES:
+            assert not await lane.due(deps), f"{lane.name} is due"
+
+    return sweep
+
+
+async def _bill(
+    options: Options, measured: Measured, server_url: str, *, ten_thousand: Side, big: Side
+) -> None:
+    """Bill all of the big side in rounds, and a clone of ten thousand after each."""
+    share = big.subscriptions // ROUNDS
+    costs, small_costs, megabytes = list[float](), list[float](), list[float]()
+    for number in range(ROUNDS):
+        engine = await worked(big.url, "generation", share)
+        costs.append(1000 * engine.seconds / share)
+        megabytes += engine.megabytes
+        async with cloned(server_url, ten_thousand.name) as url:
+            small = await worked(url, "generation", TEN_THOUSAND)
+            small_costs.append(1000 * small.seconds / TEN_THOUSAND)
+        options.say(
+            f"billed {(number + 1) * share:,}: {costs[-1]:.3f} ms each; of 10,000 {small_costs[-1]:.3f}"
+        )
+    what, against = f"an invoice among {big.subscriptions:,} due", f"among {TEN_THOUSAND:,} due"
+    measured.figures.append(Figure(1, what, "ms", against, costs, small_costs, at_most=MOST_GROWTH))
+    memory = "memory of the worker over these rounds, most over least"
+    measured.amounts.append(Amount(1, memory, "times", max(megabytes) / min(megabytes), at_most=1.5))
+    lines = {
+        against: [((number + 0.5) * share, cost) for number, cost in enumerate(small_costs)],
+        what: [((number + 0.5) * share, cost) for number, cost in enumerate(costs)],
+    }
+    title = "The cost of an invoice as the tables grow"
+    measured.plots.append(Plot("cost", title, "invoices there are", "ms an invoice", lines))
+
+
+async def _sizes(big: Side) -> tuple[Mapping[str, int], int]:
+    """Return what each table takes with its indexes, and where the WAL is."""
+    connection = await connected(big.url)
+    sizes: dict[str, int] = {}
+    for table in TABLES:
+        sizes[table] = await connection.fetchval("SELECT pg_total_relation_size($1::text::regclass)", table)
+    wal: int = await connection.fetchval("SELECT (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint")
+    await connection.close()
+    return sizes, wal
+
+
+async def _bytes(measured: Measured, big: Side, *, grown: Mapping[str, int]) -> None:
+    """Tell what an invoice takes in each table, and what of that are the rows themselves."""
+    async with seen(big.url, big.account.account_id) as connection:
+        for table in TABLES:
+            rows = (await connection.fetchval(f"{_ROWS} {table} x")) / big.subscriptions
+            what = f"`{table}`: bytes an invoice with all indexes (the rows alone: {rows:.0f})"
+            measured.amounts.append(Amount(10, what, "B", grown[table] / big.subscriptions))

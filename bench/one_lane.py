@@ -1,0 +1,105 @@
+"""A worker process that runs one lane until it did so much, for measurements: how long, and with how much memory.
+
+    FATURA_SECRET_KEYS=… python -m bench.one_lane URL LANE COUNT
+
+Says `ready`, waits for a line on its input, works, and prints what it came to as JSON.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bench.servers import RING, opened
+from fatura.domain.account import Account
+from fatura.observability import configure_logs
+from fatura.usecases.deps import Deps
+from fatura.workers.lanes import LANES
+from fatura.workers.loop import Loop
+
+SAMPLES = 100
+PAGE_BYTES = 4096
+MEGABYTE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Worked:
+    """What a worker came to: seconds until each hundredth was done, and its resident megabytes then."""
+
+    seconds: float
+    instants: list[float]
+    megabytes: list[float]
+
+
+async def work(url: str, lane_name: str, count: int) -> Worked:
+    """Run the lane as `fatura worker` does, until `count` is done."""
+    lane = next(each for each in LANES if each.name == lane_name)
+    stop, done = asyncio.Event(), 0
+    instants: list[float] = []
+    megabytes: list[float] = []
+    began = 0.0
+
+    async def counted(deps: Deps, account: Account) -> int:
+        nonlocal done
+        did = await lane.run(deps, account)
+        done += did
+        if did and done * SAMPLES >= count * (len(instants) + 1):
+            instants.append(time.perf_counter() - began)
+            megabytes.append(_resident())
+        if done >= count:
+            stop.set()
+        return did
+
+    async with opened(url, connections=10) as deps:
+        loop = Loop(deps, [replace(lane, run=counted)])
+        print("ready", flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+        began = time.perf_counter()
+        await loop.run(stop)
+        return Worked(time.perf_counter() - began, instants, megabytes)
+
+
+def _resident() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * PAGE_BYTES / MEGABYTE
+
+
+@asynccontextmanager
+async def started(url: str, lane: str, count: int) -> AsyncGenerator[asyncio.subprocess.Process]:
+    """Start the program as a process that is ready and waits for its line."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "bench.one_lane", url, lane, str(count),
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env={"FATURA_SECRET_KEYS": RING},
+    )  # fmt: skip
+    assert process.stdout is not None, "asked for"
+    try:
+        assert await process.stdout.readline() == b"ready\n", "the worker did not start"
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def worked(url: str, lane: str, count: int) -> Worked:
+    """Run a lane in a process of its own."""
+    async with started(url, lane, count) as process:
+        told, _ = await process.communicate(b"go\n")
+    return Worked(**json.loads(told))
+
+
+def main() -> None:
+    """Read the words and work."""
+    configure_logs(level="error")
+    url, lane, count = sys.argv[1:]
+    told: Any = asyncio.run(work(url, lane, int(count)))
+    print(json.dumps({name: getattr(told, name) for name in Worked.__slots__}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""The table and the plots of docs/explanation/performance.md, written from what was measured."""
+
+import json
+import os
+import statistics
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pygal  # pyright: ignore[reportMissingTypeStubs]
+from pygal.style import Style  # pyright: ignore[reportMissingTypeStubs]
+
+from bench.frame import Amount, Figure, Measured, Plot, Scale
+
+DOCS = Path(__file__).parent.parent / "docs" / "explanation"
+PAGE = DOCS / "performance.md"
+TAKEN = Path(__file__).parent / "taken.json"
+"""What was measured last, so that one measurement can be taken again and leave the other lines as they are."""
+BEGIN, END = "<!-- the table: written by `make bench` -->", "<!-- end of the table -->"
+
+
+def write(measured: Mapping[str, Measured], *, scale: Scale, dry: bool) -> None:
+    """Print the table of what was measured; unless `dry`, put it into the page, beside what was taken before."""
+    print(_table(measured))
+    if dry:
+        return
+    before: dict[str, Any] = json.loads(TAKEN.read_text()) if TAKEN.exists() else {}
+    taken_at = f"{datetime.now(UTC):%Y-%m-%d}, {scale}, {os.cpu_count()} cores"
+    taken: dict[str, Any] = dict(before)
+    taken |= {name: {"at": taken_at, "measured": asdict(each)} for name, each in measured.items()}
+    TAKEN.write_text(json.dumps(taken, indent=1, sort_keys=True) + "\n")
+    known = {name: msgspec.convert(each["measured"], Measured) for name, each in taken.items()}
+    head, rest = PAGE.read_text().split(BEGIN)
+    _, tail = rest.split(END)
+    plots = "\n".join(f"![{plot.title}](plots/{plot.name}.svg)" for plot in _plots(known))
+    when = "; ".join(f"{name} {taken[name]['at']}" for name in sorted(taken))
+    PAGE.write_text(f"{head}{BEGIN}\n\n{_table(known)}\nTaken: {when}.\n\n{plots}\n\n{END}{tail}")
+
+
+def _table(measured: Mapping[str, Measured]) -> str:
+    lines = ["| # | measure | ours | against | ratio | reach | |", "|---|---|---|---|---|---|---|"]
+    told: list[Figure | Amount] = [
+        *(figure for each in measured.values() for figure in each.figures),
+        *(amount for each in measured.values() for amount in each.amounts),
+    ]
+    lines += [_line(each) for each in sorted(told, key=lambda each: each.row)]
+    lines += [f"| | left out: {reason} | | | | | |" for each in measured.values() for reason in each.left_out]
+    return "\n".join(lines) + "\n"
+
+
+def _line(told: Figure | Amount) -> str:
+    held = {None: "", True: "held", False: "**missed**"}[told.holds]
+    if isinstance(told, Amount):
+        most = "" if told.at_most is None else f"<= {told.at_most:,g}"
+        return f"| {told.row} | {told.what} | {_short(told.value)} {told.unit} | | | {most} | {held} |"
+    ours, theirs = statistics.median(told.ours), statistics.median(told.theirs)
+    ratio = f"{told.ratio:.2f} ({min(told.ratios):.2f} to {max(told.ratios):.2f})"
+    against = f"{_short(theirs)}: {told.against}"
+    return f"| {told.row} | {told.what} | {_short(ours)} {told.unit} | {against} | {ratio} | {_reach(told)} | {held} |"
+
+
+def _reach(figure: Figure) -> str:
+    least = "" if figure.at_least is None else f">= {figure.at_least:g}"
+    most = "" if figure.at_most is None else f"<= {figure.at_most:g}"
+    return f"{least} {most}".strip()
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _plots(measured: Mapping[str, Measured]) -> Iterator[Plot]:
+    """Draw the plots of all measurements, and yield them."""
+    (DOCS / "plots").mkdir(exist_ok=True)
+    for each in measured.values():
+        for plot in each.plots:
+            _draw(plot)
+            yield plot
+
+
+def _draw(plot: Plot) -> None:
+    style = Style(background="white", plot_background="white", font_family="sans-serif")
+    chart: Any = pygal.XY(
+        title=plot.title, x_title=plot.x, y_title=plot.y, style=style, width=800, height=400, js=[],
+        x_label_rotation=0, logarithmic=False, include_x_axis=True, range=_range(plot), legend_at_bottom=True,
+    )  # fmt: skip
+    chart.x_value_formatter = _short
+    for name, points in plot.lines.items():
+        chart.add(name, [tuple(point) for point in points])
+    (DOCS / "plots" / f"{plot.name}.svg").write_bytes(chart.render())
+
+
+def _range(plot: Plot) -> tuple[float, float]:
+    """Return the range of y: from zero, so that growth looks as large as it is."""
+    return 0, 1.1 * max(y for points in plot.lines.values() for _, y in points)

@@ -1,0 +1,94 @@
+"""The database of a measurement: an embedded server with its own settings (fsync on), prepared once, cloned at will."""
+
+import os
+import tempfile
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from bench.prepared import connected
+from fatura import settings
+from fatura.bootstrap import wire
+from fatura.domain.credentials import Mode
+from fatura.store import embedded
+from fatura.store.db import connect
+from fatura.store.migrate import migrate
+from fatura.store.vault import Vault, new_key
+from fatura.usecases import accounts
+from fatura.usecases.accounts import OpenedAccount
+from fatura.usecases.deps import Deps
+
+RING = os.environ.get("FATURA_SECRET_KEYS") or new_key()
+"""The key ring of all databases of this process; `FATURA_SECRET_KEYS` of the processes that it starts."""
+
+
+@contextmanager
+def server() -> Generator[str]:
+    """Start a server in a folder that goes away, and yield the URL of its first database."""
+    with tempfile.TemporaryDirectory(prefix="fatura-bench-") as folder:
+        Path(folder).chmod(0o711)
+        with embedded.start(Path(folder) / "data") as started:
+            yield started.url
+
+
+def url_of(server_url: str, name: str) -> str:
+    """Return the URL of a database beside the first one."""
+    return server_url.replace("/fatura?", f"/{name}?")
+
+
+async def prepared(server_url: str, name: str, fill: Callable[[str], Awaitable[None]]) -> str:
+    """Make a migrated database, have it filled, and return its URL."""
+    admin = await connected(server_url)
+    await admin.execute(f"CREATE DATABASE {name}")
+    await admin.close()
+    url = url_of(server_url, name)
+    await migrate(url)
+    await fill(url)
+    return url
+
+
+@asynccontextmanager
+async def cloned(server_url: str, name: str) -> AsyncGenerator[str]:
+    """Clone a prepared database for one round, and drop the clone in the end."""
+    admin = await connected(server_url)
+    clone = f"{name}_round"
+    await admin.execute(f"CREATE DATABASE {clone} TEMPLATE {name} STRATEGY file_copy")
+    try:
+        yield url_of(server_url, clone)
+    finally:
+        await admin.execute(f"DROP DATABASE {clone} WITH (FORCE)")
+        await admin.close()
+
+
+@asynccontextmanager
+async def opened(url: str, *, connections: int = 4) -> AsyncGenerator[Deps]:
+    """Yield the engine's dependencies on a database."""
+    db = await connect(url, max_connections=connections)
+    try:
+        yield wire(
+            settings.read({"FATURA_RATE_LIMIT": "0"}), db, vault=Vault([RING]), wake=lambda _lane: None
+        )
+    finally:
+        await db.close()
+
+
+async def open_accounts(url: str, count: int) -> list[OpenedAccount]:
+    """Open accounts; each has the sandbox gateway."""
+    async with opened(url) as deps:
+        return [
+            await accounts.open_account(deps, name=f"bench {number}", mode=Mode.SANDBOX)
+            for number in range(count)
+        ]
+
+
+@asynccontextmanager
+async def seen(url: str, account_id: UUID) -> AsyncGenerator[Any]:
+    """Yield a plain connection that sees one account's rows."""
+    connection = await connected(url)
+    try:
+        await connection.execute(f"SET app.account = '{account_id}'")
+        yield connection
+    finally:
+        await connection.close()

@@ -1,0 +1,51 @@
+"""Two sides of a comparison by size: databases that are alike but for how many subscriptions there are."""
+
+import statistics
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bench.prepared import prepare
+from bench.servers import open_accounts, prepared, seen
+from fatura.usecases.accounts import OpenedAccount
+
+ROUNDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One prepared database (`name`, `url`), its account, and how many subscriptions that has."""
+
+    name: str
+    url: str
+    account: OpenedAccount
+    subscriptions: int
+
+
+async def side(server_url: str, size: int) -> Side:
+    """Make a database with one account and its subscriptions, all of which have a cycle due."""
+    accounts: list[OpenedAccount] = []
+
+    async def fill(url: str) -> None:
+        accounts.extend(await open_accounts(url, 1))
+        async with seen(url, accounts[0].account_id) as connection:
+            await prepare(connection, accounts[0].account_id, due=size)
+
+    name = f"of{size}"
+    return Side(name, await prepared(server_url, name, fill), accounts[0], size)
+
+
+async def median_ms(work: Callable[[], Awaitable[Any]], times: int) -> float:
+    """Return the median milliseconds of doing something."""
+    seconds: list[float] = []
+    for _ in range(times):
+        began = time.perf_counter()
+        await work()
+        seconds.append(time.perf_counter() - began)
+    return 1000 * statistics.median(seconds)
+
+
+def points(taken: dict[int, list[float]]) -> Sequence[tuple[float, float]]:
+    """Return the medians by size, for a plot."""
+    return [(size, statistics.median(each)) for size, each in taken.items()]
