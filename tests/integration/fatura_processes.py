@@ -77,11 +77,11 @@ class Running:
 
 
 @contextmanager
-def running(*arguments: str, env: dict[str, str], output: Path) -> Generator[Running]:
+def running(*arguments: str, env: dict[str, str], output: Path, module: str = "fatura") -> Generator[Running]:
     """Start a command, and end it with the test whatever becomes of it."""
     with output.open("wb") as file:
         process = subprocess.Popen(
-            [sys.executable, "-m", "fatura", *arguments],
+            [sys.executable, "-m", module, *arguments],
             env=env,
             stdin=subprocess.DEVNULL,
             stdout=file,
@@ -110,3 +110,9 @@ def serves(port: int) -> bool:
         return httpx.get(f"http://127.0.0.1:{port}/health/ready", timeout=2).status_code == 200
     except httpx.TransportError:
         return False
+
+
+def is_open(port: int) -> bool:
+    """Say whether anybody listens on a port."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
