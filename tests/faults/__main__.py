@@ -18,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from fatura.observability import configure_logs
+from tests.faults import breaks
 from tests.faults.report import Figure, Options, Report, Scale
 from tests.faults.runs import RUNS, Run
 
@@ -49,6 +50,7 @@ def _run_here(run: Run, *, seed: int, scale: Scale) -> int:
         print(json.dumps({"done": done, "total": total, "doing": doing}), flush=True)  # noqa: T201 - the parent reads it
 
     configure_logs(level="error")
+    breaks.apply()
     report = run.load()(Options(seed, scale, progress))
     print(json.dumps({"report": asdict(report)}), flush=True)  # noqa: T201 - as above
     return 0

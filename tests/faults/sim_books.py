@@ -54,7 +54,6 @@ class Books:
     charges: dict[str, BookedCharge] = field(default_factory=dict[str, BookedCharge])
     token_of: defaultdict[UUID, int] = field(default_factory=lambda: defaultdict[UUID, int](int))
     payers_rest: bool = False
-    """Whether new charges are paid on time, all of them: a world that comes to rest has no other payers."""
     _of_reference: defaultdict[tuple[UUID, int], list[BookedCharge]] = field(
         default_factory=lambda: defaultdict[tuple[UUID, int], list[BookedCharge]](list)
     )
@@ -114,7 +113,7 @@ class Books:
 
     def as_of(self, charge: BookedCharge, now: datetime) -> BookedCharge:
         """Return a charge as its payer has made it by now."""
-        if charge.state == "open" and charge.next_state != "open" and charge.moves_at <= now:
+        if charge.state not in {charge.next_state, "paid", "canceled"} and charge.moves_at <= now:
             self.move(charge, charge.next_state, at=charge.moves_at)
         return charge
 
@@ -129,6 +128,13 @@ class Books:
             charge.paid_at.isoformat() if charge.paid_at else None,
             charge.charge_id,
         )
+
+    def let_all_pay(self, now: datetime) -> None:
+        """Have all payers pay what they can, from now on at once: a world that comes to rest has no others."""
+        self.payers_rest = True
+        for charge in self.charges.values():
+            if "canceled" not in {charge.state, charge.next_state}:
+                charge.next_state, charge.moves_at = "paid", now
 
     def all_as_of(self, now: datetime) -> None:
         """Let all payers do what they have done by now."""

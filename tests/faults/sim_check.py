@@ -56,16 +56,13 @@ class Checker:
         await self._events(at_rest=at_rest)
 
     async def _fetch(self, sql: str, *values: object) -> Sequence[Mapping[str, Any]]:
-        control = self._world.schedule.control
-        assert control is not None
-        return await control.fetch(sql, *values)
+        return await self._world.behind.fetch(sql, *values)
 
     async def _promises(self, *, at_rest: bool) -> None:
         """Check what `fatura check` does; that work is not late only at rest: an outage of days makes it so."""
         world = self._world
-        assert world.schedule.control is not None
         for account_id in self._accounts:
-            tx = Tx(world.schedule.control, UUID(account_id))
+            tx = Tx(world.behind, UUID(account_id))
             for each in INVARIANTS:
                 if each.asks is Asks.REAL_NOW and not at_rest:
                     continue

@@ -4,10 +4,11 @@ A lost connection is one whose session ended as by ROLLBACK; the server process 
 """
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from datetime import datetime
-from functools import partial
+from datetime import datetime, timedelta
+from functools import cache, partial
 from typing import Any
 
 import asyncpg
@@ -17,17 +18,32 @@ from tests.faults.sim_faults import COMMIT, STATEMENT, Faults
 from tests.faults.sim_machines import HOST
 from tests.faults.sim_schedule import Schedule
 
-SERVER_SETTINGS = {"application_name": "fatura", "timezone": "UTC", "lock_timeout": "0", "jit": "off"}
-"""The lock time-out is the schedule's own, on the world's clock."""
+CONNECTION: dict[str, Any] = {
+    "server_settings": {
+        "application_name": "fatura",
+        "timezone": "UTC",
+        "lock_timeout": "0",  # it is the schedule's own, on the world's clock
+        "jit": "off",
+        "plan_cache_mode": "force_generic_plan",
+    },
+    "statement_cache_size": 1000,
+    "max_cached_statement_lifetime": 0,  # the world's seconds fly
+}
+"""A statement is planned once a connection."""
 _AWAY = "the database is away"
 SHOWN_CHARS = 60
+_LOCKS = re.compile(r"\b(INSERT|UPDATE|DELETE|FOR SHARE|FOR KEY SHARE)\b")
 
 
 class Shelf:
-    """Connections to the world's database, lent to sessions; `away_until` is set while it cannot be reached."""
+    """Connections to the world's database, lent to sessions.
+
+    It cannot be reached for `goes_away_for` seconds from whenever it is tried next, which is then `away_until`.
+    """
 
     def __init__(self, url: str) -> None:
         self.url = url
+        self.goes_away_for = 0
         self.away_until: datetime | None = None
         self.lent = 0
         self._idle: list[asyncpg.Connection[Any]] = []
@@ -38,7 +54,7 @@ class Shelf:
         self.lent += 1
         if self._idle:
             return self._idle.pop()
-        connection = await asyncpg.connect(self.url, server_settings=SERVER_SETTINGS)
+        connection = await asyncpg.connect(self.url, **CONNECTION)
         self._all.append(connection)
         return connection
 
@@ -104,6 +120,7 @@ class Session:
         if self._real is not None:
             real, self._real = self._real, None
             await real.execute("ROLLBACK")
+            self._pool.schedule.locks_were_freed = True
             self._pool.shelf.put(real)
 
     async def release(self) -> None:
@@ -114,9 +131,9 @@ class Session:
     async def _step(self, method: str, sql: str, values: tuple[object, ...]) -> Any:
         if self._lost:
             raise asyncpg.InterfaceError("connection is closed")
-        label = " ".join(sql.split())[:SHOWN_CHARS]
+        label, may_wait = _known(sql)
         work = partial(self._run, method, sql, values)
-        return await self._pool.schedule.io(label, work, pid=self._pid)
+        return await self._pool.schedule.io(label, work, pid=self._pid if may_wait else None)
 
     def _pid(self) -> int | None:
         return self._real.get_server_pid() if self._real is not None else None
@@ -146,12 +163,13 @@ class Session:
         try:
             answer = await getattr(self._real, method)("ROLLBACK" if ends and self._failed else sql, *values)
         except asyncpg.PostgresError:
-            self._failed = True
+            self._failed = pool.schedule.locks_were_freed = True
             raise
         finally:
             self.is_busy = False
         if ends:
             self._failed = False
+            pool.schedule.locks_were_freed = True
             pool.shelf.put(self._real)
             self._real = None
         return answer
@@ -173,6 +191,12 @@ class Session:
         raise asyncpg.ConnectionDoesNotExistError("connection was closed in the middle of operation")
 
 
+@cache
+def _known(sql: str) -> tuple[str, bool]:
+    """Return how a statement is shown, and whether it may wait for a lock."""
+    return " ".join(sql.split())[:SHOWN_CHARS], _LOCKS.search(sql) is not None
+
+
 class SimPool:
     """An engine process's pool of connections."""
 
@@ -185,7 +209,10 @@ class SimPool:
 
     def is_away(self) -> bool:
         """Say whether the database cannot be reached now, and count that it was tried."""
-        away = self.shelf.away_until is not None and self.schedule.now < self.shelf.away_until
+        shelf, now = self.shelf, self.schedule.now
+        if shelf.goes_away_for:
+            shelf.away_until, shelf.goes_away_for = now + timedelta(seconds=shelf.goes_away_for), 0
+        away = shelf.away_until is not None and now < shelf.away_until
         if away:
             self.faults.count("database: away")
         return away

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 Chances = Mapping[str, int]
 """What may befall one I/O, each in ten thousand."""
 
-COMMIT: Chances = {"commit: lost before": 60, "commit: done, answer lost": 90}
+COMMIT: Chances = {"commit: lost before": 120, "commit: done, answer lost": 250}
 STATEMENT: Chances = {
     "statement: connection lost": 12,
     "statement: lock time-out": 8,
@@ -17,18 +17,18 @@ STATEMENT: Chances = {
 STEP: Chances = {"process: killed": 5, "process: stood still": 7}
 """Befalls an engine's process at any step."""
 CREATE: Chances = {
-    "create: made, answer lost": 1300,
-    "create: made late": 700,
-    "create: cut before": 500,
-    "create: 503": 700,
-    "create: 500, made": 300,
-    "create: 500, not made": 300,
-    "create: no answer in 20 s": 300,
-    "create: refused": 120,
+    "create: made, answer lost": 600,
+    "create: made late": 300,
+    "create: cut before": 200,
+    "create: 503": 300,
+    "create: 500, made": 150,
+    "create: 500, not made": 150,
+    "create: no answer in 20 s": 150,
+    "create: refused": 80,
 }
-LOOK: Chances = {"look: busy": 900, "look: no answer in 20 s": 150}
+LOOK: Chances = {"look: busy": 3600, "look: no answer in 20 s": 500}
 CANCEL: Chances = {"cancel: done, answer lost": 900, "cancel: 503": 600, "cancel: cut before": 500}
-MIRROR: Chances = {"mirror: 500": 1500, "mirror: done, answer lost": 800}
+MIRROR: Chances = {"mirror: 500": 2500, "mirror: done, answer lost": 800}
 PRICE: Chances = {
     "price: 500": 1100,
     "price: timed out": 700,
@@ -39,14 +39,31 @@ PRICE: Chances = {
     "price: redirect": 100,
 }
 PUSH: Chances = {
-    "push: 500": 600,
-    "push: timed out": 300,
-    "push: taken, answer lost": 400,
-    "push: 429": 150,
-    "push: unreachable": 200,
+    "push: 500": 1500,
+    "push: timed out": 500,
+    "push: taken, answer lost": 1200,
+    "push: 429": 60,
+    "push: unreachable": 800,
     "push: 410": 4,
 }
 CLIENT: Chances = {"client: answer lost": 250}
+OF_NO_CHANCE = (
+    "database: away",
+    "gateway: credentials refused",
+    "price: down for hours",
+    "process: all killed, for days",
+    "webhook: down for hours",
+)
+"""What `sim_troubles` and a world's story bring."""
+KINDS = frozenset(
+    (
+        *OF_NO_CHANCE,
+        *(name for each in (COMMIT, STATEMENT, STEP, CREATE, LOOK, CANCEL, MIRROR) for name in each),
+        *(name for each in (PRICE, PUSH, CLIENT) for name in each),
+    )
+)
+EAGER = 5
+"""How much likelier a kind of fault is until a world has met it."""
 
 
 @dataclass(slots=True)
@@ -54,7 +71,7 @@ class Faults:
     """The chances of one world: a mood makes each kind rarer or commoner; `on` is off when a world comes to rest."""
 
     rng: random.Random
-    moods: Sequence[float] = (0.4, 1.0, 1.0, 1.8)
+    moods: Sequence[float] = (0.5, 1.0, 1.0, 1.5)
     on: bool = True
     met: Counter[str] = field(default_factory=Counter[str])
     _mood_of: dict[int, float] = field(default_factory=dict[int, float])
@@ -68,10 +85,11 @@ class Faults:
             mood = self._mood_of[id(chances)] = self.rng.choice(self.moods)
         drawn = self.rng.random() * 10_000
         for name, chance in chances.items():
-            if drawn < chance * mood:
+            likely = chance * mood * (1 if name in self.met else EAGER)
+            if drawn < likely:
                 self.met[name] += 1
                 return name
-            drawn -= chance * mood
+            drawn -= likely
         return None
 
     def count(self, name: str) -> None:

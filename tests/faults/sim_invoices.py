@@ -9,8 +9,8 @@ HELD = "awaiting_value"
 
 
 async def cancel(merchant: Merchant) -> None:
-    """Cancel some invoice."""
-    if found := await _some(merchant, ""):
+    """Cancel some invoice, most often one that can be."""
+    if found := await _some(merchant, merchant.rng.choice(("", "&status=issued", "&status=overdue"))):
         await merchant.post(f"/v1/invoices/{found}/cancel", allowed=(409,), keyed=False)
 
 
@@ -41,7 +41,7 @@ async def retry_issuance(merchant: Merchant) -> None:
 
 
 async def issue_again(merchant: Merchant, invoice_id: str) -> None:
-    """Cancel by hand what the gateway holds of an invoice that the engine does not know, then retry."""
+    """Cancel or give back by hand what the gateway holds of an invoice that the engine does not know, then retry."""
     world = merchant.world
     if any(each.visible_at > world.schedule.now for each in world.side.books.of_invoice(invoice_id)):
         return
@@ -50,7 +50,7 @@ async def issue_again(merchant: Merchant, invoice_id: str) -> None:
         return
     if await _is_given_up(merchant, invoice_id):
         for charge in world.side.books.of_invoice(invoice_id):
-            if world.side.books.as_of(charge, world.schedule.now).state == "open":
+            if world.side.books.as_of(charge, world.schedule.now).state != "canceled":
                 world.side.books.move(charge, "canceled", at=world.schedule.now)
         await merchant.post(f"/v1/invoices/{invoice_id}/retry-issuance", allowed=(409,), keyed=False)
 
@@ -60,8 +60,7 @@ async def _is_given_up(merchant: Merchant, invoice_id: str) -> bool:
     world = merchant.world
 
     async def work() -> Any:
-        assert world.schedule.control is not None
-        return await world.schedule.control.fetchval(
+        return await world.behind.fetchval(
             "SELECT next_attempt_at IS NULL FROM invoice WHERE invoice_id::text = $1 AND status = 'ready'",
             invoice_id,
         )
@@ -81,7 +80,7 @@ async def _some(merchant: Merchant, query: str) -> str | None:
 def actions(merchant: Merchant) -> list[tuple[int, Callable[[], Awaitable[None]]]]:
     """Return what a merchant may do with invoices next, with weights."""
     return [
-        (4, lambda: cancel(merchant)),
+        (9, lambda: cancel(merchant)),
         (3, lambda: retry_pricing(merchant)),
         (3, lambda: price_by_hand(merchant)),
         (4, lambda: retry_issuance(merchant)),

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from fatura.open_transaction import holds_open_transaction
 from fatura.outbound.http import DEADLINE_SECONDS, Ended, Exchange
@@ -18,13 +18,16 @@ from tests.faults.sim_faults import Faults
 from tests.faults.sim_schedule import Schedule
 
 PRICE, WEBHOOK = "price", "webhook"
+LATENCIES_MS = (40, 40, 40, 40, 700)
+"""How long whole answers take: many of them end together, and are recorded in sets."""
 
 
 @dataclass(slots=True)
 class SimMerchants:
     """All merchants of a world; implements what the engine uses of `outbound.http.MerchantClient`.
 
-    `down_until` is when an account's endpoint of a kind comes back, `secrets` are the accounts' own.
+    `down_until` is when an account's endpoint of a kind comes back, `secrets` are the accounts' own; who is `rotating`
+    has asked for one that it may not have learnt yet.
     """
 
     schedule: Schedule
@@ -32,6 +35,7 @@ class SimMerchants:
     journal: Journal
     rng: random.Random
     secrets: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict[str, list[str]](list))
+    rotating: set[str] = field(default_factory=set[str])
     down_until: dict[tuple[str, str], datetime] = field(default_factory=dict[tuple[str, str], datetime])
 
     @asynccontextmanager
@@ -46,8 +50,13 @@ class SimMerchants:
         """Call an endpoint, whose address says what it is and whose: `https://<kind>.<account>.example.com/...`."""
         assert not holds_open_transaction(), "a merchant must not be called inside a transaction"
         kind, account_id = url.removeprefix("https://").split(".")[:2]
+        give_up_at = self.schedule.now + timedelta(seconds=DEADLINE_SECONDS)
 
         async def work() -> Exchange:
+            if self.schedule.now > give_up_at:
+                return self._failed(
+                    "timed out"
+                )  # its process stood still, and the call's deadline came first
             answer = self._price if kind == PRICE else self._push
             return answer(account_id, url, body, headers)
 
@@ -120,7 +129,7 @@ class SimMerchants:
         return exchange
 
     def _answered(self, status: int, text: str) -> Exchange:
-        return Exchange(Ended.ANSWERED, status, text.encode(), self.rng.randrange(20, 900), None)
+        return Exchange(Ended.ANSWERED, status, text.encode(), self.rng.choice(LATENCIES_MS), None)
 
     def _failed(self, fate: str) -> Exchange:
         if "500" in fate:
@@ -139,4 +148,4 @@ class SimMerchants:
             with contextlib.suppress(SignatureError):
                 verify(body, headers.get(HEADER), secret=secret, now=self.schedule.now.timestamp())
                 return True
-        return False
+        return account_id in self.rotating

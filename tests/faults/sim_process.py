@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import contextlib
 import random
 from collections.abc import Coroutine, Mapping
 from contextvars import copy_context
@@ -9,6 +10,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+import asyncpg
 from fastapi import FastAPI
 
 from fatura import settings
@@ -27,15 +29,17 @@ from tests.faults.sim_database import SimDatabase, SimPool
 from tests.faults.sim_faults import STEP
 from tests.faults.sim_gateway import PROVIDER, SimGateway
 from tests.faults.sim_machines import HOST, Host
-from tests.faults.sim_schedule import Step
 from tests.faults.sim_side import World
+from tests.faults.sim_steps import Step
 
-POOL_SIZE = 5
-NAPS_SECONDS = (2, 31, 61, 300, 1800, 7200, 14_400, 14_400)
-"""How long a worker looks away at the least between two looks for work: a busy machine, and a lazy one."""
-LONGEST_NAP = timedelta(hours=8)
-HINT_HEARD = 0.3
-GOES_ON = 0.5
+POOL_SIZE = 3
+NAPS_SECONDS = (61, 3600, 14_400, 14_400, 28_800)
+"""How long workers look away at the least between two looks for work: due work gathers, and is done in sets."""
+CALM_NAP = timedelta(hours=2)
+"""The same while a world comes to rest."""
+LONGEST_NAP = timedelta(hours=16)
+HINT_HEARD = 0.1
+GOES_ON = 0.3
 """How often a worker that has done something looks again at once."""
 IDLE_TIMEOUT_SECONDS = 30
 """After which PostgreSQL ends the session of who stands still in a transaction."""
@@ -126,8 +130,9 @@ class Process:
         soon = now + timedelta(seconds=0.5)
         if done and (self.rng.random() < GOES_ON or not self.world.faults.on):
             return soon
-        nap = timedelta(seconds=self.rng.choice(NAPS_SECONDS) * (0.8 + 0.4 * self.rng.random()))
-        at_the_earliest = now + nap if self.world.faults.on else soon
+        between = self.rng.choice(NAPS_SECONDS) * (0.8 + 0.4 * self.rng.random())
+        nap = timedelta(seconds=between * len(self.world.processes))
+        at_the_earliest = now + (nap if self.world.faults.on else CALM_NAP)
         next_due = min((at for at in due.values() if at > now), default=now + LONGEST_NAP)
         return min(max(next_due, at_the_earliest), now + LONGEST_NAP)
 
@@ -148,7 +153,10 @@ class Process:
         world.schedule.trace.add(f"{self.host.name} {fate} at {step.label}")
         if fate == "process: killed":
             if step.label == "COMMIT" and world.schedule.rng.random() < 0.5:
-                await step.work()
+                with contextlib.suppress(
+                    asyncpg.ConnectionDoesNotExistError
+                ):  # its commit may be lost as well
+                    await step.work()
             await self.die()
             return True
         seconds = world.schedule.rng.choice((12, 25, 40, 70, 100, 400))
@@ -162,11 +170,7 @@ class Process:
         world = self.world
         self.host.alive = False
         for step in world.schedule.forget(self.host):
-            assert step.running is not None
-            assert world.schedule.control is not None
-            await world.schedule.control.execute("SELECT pg_cancel_backend($1)", step.pid())
-            await asyncio.wait({step.running})
-            step.running.exception()
+            await world.schedule.cancel(step)
         assert self._pool is not None
         assert self._cut is not None
         await self._pool.end_sessions()

@@ -4,7 +4,9 @@ import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
 
 from tests.faults.sim_database import Shelf
 from tests.faults.sim_faults import Faults
@@ -18,13 +20,17 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class World:
-    """One world: its clock, its chances, its outside, its engine processes, and what was found wrong with it."""
+    """One world: its clock, its chances, its outside, its engine processes, and what was found wrong with it.
+
+    `behind` is a way to the database that sees all accounts and meets no faults: who checks uses it.
+    """
 
     seed: int
     rng: random.Random
     schedule: Schedule
     faults: Faults
     shelf: Shelf
+    behind: "asyncpg.Connection[Any]"
     side: Side
     merchants: SimMerchants
     processes: "list[Process]" = field(default_factory=list)

@@ -6,7 +6,6 @@ from tests.faults import simulator
 from tests.faults.report import Options
 
 
-@pytest.mark.alone
 @pytest.mark.timeout(600)
 def test_worlds_hold_and_the_same_seed_gives_the_same_trace():
     """Whole lives under seeded faults break nothing, and a seed decides everything. [D-28] [D-33] [D-38] [D-39]"""

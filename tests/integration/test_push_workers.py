@@ -136,6 +136,20 @@ async def test_a_late_success_is_a_fact(world: World, receiver: Receiver, now_an
     assert await world.broken() == []
 
 
+async def test_a_late_success_does_not_move_the_first(world: World, receiver: Receiver) -> None:
+    """Another has delivered the event and the one behind it: it was delivered then, and first. [D-39 order]"""
+    await register(world, receiver)
+    await tell(world, 2, invoices=1)
+    frozen = await reserved(world)
+    await end_lease(world)
+    assert await world.run("push") == 2
+
+    await thaw(world, frozen, GOOD)
+
+    assert len((await deliveries(world, 1))["data"]) == 2
+    assert await world.broken() == []
+
+
 async def test_a_late_success_after_the_webhook_is_gone(world: World, receiver: Receiver) -> None:
     """It was removed while the call was under way, and its invoice went on in another. [D-39 one worker]"""
     await register(world, receiver)

@@ -158,9 +158,13 @@ class Delivery:
         return DeliveryStatus.DELIVERED if self.delivered_at is not None else DeliveryStatus.GIVEN_UP
 
     def delivered(self, *, now: datetime) -> "Delivery":
-        """Return it after a success."""
+        """Return it after a success; one that was delivered before was delivered then, and in its turn."""
         return replace(
-            self, attempts=self.attempts + 1, next_attempt_at=None, delivered_at=now, given_up_at=None
+            self,
+            attempts=self.attempts + 1,
+            next_attempt_at=None,
+            delivered_at=self.delivered_at or now,
+            given_up_at=None,
         )
 
     def failed(
