@@ -10,7 +10,7 @@ LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generat
 	--custom-compile-command "make lock"
 
 help: ## list the commands
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 install: .venv/dev.stamp ## make .venv with everything that building and testing need
 
@@ -51,7 +51,10 @@ lock: .venv/dev.stamp ## pin the dependencies again; ARGS=--upgrade takes the ne
 bench: .venv/dev.stamp ## measure, as ratios
 	@$(BIN)/python -m bench $(ARGS)
 
-.PHONY: help install demo up test faults check format spec docs lock bench
+bench-peers: .venv/dev.stamp ## install two other billing programs under bench/peers, and measure beside them
+	@$(BIN)/python -m bench peers $(ARGS)
+
+.PHONY: help install demo up test faults check format spec docs lock bench bench-peers
 
 .venv/run.stamp: requirements.lock pyproject.toml tools/venv.sh
 	@sh tools/venv.sh

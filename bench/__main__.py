@@ -30,7 +30,7 @@ def main() -> int:
     if unknown:
         parser.error(f"no measurement is called {', '.join(sorted(unknown))}")
     scale = Scale.FULL if told.full else Scale.SHORT
-    chosen = [each for each in MEASURES if not told.names or each.name in told.names]
+    chosen = [each for each in MEASURES if (each.name in told.names if told.names else not each.installs)]
     if told.child:
         return _measure_here(chosen[0], scale)
     measured = {each.name: taken for each in chosen if (taken := _measure_apart(each, scale)) is not None}

@@ -2,7 +2,8 @@
 
     FATURA_SECRET_KEYS=… python -m bench.one_lane URL LANE COUNT
 
-Says `ready`, waits for a line on its input, works, and prints what it came to as JSON.
+Says `ready`, waits for a line on its input, works, and prints what it came to as JSON. With a count of 0 it works until
+its input closes.
 """
 
 import asyncio
@@ -14,6 +15,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import uvloop
 
 from bench.servers import RING, opened
 from fatura.domain.account import Account
@@ -32,6 +35,7 @@ class Worked:
     """What a worker came to: seconds until each hundredth was done, and its resident megabytes then."""
 
     seconds: float
+    cpu_seconds: float
     instants: list[float]
     megabytes: list[float]
 
@@ -51,7 +55,7 @@ async def work(url: str, lane_name: str, count: int) -> Worked:
         if did and done * SAMPLES >= count * (len(instants) + 1):
             instants.append(time.perf_counter() - began)
             megabytes.append(_resident())
-        if done >= count:
+        if count and done >= count:
             stop.set()
         return did
 
@@ -59,9 +63,13 @@ async def work(url: str, lane_name: str, count: int) -> Worked:
         loop = Loop(deps, [replace(lane, run=counted)])
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
-        began = time.perf_counter()
-        await loop.run(stop)
-        return Worked(time.perf_counter() - began, instants, megabytes)
+        began, cpu_began = time.perf_counter(), time.process_time()
+        working = asyncio.create_task(loop.run(stop))
+        if not count:
+            await asyncio.to_thread(sys.stdin.read)
+            stop.set()
+        await working
+        return Worked(time.perf_counter() - began, time.process_time() - cpu_began, instants, megabytes)
 
 
 def _resident() -> float:
@@ -97,7 +105,7 @@ def main() -> None:
     """Read the words and work."""
     configure_logs(level="error")
     url, lane, count = sys.argv[1:]
-    told: Any = asyncio.run(work(url, lane, int(count)))
+    told: Any = uvloop.run(work(url, lane, int(count)))
     print(json.dumps({name: getattr(told, name) for name in Worked.__slots__}))
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pygal  # pyright: ignore[reportMissingTypeStubs]
-from pygal.style import Style  # pyright: ignore[reportMissingTypeStubs]
+import pygal  # pyright: ignore[reportMissingTypeStubs] - it has none
+from pygal.style import Style  # pyright: ignore[reportMissingTypeStubs] - it has none
 
 from bench.frame import Amount, Figure, Measured, Plot, Scale
 

@@ -61,7 +61,7 @@ _SUBSCRIBERS = (
 )
 
 
-async def prepare(connection: Any, account_id: UUID, *, due: int) -> None:
+async def prepare(connection: Any, account_id: UUID, *, due: int, analyze: bool = True) -> None:
     """Give an account two products, four plans and `due` subscriptions whose first cycle is due."""
     await connection.execute(f"SET app.account = '{account_id}'")
     async with connection.transaction():
@@ -69,7 +69,8 @@ async def prepare(connection: Any, account_id: UUID, *, due: int) -> None:
             await connection.execute(statement, account_id)
         for statement in _SUBSCRIBERS:
             await connection.execute(statement, account_id, due)
-    await connection.execute("ANALYZE")
+    if analyze:
+        await connection.execute("ANALYZE")
 
 
 async def connected(url: str) -> Any:

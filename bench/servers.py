@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import asyncpg
+
 from bench.prepared import connected
 from fatura import settings
 from fatura.bootstrap import wire
 from fatura.domain.credentials import Mode
 from fatura.store import embedded
-from fatura.store.db import connect
+from fatura.store.db import Row, connect
 from fatura.store.migrate import migrate
 from fatura.store.vault import Vault, new_key
 from fatura.usecases import accounts
@@ -50,26 +52,27 @@ async def prepared(server_url: str, name: str, fill: Callable[[str], Awaitable[N
 
 
 @asynccontextmanager
-async def cloned(server_url: str, name: str) -> AsyncGenerator[str]:
-    """Clone a prepared database for one round, and drop the clone in the end."""
+async def cloned(server_url: str, name: str, *, apart: str = "round") -> AsyncGenerator[str]:
+    """Clone a prepared database for one round, or for one side (`apart`), and drop the clone in the end."""
     admin = await connected(server_url)
-    clone = f"{name}_round"
+    clone = f"{name}_{apart}"
     await admin.execute(f"CREATE DATABASE {clone} TEMPLATE {name} STRATEGY file_copy")
     try:
         yield url_of(server_url, clone)
     finally:
-        await admin.execute(f"DROP DATABASE {clone} WITH (FORCE)")
+        await admin.execute(f"DROP DATABASE {clone}")  # which ends an autovacuum there; FORCE may not
         await admin.close()
 
 
 @asynccontextmanager
-async def opened(url: str, *, connections: int = 4) -> AsyncGenerator[Deps]:
+async def opened(
+    url: str, *, connections: int = 4, connection_class: "type[asyncpg.Connection[Row]]" = asyncpg.Connection
+) -> AsyncGenerator[Deps]:
     """Yield the engine's dependencies on a database."""
-    db = await connect(url, max_connections=connections)
+    db = await connect(url, max_connections=connections, connection_class=connection_class)
     try:
-        yield wire(
-            settings.read({"FATURA_RATE_LIMIT": "0"}), db, vault=Vault([RING]), wake=lambda _lane: None
-        )
+        read = settings.read({"FATURA_RATE_LIMIT": "0", "FATURA_OUTBOUND_ALLOW": "127.0.0.1"})
+        yield wire(read, db, vault=Vault([RING]), wake=lambda _lane: None)
     finally:
         await db.close()
 

@@ -23,6 +23,8 @@ from fatura.settings import Settings, SettingsError
 from fatura.store import embedded, notify
 from fatura.store.accounts import discover_newest
 from fatura.store.db import Database, DatabaseUnavailableError, connect
+from fatura.store.distribute import AT_MOST_GIB as AT_MOST_GIB  # noqa: PLC0414 - for the command
+from fatura.store.distribute import distribute as distribute  # noqa: PLC0414 - as above
 from fatura.store.embedded import EmbeddedPostgresError
 from fatura.store.migrate import MigrationError, migrate, pending
 from fatura.store.vault import KeyRingError, Vault, new_key
@@ -158,7 +160,7 @@ async def opened(settings: Settings, url: str) -> AsyncGenerator[Deps]:
 
     Raises DatabaseUnavailableError, and KeyRingError when another ring sealed what the database holds.
     """
-    db = await connect(url, max_connections=settings.max_connections)
+    db = await connect(url, max_connections=settings.max_connections, pooler_url=settings.pooler_url)
     try:
         vault = Vault(await key_ring(settings, db))
         deps = wire(settings, db, vault=vault, wake=notify.Waker(db))

@@ -24,6 +24,12 @@ VARIABLES: tuple[Variable, ...] = (
         "",
         "PostgreSQL 15 or newer to use; when unset, an embedded one is started (D-47)",
     ),
+    Variable(
+        "FATURA_POOLER_URL",
+        "",
+        "pgbouncer in transaction mode in front of FATURA_DATABASE_URL: API and workers then open their transactions "
+        "through it, and go past it to migrate, to listen for hints and to ask the time",
+    ),
     Variable("FATURA_DATA_DIR", "./.fatura", "folder of the embedded PostgreSQL and of the key ring (D-47)"),
     Variable("FATURA_PG_BIN", "", "folder of PostgreSQL binaries to use instead of the ones that come along"),
     Variable(
@@ -58,6 +64,7 @@ class Settings:
     """The settings of one process."""
 
     database_url: str | None
+    pooler_url: str | None
     data_dir: Path
     pg_bin: Path | None
     secret_keys: tuple[str, ...]
@@ -76,6 +83,7 @@ def read(environ: Mapping[str, str]) -> Settings:
     pg_bin = values["FATURA_PG_BIN"]
     return Settings(
         database_url=values["FATURA_DATABASE_URL"] or None,
+        pooler_url=_pooler_url(values),
         data_dir=Path(values["FATURA_DATA_DIR"]).expanduser(),
         pg_bin=Path(pg_bin).expanduser() if pg_bin else None,
         secret_keys=_listed(values["FATURA_SECRET_KEYS"]),
@@ -85,6 +93,13 @@ def read(environ: Mapping[str, str]) -> Settings:
         log_format=_one_of(values, "FATURA_LOG_FORMAT", ("auto", "json", "console")),
         log_level=_one_of(values, "FATURA_LOG_LEVEL", ("debug", "info", "warning", "error")),
     )
+
+
+def _pooler_url(values: Mapping[str, str]) -> str | None:
+    if values["FATURA_POOLER_URL"] and not values["FATURA_DATABASE_URL"]:
+        message = "FATURA_POOLER_URL is set and FATURA_DATABASE_URL is not; name the database behind the pooler, too"
+        raise SettingsError(message)
+    return values["FATURA_POOLER_URL"] or None
 
 
 def _listed(text: str) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ class Stack:
     def start_api(self, port: int) -> None:
         """Start an API and wait until it is ready."""
         self.apis[port] = self._start("api", "--port", str(port))
-        until(lambda: serves(port), seconds=60)
+        until(lambda: serves(port), seconds=180)
 
     def start_worker(self) -> None:
         """Start the worker."""

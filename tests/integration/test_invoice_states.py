@@ -208,7 +208,7 @@ async def reported(world: World, invoice_id: UUID, fact: Fact) -> str:
     """Report a fact through the one door; return the status it led to, `-`, or the refusal's."""
     before = await world.get(f"/v1/invoices/{invoice_id}")
 
-    async def effect(work: Work) -> int:
+    async def effect(work: Work) -> set[UUID]:
         report = Report(
             invoice_id,
             fact,

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 from fatura.gateways.port import TransientError
 from fatura.usecases import issuance, issue_outcomes
-from fatura.usecases.issuance import Job
-from fatura.usecases.issue_outcomes import Tried
+from fatura.usecases.charge_calls import Job
+from fatura.usecases.issue_delays import Tried
 from fatura.usecases.work import Work, load_account, perform
 from tests.world import World
 
@@ -86,7 +86,7 @@ async def test_a_frozen_worker_sends_nothing(world: World) -> None:
         send_before=job.send_before,
     )
 
-    await issuance._carry_out(world.deps, account, late)
+    await issuance.carry_out(world.deps, account, [late])
 
     assert (await world.get("/v1/sandbox/charges")).json["data"] == []
     await world.advance(days=1)
@@ -109,7 +109,7 @@ async def test_a_late_charge_on_an_invoice_canceled_since_is_told(world: World) 
     [invoice] = await world.invoices()
     assert (await world.post(f"/v1/invoices/{invoice['id']}/cancel")).status == 200
 
-    await issuance._carry_out(world.deps, await load_account(world.deps, world.account_id), frozen)
+    await issuance.carry_out(world.deps, await load_account(world.deps, world.account_id), [frozen])
 
     [charge] = (await world.get("/v1/sandbox/charges")).json["data"]
     [told] = await world.events("invoice.issue_failed")

@@ -1,4 +1,7 @@
-"""The rules that keep every statement on one account's rows, so that accounts can be spread over machines."""
+"""The rules that keep every statement on one account's rows, so that accounts can be spread over machines.
+
+Each names its number in docs/explanation/scaling.md; `migration_rules` holds those on tables.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,18 +18,19 @@ UNSTEADY = {
     "gen_random_uuid", "uuidv4", "uuidv7", "uuid_generate_v4", "nextval", "current_date", "current_time",
     "current_timestamp", "localtime", "localtimestamp", "setseed",
 }  # fmt: skip
+ELSEWHERE = (ast.MergeStmt, ast.TruncateStmt, ast.LockStmt, ast.CopyStmt, ast.CallStmt, ast.DeclareCursorStmt)
 COMPUTING = (ast.FuncCall, ast.SubLink, ast.SQLValueFunction, ast.CoalesceExpr, ast.MinMaxExpr)
 
 
 def on_own_account(tree: Any) -> Iterator[str]:
-    """Every table reference carries its own `account_id = $1`."""
+    """Rule 2: every table reference carries its own `account_id = $1`."""
     named = {cte.ctename for cte in nodes(tree, ast.CommonTableExpr)}
     for query in nodes(tree, ast.SelectStmt, ast.UpdateStmt, ast.DeleteStmt):
         yield from _level_on_own_account(query, named)
     for insert in nodes(tree, ast.InsertStmt):
         yield from _insert_on_own_account(insert)
-    if any(nodes(tree, ast.MergeStmt, ast.TruncateStmt)):
-        yield "MERGE and TRUNCATE are not spread over machines: UPDATE, INSERT or DELETE"
+    for other in nodes(tree, *ELSEWHERE):
+        yield f"{type(other).__name__} is not spread over machines: SELECT, INSERT, UPDATE or DELETE"
 
 
 def _level_on_own_account(query: Any, named: set[str]) -> Iterator[str]:
@@ -50,20 +54,25 @@ def _insert_on_own_account(query: Any) -> Iterator[str]:
         yield f"a row of {query.relation.relname} is inserted without naming its account_id"
         return
     place = columns.index("account_id")
-    rows = query.selectStmt.valuesLists or ([target.val for target in query.selectStmt.targetList],)
-    if any(not _is_account(row[place]) for row in rows):
-        yield f"account_id of a new {query.relation.relname} is something else than $1"
+    if query.selectStmt.valuesLists:
+        if not all(_is_account(row[place]) for row in query.selectStmt.valuesLists):
+            yield f"account_id of a new {query.relation.relname} is something else than $1"
+    elif not _is_column_of_account(query.selectStmt.targetList[place].val):
+        yield (
+            f"account_id of new {query.relation.relname} rows is no table's `x.account_id` (`FROM account o CROSS JOIN "
+            "unnest(...)`): a parameter would take the rows through one node, and past Row Level Security's COPY"
+        )
 
 
 def account_stays(tree: Any) -> Iterator[str]:
-    """A row's account never changes."""
+    """Rule 1: a row's account never changes."""
     for query in nodes(tree, ast.UpdateStmt):
         if any(target.name == "account_id" for target in query.targetList):
             yield "account_id is updated: a row belongs to its account for good"
 
 
 def steady(tree: Any) -> Iterator[str]:
-    """Instants, chance and counters are parameters; only UPDATE and DELETE may say now()."""
+    """Rule 5: instants, chance and counters are parameters; only UPDATE and DELETE may say now()."""
     if not any(nodes(tree, ast.RangeVar)):
         return
     allowed = {"now"} if isinstance(tree, ast.UpdateStmt | ast.DeleteStmt) else set[str]()
@@ -73,7 +82,7 @@ def steady(tree: Any) -> Iterator[str]:
 
 
 def plain_conflict(tree: Any) -> Iterator[str]:
-    """ON CONFLICT DO UPDATE uses columns, EXCLUDED and parameters only; RETURNING gives plain columns."""
+    """Rule 6: ON CONFLICT DO UPDATE uses columns, EXCLUDED and parameters only; RETURNING gives plain columns."""
     for clause in nodes(tree, ast.OnConflictClause):
         for node in nodes((clause.targetList, clause.whereClause), *COMPUTING):
             yield f"{type(node).__name__} in ON CONFLICT DO UPDATE: columns, EXCLUDED and parameters only"
@@ -83,7 +92,7 @@ def plain_conflict(tree: Any) -> Iterator[str]:
 
 
 def no_insert_inside(tree: Any) -> Iterator[str]:
-    """No INSERT stands inside a CTE."""
+    """Rule 7: no INSERT stands inside a CTE."""
     for cte in nodes(tree, ast.CommonTableExpr):
         if isinstance(cte.ctequery, ast.InsertStmt):
             yield f"INSERT in the CTE {cte.ctename}: a statement of its own"
@@ -102,22 +111,52 @@ def claims_once(tree: Any) -> Iterator[str]:
 
 
 def local_settings(tree: Any) -> Iterator[str]:
-    """Settings end with their transaction, and are set by SET LOCAL."""
+    """Rule 12: settings end with their transaction, and are set by SET LOCAL."""
     if "set_config" in function_names(tree):
         yield "set_config: SET LOCAL"
     if isinstance(tree, ast.VariableSetStmt) and not tree.is_local and tree.name != "TRANSACTION":
         yield f"SET {tree.name} outlives its transaction: SET LOCAL"
 
 
+def plain_changes(tree: Any) -> Iterator[str]:
+    """Rule 5: an UPDATE or DELETE adds no interval to a column, takes no element by one, says no `CASE x WHEN`."""
+    if not isinstance(tree, ast.UpdateStmt | ast.DeleteStmt):
+        return
+    for sum_ in nodes(tree, ast.A_Expr):
+        if sum_.name[0].sval in {"+", "-"} and any(map(_is_interval, nodes(sum_, ast.TypeCast))):
+            others = [
+                node for node in nodes(sum_, ast.ColumnRef, ast.ParamRef) if node not in _cast_params(sum_)
+            ]
+            if others:
+                yield "an interval is added to a column or parameter: compute the instant in Python"
+    if any(case.arg for case in nodes(tree, ast.CaseExpr)):
+        yield "`CASE x WHEN y` reaches the nodes as `CASE x WHEN x = y`: CASE WHEN x = y"
+    for element in nodes(tree, ast.A_Indices):
+        if any(nodes(element, ast.ColumnRef)):
+            yield "an array's element is taken by a column: join unnest(...) WITH ORDINALITY"
+
+
 def discovery_reads(tree: Any) -> Iterator[str]:
-    """A look over all accounts reads, and locks nothing."""
+    """Rule 4: a look over all accounts reads and locks nothing, and each node reads its own accounts."""
     if any(nodes(tree, ast.InsertStmt, ast.UpdateStmt, ast.DeleteStmt)):
         yield "a statement over all accounts writes: claim account by account"
     if any(nodes(tree, ast.LockingClause)):
         yield "a statement over all accounts locks: claim account by account"
+    if any(nodes(tree, ast.CommonTableExpr)):
+        yield "a CTE over all accounts is gathered on one node: a sub-select with GROUP BY account_id"
+    if any(
+        not inner.subquery.targetList for inner in nodes(tree, ast.RangeSubselect) if not inner.subquery.larg
+    ):
+        yield "a sub-select in FROM returns no column: its rows cannot be gathered"
+    tables = [table for table in nodes(tree, ast.RangeVar) if not _is_system(table)]
+    tied = {alias for part in nodes(tree, ast.A_Expr) for alias in _tied_aliases(part)}
+    for table in tables if len(tables) > 1 else ():
+        alias = table.alias.aliasname if table.alias else table.relname
+        if alias not in tied:
+            yield f"{table.relname} is not tied to the others by `{alias}.account_id = ...account_id`"
 
 
-ALWAYS = (account_stays, steady, plain_conflict, no_insert_inside, claims_once, local_settings)
+ALWAYS = (account_stays, steady, plain_changes, plain_conflict, no_insert_inside, claims_once, local_settings)
 
 
 def _is_system(table: Any) -> bool:
@@ -128,6 +167,33 @@ def _is_account(value: Any) -> bool:
     while isinstance(value, ast.TypeCast):
         value = value.arg
     return isinstance(value, ast.ParamRef) and value.number == 1
+
+
+def _is_column_of_account(value: Any) -> bool:
+    return isinstance(value, ast.ColumnRef) and _names(value)[-1] == "account_id"
+
+
+def _is_interval(cast: Any) -> bool:
+    return cast.typeName.names[-1].sval == "interval"
+
+
+def _cast_params(tree: Any) -> list[Any]:
+    return [
+        node for cast in nodes(tree, ast.TypeCast) if _is_interval(cast) for node in nodes(cast, ast.ParamRef)
+    ]
+
+
+def _names(column: Any) -> list[str | None]:
+    return [getattr(name, "sval", None) for name in column.fields or ()]
+
+
+def _tied_aliases(part: Any) -> list[str | None]:
+    """Return the aliases of `a.account_id = b.account_id`."""
+    sides = [part.lexpr, part.rexpr]
+    if part.name[0].sval != "=" or not all(isinstance(side, ast.ColumnRef) for side in sides):
+        return []
+    named = [_names(side) for side in sides]
+    return [names[0] for names in named] if all(names[-1] == "account_id" for names in named) else []
 
 
 def _bound_alias(part: Any) -> str | None:

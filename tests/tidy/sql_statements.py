@@ -12,7 +12,10 @@ from pglast.parser import ParseError
 
 from tests.tidy.sources import Source
 
-_STATEMENT = re.compile(r"\s*(SELECT|INSERT INTO|UPDATE|DELETE FROM|WITH|MERGE INTO|TRUNCATE|SET)\s+\S")
+_STATEMENT = re.compile(
+    r"(\s|\(|--[^\n]*\n)*"
+    r"(SELECT|INSERT INTO|UPDATE|DELETE FROM|WITH|MERGE INTO|TRUNCATE|SET|LOCK TABLE|COPY|CALL|DECLARE|VALUES)\s+\S"
+)
 _ANY_STATEMENT = re.compile(
     r"\b(SELECT\b.*\bFROM|INSERT INTO|UPDATE \w+( \w+)? SET|DELETE FROM)\b", re.DOTALL
 )
@@ -118,7 +121,10 @@ def walk_level(node: Any) -> Iterator[Any]:
 def function_names(tree: Any) -> Iterator[str]:
     """Yield the names of all functions called, and of the values that SQL spells without brackets."""
     yield from (call.funcname[-1].sval for call in nodes(tree, ast.FuncCall))
-    yield from (value.op.name.removeprefix("SVFOP_").lower() for value in nodes(tree, ast.SQLValueFunction))
+    yield from (
+        value.op.name.removeprefix("SVFOP_").lower().removesuffix("_n")
+        for value in nodes(tree, ast.SQLValueFunction)
+    )
 
 
 def conjuncts(condition: Any) -> Iterator[Any]:

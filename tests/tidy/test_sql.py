@@ -1,5 +1,6 @@
 """House rules on SQL: literal, in the store and the sandbox's books only, and on one account's rows."""
 
+import ast as python
 from collections.abc import Iterator
 
 import pytest
@@ -73,15 +74,26 @@ NEW = "INSERT INTO t (account_id, n) VALUES ($1, 1)"
         (OWN, "DELETE FROM t USING i WHERE t.account_id = $1"),
         (OWN, "INSERT INTO t (n) VALUES ($2)"),
         (OWN, "INSERT INTO t (n, account_id) VALUES ($1, $2)"),
-        (OWN, "INSERT INTO t (account_id) SELECT i.account_id FROM i WHERE i.account_id = $1"),
-        (OWN, "INSERT INTO t (account_id, n) SELECT $1, i.n FROM i"),
+        (OWN, "INSERT INTO t (account_id) SELECT i.account_id FROM i WHERE i.account_id = $2"),
+        (
+            OWN,
+            "INSERT INTO t (account_id, n) SELECT o.account_id, i.n FROM account o, i WHERE o.account_id = $1",
+        ),
+        (OWN, "INSERT INTO t (account_id, n) SELECT $1, u.n FROM unnest($2::int[]) AS u (n)"),
         (OWN, "TRUNCATE t"),
+        (OWN, "LOCK TABLE t"),
+        (OWN, "COPY t FROM STDIN"),
         (sql_rules.account_stays, "UPDATE t SET account_id = $2 WHERE account_id = $1"),
         (STEADY, "INSERT INTO t (account_id, at) VALUES ($1, now())"),
         (STEADY, "INSERT INTO t (account_id, id) VALUES ($1, gen_random_uuid())"),
         (STEADY, "UPDATE t SET at = clock_timestamp() WHERE account_id = $1"),
         (STEADY, "UPDATE t SET at = current_date WHERE account_id = $1"),
+        (STEADY, "UPDATE t SET at = current_timestamp(3) WHERE account_id = $1"),
         (STEADY, "SELECT 1 FROM t WHERE account_id = $1 AND at < now()"),
+        (sql_rules.plain_changes, "UPDATE t SET at = t.at + $2::interval WHERE t.account_id = $1"),
+        (sql_rules.plain_changes, "UPDATE t SET at = $2 + ($3::interval[])[t.n] WHERE t.account_id = $1"),
+        (sql_rules.plain_changes, "UPDATE t SET n = CASE t.n WHEN $2 THEN 1 END WHERE t.account_id = $1"),
+        (sql_rules.plain_changes, "UPDATE t SET at = ($2::timestamptz[])[t.n] WHERE t.account_id = $1"),
         (PLAIN, f"{NEW} ON CONFLICT (account_id) DO UPDATE SET n = more_than(t.n)"),
         (PLAIN, f"{NEW} ON CONFLICT (account_id) DO UPDATE SET n = (SELECT 1)"),
         (PLAIN, f"{NEW} ON CONFLICT (account_id) DO UPDATE SET n = 1 WHERE t.at < now()"),
@@ -98,6 +110,10 @@ NEW = "INSERT INTO t (account_id, n) VALUES ($1, 1)"
         (sql_rules.local_settings, "SET app.account = 'x'"),
         (sql_rules.discovery_reads, "UPDATE t SET n = 1"),
         (sql_rules.discovery_reads, "SELECT 1 FROM t FOR UPDATE SKIP LOCKED"),
+        (sql_rules.discovery_reads, "WITH a AS (SELECT account_id FROM t) SELECT account_id FROM a"),
+        (sql_rules.discovery_reads, "SELECT 1 FROM t JOIN i ON i.n = t.n"),
+        (sql_rules.discovery_reads, "SELECT count(*) FROM (SELECT FROM t LIMIT 5) x"),
+        (sql_rules.discovery_reads, "SELECT 1 FROM t WHERE EXISTS (SELECT FROM i WHERE i.n = t.n)"),
     ],
 )
 def test_a_bad_statement_is_found(rule, bad):
@@ -111,7 +127,11 @@ def test_a_bad_statement_is_found(rule, bad):
         "SELECT t.n FROM t JOIN i ON i.n = t.n WHERE t.account_id = $1 AND i.account_id = $1",
         "SELECT t.n FROM t LEFT JOIN i ON i.account_id = $1 AND i.n = t.n WHERE t.account_id = $1",
         "SELECT n FROM t WHERE $1 = account_id",
-        "INSERT INTO t (account_id, n) SELECT $1, u.n FROM unnest($2::int[]) AS u (n)",
+        (
+            "INSERT INTO t (account_id, n) SELECT o.account_id, u.n "
+            "FROM account o CROSS JOIN unnest($2::int[]) AS u (n) WHERE o.account_id = $1"
+        ),
+        "UPDATE t SET at = now() + $2::interval WHERE t.account_id = $1",
         "INSERT INTO t (n, account_id) VALUES ($2, $1::uuid), ($3, $1)",
         f"{NEW} ON CONFLICT (account_id) DO UPDATE SET n = t.n + EXCLUDED.n RETURNING n",
         "UPDATE t SET at = now() FROM unnest($2::int[]) AS u (n) WHERE t.account_id = $1 AND t.n = u.n RETURNING t.n",
@@ -123,6 +143,55 @@ def test_a_bad_statement_is_found(rule, bad):
 def test_a_good_statement_passes(good):
     """The rules refuse nothing that the engine needs."""
     assert not list(broken(Statement("a.py", 1, "", parse_sql(good)[0].stmt)))
+
+
+@pytest.mark.parametrize(
+    "good",
+    [
+        "SELECT t.account_id FROM t",
+        "SELECT t.account_id FROM t WHERE NOT EXISTS (SELECT FROM i WHERE i.account_id = t.account_id)",
+        "SELECT t.account_id FROM t JOIN i ON i.account_id = t.account_id AND i.n = t.n",
+    ],
+)
+def test_a_good_look_over_all_accounts_passes(good):
+    """What each node can answer for its own accounts."""
+    assert not list(broken(Statement("a.py", 1, "discover_t", parse_sql(good)[0].stmt)))
+
+
+def misnamed_looks(source: Source) -> Iterator[Finding]:
+    """Yield functions that look over all accounts and are not named so, or are and do not."""
+    for node in python.walk(source.tree):
+        if isinstance(node, python.FunctionDef | python.AsyncFunctionDef):
+            given = [python.unparse(each.annotation) for each in node.args.args if each.annotation]
+            if node.name.startswith("discover") != ("Discovery" in given):
+                yield Finding(
+                    source.path, node.lineno, f"{node.name}: `discover_...` takes a Discovery, others a Tx"
+                )
+
+
+def test_looks_over_all_accounts_are_named_so():
+    """So the rules know which statement may look over all accounts. [D-47]"""
+    sources = repository(".py", under="src/fatura/store/")
+    assert none(
+        finding
+        for each in sources
+        if each.path != "src/fatura/store/db.py"
+        for finding in misnamed_looks(each)
+    )
+
+
+@pytest.mark.parametrize("bad", ["def discover_t(tx: Tx): ...", "async def find(look: Discovery): ..."])
+def test_a_misnamed_look_is_found(bad):
+    """Either way."""
+    assert list(misnamed_looks(Source("a.py", bad)))
+
+
+@pytest.mark.parametrize(
+    "escaping", ["(SELECT 1 FROM t)", "-- why\nSELECT 1 FROM t", "LOCK TABLE t", "VALUES (1)"]
+)
+def test_unusual_statements_are_found_too(escaping):
+    """Whatever they begin with."""
+    assert len(list(statements(Source("a.py", f"x = {escaping!r}")))) == 1
 
 
 def test_statements_are_found_where_they_stand():

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from fatura import __version__
 from fatura.bootstrap import STARTUP_FAILURES
-from fatura.cli import accounts, checks, demo, keys, listen, papers, restored, serve, up
+from fatura.cli import accounts, checks, demo, keys, listen, migrations, papers, restored, serve, up
 
 app = typer.Typer(
     name="fatura",
@@ -21,7 +21,7 @@ app = typer.Typer(
 app.command("up")(up.up)
 app.command("api")(serve.api)
 app.command("worker")(serve.worker)
-app.command("migrate")(serve.migrate)
+app.command("migrate")(migrations.migrate)
 app.command("demo")(demo.demo)
 app.command("listen")(listen.listen)
 app.command("check")(checks.check)

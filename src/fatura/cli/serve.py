@@ -1,8 +1,6 @@
-"""`fatura api`, `fatura worker` and `fatura migrate`: one process each, for who runs them apart."""
+"""`fatura api` and `fatura worker`: one process each, for who runs them apart."""
 
 import asyncio
-
-import typer
 
 from fatura import bootstrap
 from fatura.cli.options import (
@@ -53,14 +51,3 @@ def worker(
             await bootstrap.work(settings, url, stop=stop, host=host, metrics_port=metrics_port)
 
         run_until_stopped(work, with_parent=until_stdin_closes)
-
-
-def migrate(data_dir: DataDir = None) -> None:
-    """Bring the database's tables up to this version."""
-    settings = read_settings(data_dir)
-    with bootstrap.database(settings) as url:
-        applied = asyncio.run(bootstrap.migrate(url))
-    for name in applied:
-        typer.echo(f"applied {name}")
-    if not applied:
-        typer.echo("nothing to do: the database is up to date")

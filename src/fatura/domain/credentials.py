@@ -1,6 +1,7 @@
 """API keys: `rk_<mode>_<account>_<secret>`, so that a malformed key costs no query (spec 5, D-41)."""
 
 import hashlib
+import re
 import string
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,6 +23,9 @@ class Mode(StrEnum):
 
 
 KEY_WORDS = {Mode.LIVE: "live", Mode.SANDBOX: "test"}
+_MODES = {word: mode for mode, word in KEY_WORDS.items()}
+_KEY = re.compile(rf"rk_(live|test)_([0-9A-Za-z]{{{ACCOUNT_CHARS}}})_[0-9A-Za-z]{{{SECRET_CHARS}}}", re.ASCII)
+_DIGITS = {character: digit for digit, character in enumerate(ALPHABET)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,7 @@ def _encode(number: int, width: int) -> str:
 def _decode(text: str) -> int:
     number = 0
     for character in text:
-        number = number * len(ALPHABET) + ALPHABET.index(character)
+        number = number * len(_DIGITS) + _DIGITS[character]
     return number
 
 
@@ -76,19 +80,13 @@ def format_key(account_id: UUID, mode: Mode, *, secret: bytes) -> str:
 
 def parse_key(text: str) -> ParsedKey | None:
     """Take a key apart, or return None when no account can have given it out."""
-    parts = text.split("_")
-    modes = [mode for mode, word in KEY_WORDS.items() if parts[1:2] == [word]]
-    if len(parts) != len(("rk", "mode", "account", "secret")) or parts[0] != "rk" or not modes:
+    parts = _KEY.fullmatch(text)
+    if parts is None:
         return None
-    account, secret = parts[2], parts[3]
-    if len(account) != ACCOUNT_CHARS or len(secret) != SECRET_CHARS:
-        return None
-    if not set(account + secret) <= set(ALPHABET):
-        return None
-    number = _decode(account)
+    number = _decode(parts[2])
     if number >> 128:
         return None
-    return ParsedKey(UUID(int=number), modes[0], hash_secret(text))
+    return ParsedKey(UUID(int=number), _MODES[parts[1]], hash_secret(text))
 
 
 def hash_secret(key: str) -> bytes:

@@ -20,7 +20,8 @@ def instant(at: datetime | None) -> str | None:
     """Format an instant as ISO 8601 in UTC with milliseconds and `Z` (spec 2.1)."""
     if at is None:
         return None
-    return at.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+    in_utc = at if at.tzinfo is UTC else at.astimezone(UTC)
+    return in_utc.isoformat(timespec="milliseconds")[: -len("+00:00")] + "Z"
 
 
 def day(value: date) -> str:

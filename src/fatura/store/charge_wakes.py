@@ -1,7 +1,7 @@
-"""Having charges asked after because a gateway's webhook said that something happened to them (D-35).
+"""Having charges asked after, or made, before their time (D-34, D-35, D-46).
 
-One that is due already, and that nobody is asking after, is left alone: a flood of webhooks writes nothing.
-Invoices are held in id order, as by all who hold several.
+Of those that a gateway's webhook names, one that is due already, and that nobody is asking after, is left alone: a
+flood of webhooks writes nothing. Invoices are held in id order, as by all who hold several.
 """
 
 from collections.abc import Sequence
@@ -52,4 +52,34 @@ async def wake_open(tx: Tx, connection_id: UUID, *, now: datetime, real_now: dat
         connection_id,
         now,
         real_now,
+    )
+
+
+async def wake_charge(tx: Tx, invoice_id: UUID, *, now: datetime) -> None:
+    """Have a charge asked after at once, whatever its invoice's state."""
+    await tx.execute(
+        """
+        UPDATE invoice v SET next_attempt_at = $3
+        WHERE v.account_id = $1 AND v.invoice_id = $2 AND v.gateway_invoice_id IS NOT NULL
+        """,
+        invoice_id,
+        now,
+    )
+
+
+async def wake_connection(tx: Tx, connection_id: UUID, *, now: datetime) -> None:
+    """Have all open invoices of a changed connection issued, or asked after, at once (D-34, D-46)."""
+    await tx.execute(
+        """
+        WITH woken AS MATERIALIZED (
+            SELECT x.invoice_id FROM invoice x
+            WHERE x.account_id = $1 AND x.connection_id = $2 AND x.status IN ('ready', 'issued', 'overdue')
+                AND x.next_attempt_at IS NOT NULL
+            ORDER BY x.invoice_id FOR NO KEY UPDATE
+        )
+        UPDATE invoice v SET next_attempt_at = $3 FROM woken
+        WHERE v.account_id = $1 AND v.invoice_id = woken.invoice_id
+        """,
+        connection_id,
+        now,
     )

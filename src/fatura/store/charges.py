@@ -114,9 +114,10 @@ async def send(tx: Tx, attempts: Sequence[NewAttempt], *, sent_at: datetime, rea
         """
         INSERT INTO charge_attempt AS a (account_id, invoice_id, attempt, connection_id, state, amount_cents,
             charge_due_date, first_sent_at, sent_at)
-        SELECT $1, u.invoice_id, u.attempt, u.connection_id, 'sending', u.amount_cents, u.charge_due_date, $8, $7
-        FROM unnest($2::uuid[], $3::int4[], $4::uuid[], $5::int8[], $6::date[])
-            AS u (invoice_id, attempt, connection_id, amount_cents, charge_due_date)
+        SELECT o.account_id, u.invoice_id, u.attempt, u.connection_id, 'sending', u.amount_cents, u.charge_due_date,
+            $8, $7
+        FROM account o CROSS JOIN unnest($2::uuid[], $3::int4[], $4::uuid[], $5::int8[], $6::date[])
+            AS u (invoice_id, attempt, connection_id, amount_cents, charge_due_date) WHERE o.account_id = $1
         ON CONFLICT (account_id, invoice_id, attempt) DO UPDATE
         SET state = 'sending', sent_at = EXCLUDED.sent_at, charge_due_date = EXCLUDED.charge_due_date,
             empty_lookups = 0, looked_up_at = NULL
@@ -146,23 +147,60 @@ class LockedAttempt:
     error_code: str | None
 
 
-async def lock_attempt(tx: Tx, invoice_id: UUID, attempt: int) -> LockedAttempt:
-    """Hold an invoice and then its attempt against all other workers, in the order in which reserving locks them."""
+async def lock_attempts(
+    tx: Tx, invoice_ids: Sequence[UUID], attempts: Sequence[int]
+) -> dict[UUID, LockedAttempt]:
+    """Hold invoices, then an attempt of each, against all other workers: the order in which reserving locks them."""
     await tx.execute(
-        "SELECT FROM invoice v WHERE v.account_id = $1 AND v.invoice_id = $2 FOR NO KEY UPDATE", invoice_id
-    )
-    row = await tx.fetchrow(
         """
-        SELECT a.state, a.sent_at, a.gateway_invoice_id, a.empty_lookups, a.looked_up_at, a.known_charge_ids,
-            a.error_code
-        FROM charge_attempt a
-        WHERE a.account_id = $1 AND a.invoice_id = $2 AND a.attempt = $3 FOR NO KEY UPDATE
+        SELECT FROM invoice v
+        WHERE v.account_id = $1 AND v.invoice_id = ANY($2::uuid[]) ORDER BY v.invoice_id FOR NO KEY UPDATE
         """,
-        invoice_id,
-        attempt,
+        invoice_ids,
     )
-    assert row is not None, "an attempt is committed before it is sent"
-    return LockedAttempt(**fields(row, state=AttemptState(row["state"])))
+    rows = await tx.fetch(
+        """
+        SELECT a.invoice_id, a.state, a.sent_at, a.gateway_invoice_id, a.empty_lookups, a.looked_up_at,
+            a.known_charge_ids, a.error_code
+        FROM charge_attempt a
+        WHERE a.account_id = $1 AND a.invoice_id = ANY($2::uuid[]) AND (a.invoice_id, a.attempt) IN (
+            SELECT u.invoice_id, u.attempt FROM unnest($2::uuid[], $3::int4[]) AS u (invoice_id, attempt)
+        )
+        ORDER BY a.invoice_id FOR NO KEY UPDATE OF a
+        """,
+        invoice_ids,
+        attempts,
+    )
+    assert len(rows) == len(invoice_ids), "an attempt is committed before it is sent"
+    locked: dict[UUID, LockedAttempt] = {}
+    for row in rows:
+        columns = fields(row, state=AttemptState(row["state"]))
+        invoice_id = columns.pop("invoice_id")
+        locked[invoice_id] = LockedAttempt(**columns)
+    return locked
+
+
+async def lock_attempt(tx: Tx, invoice_id: UUID, attempt: int) -> LockedAttempt:
+    """Hold one invoice and its attempt in the same way."""
+    return (await lock_attempts(tx, [invoice_id], [attempt]))[invoice_id]
+
+
+async def confirm_attempts(
+    tx: Tx, invoice_ids: Sequence[UUID], attempts: Sequence[int], *, charge_ids: Sequence[str]
+) -> None:
+    """Record of locked attempts that they made these charges."""
+    await tx.execute(
+        """
+        UPDATE charge_attempt a SET state = 'confirmed', gateway_invoice_id = u.charge_id, error_code = NULL,
+            error_detail = NULL
+        FROM unnest($2::uuid[], $3::int4[], $4::text[]) AS u (invoice_id, attempt, charge_id)
+        WHERE a.account_id = $1 AND a.invoice_id = ANY($2::uuid[]) AND a.invoice_id = u.invoice_id
+            AND a.attempt = u.attempt
+        """,
+        invoice_ids,
+        attempts,
+        charge_ids,
+    )
 
 
 async def settle_attempt(
@@ -171,20 +209,18 @@ async def settle_attempt(
     attempt: int,
     *,
     state: AttemptState,
-    gateway_invoice_id: str | None = None,
     error_code: str | None = None,
     error_detail: str | None = None,
 ) -> None:
-    """Record what became of a locked attempt."""
+    """Record what became of a locked attempt that made no charge."""
     await tx.execute(
         """
-        UPDATE charge_attempt a SET state = $4, gateway_invoice_id = $5, error_code = $6, error_detail = $7
+        UPDATE charge_attempt a SET state = $4, gateway_invoice_id = NULL, error_code = $5, error_detail = $6
         WHERE a.account_id = $1 AND a.invoice_id = $2 AND a.attempt = $3
         """,
         invoice_id,
         attempt,
         state,
-        gateway_invoice_id,
         error_code,
         error_detail,
     )
@@ -217,7 +253,7 @@ async def reschedule_issue(
     await tx.execute(
         """
         UPDATE invoice v SET lease_until = NULL, issue_failures = $4, issue_failing_since = $5, issue_delay_told = $6,
-            next_attempt_at = CASE v.next_attempt_at WHEN $7 THEN $3::timestamptz ELSE v.next_attempt_at END
+            next_attempt_at = CASE WHEN v.next_attempt_at = $7 THEN $3::timestamptz ELSE v.next_attempt_at END
         WHERE v.account_id = $1 AND v.invoice_id = $2 AND v.status = 'ready'
         """,
         invoice_id,
@@ -250,9 +286,10 @@ async def reschedule_polls(
     rows = await tx.fetch(
         """
         UPDATE invoice v SET lease_until = NULL, next_attempt_at =
-            CASE v.next_attempt_at WHEN u.claimed_for THEN u.next_attempt_at ELSE v.next_attempt_at END
+            CASE WHEN v.next_attempt_at = u.claimed_for THEN u.next_attempt_at ELSE v.next_attempt_at END
         FROM unnest($2::uuid[], $3::timestamptz[], $4::timestamptz[]) AS u (invoice_id, claimed_for, next_attempt_at)
-        WHERE v.account_id = $1 AND v.invoice_id = u.invoice_id AND v.gateway_invoice_id IS NOT NULL
+        WHERE v.account_id = $1 AND v.invoice_id = ANY($2::uuid[]) AND v.invoice_id = u.invoice_id
+            AND v.gateway_invoice_id IS NOT NULL
         RETURNING v.invoice_id, v.next_attempt_at
         """,
         invoice_ids,
@@ -261,33 +298,3 @@ async def reschedule_polls(
     )
     set_to = dict(zip(invoice_ids, next_attempts_at, strict=True))
     return {row["invoice_id"] for row in rows if row["next_attempt_at"] != set_to[row["invoice_id"]]}
-
-
-async def wake_charge(tx: Tx, invoice_id: UUID, *, now: datetime) -> None:
-    """Have a charge asked after at once, whatever its invoice's state."""
-    await tx.execute(
-        """
-        UPDATE invoice v SET next_attempt_at = $3
-        WHERE v.account_id = $1 AND v.invoice_id = $2 AND v.gateway_invoice_id IS NOT NULL
-        """,
-        invoice_id,
-        now,
-    )
-
-
-async def wake_connection(tx: Tx, connection_id: UUID, *, now: datetime) -> None:
-    """Have all open invoices of a changed connection issued, or asked after, at once (D-34, D-46)."""
-    await tx.execute(
-        """
-        WITH woken AS MATERIALIZED (
-            SELECT x.invoice_id FROM invoice x
-            WHERE x.account_id = $1 AND x.connection_id = $2 AND x.status IN ('ready', 'issued', 'overdue')
-                AND x.next_attempt_at IS NOT NULL
-            ORDER BY x.invoice_id FOR NO KEY UPDATE
-        )
-        UPDATE invoice v SET next_attempt_at = $3 FROM woken
-        WHERE v.account_id = $1 AND v.invoice_id = woken.invoice_id
-        """,
-        connection_id,
-        now,
-    )

@@ -4,16 +4,18 @@ Row Level Security lets a transaction see its own account's rows only; `discover
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from datetime import datetime
-from typing import Any, LiteralString
+from functools import partial
+from typing import Any, LiteralString, TypeVar
 from uuid import UUID
 
 import asyncpg
 
 from fatura.open_transaction import mark_open_transaction
 from fatura.store import leader
+from fatura.store.gone import GONE
 
 LOCK_TIMEOUT_SECONDS = 5
 """How long a statement waits for another transaction's lock (D-14)."""
@@ -24,10 +26,21 @@ TRANSACTION_TIMEOUT_SECONDS = 150
 ACQUIRE_TIMEOUT_SECONDS = 10
 """How long a connection is waited for, and then for its first answer: it may lead to a server that froze."""
 PING_TIMEOUT_SECONDS = 1
+STATEMENTS_KEPT = 100
+"""How many prepared statements a connection keeps."""
 
+_NAMES = {"application_name": "fatura", "timezone": "UTC"}
+_LIMITS = {
+    "lock_timeout": f"{LOCK_TIMEOUT_SECONDS}s",
+    "statement_timeout": f"{STATEMENT_TIMEOUT_SECONDS}s",
+    "idle_in_transaction_session_timeout": f"{IDLE_TIMEOUT_SECONDS}s",
+}
+_LOCAL_LIMITS = " ".join(f"SET LOCAL {name} = '{value}';" for name, value in _LIMITS.items())
+_BEGIN = "BEGIN"
 _BEGIN_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 
 Row = asyncpg.Record
+T = TypeVar("T")
 
 
 class DatabaseUnavailableError(Exception):
@@ -100,38 +113,47 @@ class Discovery:
 class Database:
     """The pool of connections to one PostgreSQL database."""
 
-    __slots__ = ("_pool", "_step_down", "_url")
+    __slots__ = ("_is_spread", "_pool", "_pooler_url", "_settings", "_url")
 
-    def __init__(self, pool: Any, url: str, *, bound_by_row_security: bool) -> None:
+    def __init__(
+        self,
+        pool: Any,
+        url: str,
+        *,
+        bound_by_row_security: bool,
+        pooler_url: str | None = None,
+        is_spread: bool = False,
+    ) -> None:
         """Keep the pool; a role that Row Level Security does not bind steps down in every transaction."""
         self._pool = pool
+        self._is_spread = is_spread
         self._url = url
-        self._step_down = "" if bound_by_row_security else "SET LOCAL ROLE fatura_app;"
+        self._pooler_url = pooler_url
+        self._settings = "" if bound_by_row_security else "SET LOCAL ROLE fatura_app;"
+        self._settings += "" if pooler_url is None else _LOCAL_LIMITS
 
-    @asynccontextmanager
-    async def transaction(self, account_id: UUID, *, snapshot: bool = False) -> AsyncGenerator[Tx]:
+    def transaction(self, account_id: UUID, *, snapshot: bool = False) -> AbstractAsyncContextManager[Tx]:
         """Open a transaction of one account: committed when the block ends, rolled back when it raises.
 
         A `snapshot` only reads, and all its statements see the same moment: a list's total is that of its pages.
         Raises DatabaseUnavailableError, LockTimeoutError, DeadlockError.
         """
-        begin = f"{_BEGIN_SNAPSHOT if snapshot else 'BEGIN'}; {self._step_down}"
-        async with self._transaction(f"{begin} SET LOCAL app.account = '{account_id}'") as connection:
-            yield Tx(connection, account_id)
+        begin, setting = _BEGIN_SNAPSHOT if snapshot else _BEGIN, f"SET LOCAL app.account = '{account_id}'"
+        return self._transaction(begin, setting, shown=partial(Tx, account_id=account_id))
 
-    @asynccontextmanager
-    async def discovery(self) -> AsyncGenerator[Discovery]:
+    def discovery(self) -> AbstractAsyncContextManager[Discovery]:
         """Open a read-only transaction over all accounts. Raises DatabaseUnavailableError."""
-        begin = f"BEGIN READ ONLY; {self._step_down} SET LOCAL app.discover = 'on'"
-        async with self._transaction(begin) as connection:
-            yield Discovery(connection)
+        return self._transaction("BEGIN READ ONLY", "SET LOCAL app.discover = 'on'", shown=Discovery)
 
     async def ping(self) -> datetime:
         """Return the database's clock, over a connection of its own: a busy pool is not a database that is away.
 
+        A pooler has to answer, too; it does so itself, however busy its connections are.
         Raises DatabaseUnavailableError.
         """
         try:
+            if self._pooler_url is not None:
+                (await leader.connect(self._pooler_url, timeout=PING_TIMEOUT_SECONDS)).terminate()
             connection = await leader.connect(self._url, timeout=PING_TIMEOUT_SECONDS)
         except (*GONE, asyncpg.PostgresError) as error:
             raise DatabaseUnavailableError(f"{type(error).__name__}: {error}") from error
@@ -145,21 +167,26 @@ class Database:
     async def notify(self, lanes: str) -> None:
         """Tell all workers that there is work in the named lanes; a hint, the sweep is the truth."""
         async with self._acquire() as connection:
-            await connection.execute("SELECT pg_notify('fatura_work', $1)", lanes)
+            # One message without parameters: between two of them a pooler may change the connection.
+            await connection.execute(f"NOTIFY fatura_work, '{lanes}'")
 
     async def close(self) -> None:
         """Close all connections."""
         await self._pool.close()
 
     @asynccontextmanager
-    async def _transaction(self, begin: str) -> AsyncGenerator[Any]:
+    async def _transaction(self, begin: str, setting: str, *, shown: Callable[[Any], T]) -> AsyncGenerator[T]:
+        changes = begin == _BEGIN  # what only reads has nothing that its commit could lose
         async with self._acquire() as connection:
             try:
                 with _deadline(connection, ACQUIRE_TIMEOUT_SECONDS):
-                    await connection.execute(begin)
+                    if self._is_spread:  # Citus passes on the whole message that a SET LOCAL came in
+                        await connection.execute(begin)
+                        begin = ""
+                    await connection.execute(f"{begin}; {self._settings} {setting}")
                 with _deadline(connection, TRANSACTION_TIMEOUT_SECONDS), mark_open_transaction():
-                    yield connection
-                    await _commit(connection)
+                    yield shown(connection)
+                    await (_commit(connection) if changes else connection.execute("COMMIT"))
             except BaseException:
                 await _roll_back(connection)
                 raise
@@ -181,21 +208,6 @@ class Database:
             if is_connected:
                 raise
             raise DatabaseUnavailableError(f"{type(error).__name__}: {error}") from error  # it lets nobody in
-
-
-GONE = (
-    OSError,
-    TimeoutError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # the server's last words were read, and its hanging up not yet; or none leads
-    asyncpg.PostgresConnectionError,
-    asyncpg.InsufficientResourcesError,  # disk full, out of memory, too many connections
-    asyncpg.OperatorInterventionError,  # shut down, crashed, starting, statement canceled or timed out
-    asyncpg.PostgresSystemError,  # the server's disk fails
-    asyncpg.ReadOnlySQLTransactionError,
-    asyncpg.IdleInTransactionSessionTimeoutError,
-)
-"""What the driver raises when the database is away, or cannot serve just now."""
 
 
 @contextmanager
@@ -250,33 +262,39 @@ async def _keep_as_is(_connection: Any) -> None:
 
 
 async def connect(
-    url: str, *, max_connections: int, connection_class: "type[asyncpg.Connection[Row]]" = asyncpg.Connection
+    url: str,
+    *,
+    max_connections: int,
+    pooler_url: str | None = None,
+    connection_class: "type[asyncpg.Connection[Row]]" = asyncpg.Connection,
 ) -> Database:
     """Open a pool; a `connection_class` of one's own may watch every statement, or make it fail.
 
-    Raises DatabaseUnavailableError with the reason.
+    Through a pooler, whose connections change hands after every transaction, nothing outlives one: no prepared
+    statement, and the limits are set in each. Raises DatabaseUnavailableError with the reason.
     """
+    is_pooled = pooler_url is not None
     try:
         pool = await asyncpg.create_pool(
-            url,
+            pooler_url if is_pooled else url,
             connect=leader.connect,
             min_size=1,
             max_size=max_connections,
             connection_class=connection_class,
             reset=_keep_as_is,
             max_inactive_connection_lifetime=300,
-            server_settings={
-                "application_name": "fatura",
-                "timezone": "UTC",
-                "lock_timeout": f"{LOCK_TIMEOUT_SECONDS}s",
-                "statement_timeout": f"{STATEMENT_TIMEOUT_SECONDS}s",
-                "idle_in_transaction_session_timeout": f"{IDLE_TIMEOUT_SECONDS}s",
-            },
+            statement_cache_size=0 if is_pooled else STATEMENTS_KEPT,
+            server_settings={**_NAMES, **({} if is_pooled else _LIMITS)},
         )
-        async with pool.acquire() as connection:
-            bound = await connection.fetchval(
-                "SELECT NOT (rolsuper OR rolbypassrls) FROM pg_roles WHERE rolname = current_user"
-            )
+        async with pool.acquire() as connection, connection.transaction():
+            role: Any = await connection.fetchrow(_ASK_ROLE_AND_CITUS)
     except (*GONE, asyncpg.PostgresError) as error:
         raise DatabaseUnavailableError(f"{type(error).__name__}: {error}") from error
-    return Database(pool, url, bound_by_row_security=bound)
+    return Database(pool, url, pooler_url=pooler_url, **role)
+
+
+_ASK_ROLE_AND_CITUS = """
+SELECT NOT (rolsuper OR rolbypassrls) AS bound_by_row_security,
+    EXISTS (SELECT FROM pg_extension WHERE extname = 'citus') AS is_spread
+FROM pg_roles WHERE rolname = current_user
+"""

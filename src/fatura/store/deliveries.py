@@ -33,12 +33,12 @@ async def fan_out(tx: Tx, *, after: int, now: datetime, limit: int) -> int:
     return await tx.execute(
         """
         INSERT INTO delivery (account_id, sequence, ordered_by, next_attempt_at, waits)
-        SELECT $1, n.sequence, n.invoice_id, $3, n.place > 1 OR EXISTS (
+        SELECT o.account_id, n.sequence, n.invoice_id, $3, n.place > 1 OR EXISTS (
             SELECT FROM delivery b
             WHERE b.account_id = $1 AND b.ordered_by = n.invoice_id AND b.next_attempt_at IS NOT NULL
                 AND b.waits IS NOT NULL
         )
-        FROM (
+        FROM account o CROSS JOIN (
             SELECT t.sequence, t.invoice_id,
                 CASE WHEN t.invoice_id IS NULL THEN 1
                     ELSE row_number() OVER (PARTITION BY t.invoice_id ORDER BY t.sequence) END AS place
@@ -47,6 +47,7 @@ async def fan_out(tx: Tx, *, after: int, now: datetime, limit: int) -> int:
                 WHERE e.account_id = $1 AND e.sequence > $2 ORDER BY e.sequence LIMIT $4
             ) t
         ) n
+        WHERE o.account_id = $1
         """,
         after,
         now,
@@ -148,7 +149,8 @@ async def lock(tx: Tx, sequences: Sequence[int]) -> Sequence[Delivery]:
 async def store(tx: Tx, changed: Sequence[Delivery]) -> None:
     """Store where events stand after an attempt; what was given up and got through late has left the order.
 
-    One that closes while others of its invoice are open keeps its mark, for `pass_turns_on` to find.
+    One that closes while others of its invoice are open keeps its mark, for `pass_turns_on` to find. That the rows are
+    named twice has them found by the key, however little is known of a table that has just begun to grow.
     """
     await tx.execute(
         """
@@ -157,14 +159,15 @@ async def store(tx: Tx, changed: Sequence[Delivery]) -> None:
             given_up_at = u.given_up_at,
             ordered_by = CASE WHEN d.given_up_at IS NULL THEN d.ordered_by END,
             waits = CASE WHEN u.next_attempt_at IS NOT NULL OR EXISTS (
-                SELECT FROM delivery n JOIN event e ON e.account_id = $1 AND e.invoice_id = n.ordered_by
-                WHERE n.account_id = $1 AND e.sequence = d.sequence AND n.sequence > d.sequence
+                SELECT FROM delivery n
+                WHERE n.account_id = $1 AND n.ordered_by = e.invoice_id AND n.sequence > e.sequence
                     AND n.next_attempt_at IS NOT NULL
             ) THEN d.waits END
         FROM unnest($2::bigint[], $3::int[], $4::int[], $5::timestamptz[], $6::timestamptz[], $7::timestamptz[],
             $8::timestamptz[], $9::timestamptz[])
             AS u (sequence, attempts, failures, first_failed_at, failed_at, next_attempt_at, delivered_at, given_up_at)
-        WHERE d.account_id = $1 AND d.sequence = u.sequence
+        JOIN event e ON e.sequence = u.sequence
+        WHERE d.account_id = $1 AND e.account_id = $1 AND d.sequence = ANY($2::bigint[]) AND d.sequence = u.sequence
         """,
         [each.sequence for each in changed],
         [each.attempts for each in changed],
@@ -183,11 +186,13 @@ async def log_attempts(tx: Tx, attempts: Sequence[tuple[int, Attempt]]) -> None:
         """
         INSERT INTO delivery_attempt (account_id, sequence, attempt, url, outcome, response_status, latency_ms, error,
             response_body, created_at)
-        SELECT $1, u.sequence, u.attempt, u.url, u.outcome, u.response_status, u.latency_ms, u.error, u.response_body,
-            u.created_at
-        FROM unnest($2::bigint[], $3::int[], $4::text[], $5::text[], $6::int[], $7::int[], $8::text[], $9::text[],
+        SELECT o.account_id, u.sequence, u.attempt, u.url, u.outcome, u.response_status, u.latency_ms, u.error,
+            u.response_body, u.created_at
+        FROM account o
+        CROSS JOIN unnest($2::bigint[], $3::int[], $4::text[], $5::text[], $6::int[], $7::int[], $8::text[], $9::text[],
             $10::timestamptz[])
             AS u (sequence, attempt, url, outcome, response_status, latency_ms, error, response_body, created_at)
+        WHERE o.account_id = $1
         """,
         [sequence for sequence, _ in attempts],
         [each.attempt for _, each in attempts],

@@ -25,9 +25,10 @@ async def append(tx: Tx, events: Sequence[NewEvent], *, first_sequence: int) -> 
     await tx.execute(
         """
         INSERT INTO event (account_id, sequence, event_id, type, created_at, data, subscription_id, invoice_id)
-        SELECT $1, $2 + u.place - 1, u.event_id, u.type, u.created_at, u.data, u.subscription_id, u.invoice_id
-        FROM unnest($3::uuid[], $4::text[], $5::timestamptz[], $6::text[], $7::uuid[], $8::uuid[])
+        SELECT o.account_id, $2 + u.place - 1, u.event_id, u.type, u.created_at, u.data, u.subscription_id, u.invoice_id
+        FROM account o CROSS JOIN unnest($3::uuid[], $4::text[], $5::timestamptz[], $6::text[], $7::uuid[], $8::uuid[])
             WITH ORDINALITY AS u (event_id, type, created_at, data, subscription_id, invoice_id, place)
+        WHERE o.account_id = $1
         """,
         first_sequence,
         [event.event_id for event in events],

@@ -85,15 +85,17 @@ async def insert_invoices(
         """
         INSERT INTO invoice (account_id, invoice_id, subscription_id, connection_id, cycle, status, period_start,
             period_end, due_date, payment_method, installments, total_cents, paid_at, created_at, next_attempt_at)
-        SELECT $1, u.invoice_id, u.subscription_id, u.connection_id, t.cycle, t.status, u.period_start,
+        SELECT o.account_id, u.invoice_id, u.subscription_id, u.connection_id, t.cycle, t.status, u.period_start,
             u.period_end, u.due_date, t.payment_method, t.installments, t.total_cents,
             CASE WHEN t.status = 'paid' THEN $2::timestamptz END, $2,
             CASE WHEN t.status = 'ready' THEN $2::timestamptz END
-        FROM unnest($3::uuid[], $4::uuid[], $5::uuid[], $6::date[], $7::date[], $8::date[], $9::int4[])
+        FROM account o
+        CROSS JOIN unnest($3::uuid[], $4::uuid[], $5::uuid[], $6::date[], $7::date[], $8::date[], $9::int4[])
             AS u (invoice_id, subscription_id, connection_id, period_start, period_end, due_date, template)
         JOIN unnest($10::int4[], $11::text[], $12::text[], $13::int2[], $14::int8[])
             WITH ORDINALITY AS t (cycle, status, payment_method, installments, total_cents, template)
             ON t.template = u.template + 1
+        WHERE o.account_id = $1
         """,
         now,
         [new.invoice_id for new in batch],
@@ -123,14 +125,16 @@ async def insert_items(tx: Tx, batch: Sequence[NewInvoice], templates: Sequence[
         """
         INSERT INTO invoice_item (account_id, invoice_id, position, item_id, product_id, product_name, pricing_source,
             pricing_status, months, monthly_price_cents, discount_percent, amount_cents)
-        SELECT $1, u.invoice_id, u.position, u.item_id, t.product_id, t.product_name, t.pricing_source,
+        SELECT o.account_id, u.invoice_id, u.position, u.item_id, t.product_id, t.product_name, t.pricing_source,
             t.pricing_status, t.months, t.monthly_price_cents, t.discount_percent, t.amount_cents
-        FROM unnest($2::uuid[], $3::uuid[], $4::int4[], $5::int2[]) AS u (item_id, invoice_id, template, position)
+        FROM account o
+        CROSS JOIN unnest($2::uuid[], $3::uuid[], $4::int4[], $5::int2[]) AS u (item_id, invoice_id, template, position)
         JOIN unnest($6::int4[], $7::int2[], $8::uuid[], $9::text[], $10::text[], $11::text[], $12::int2[], $13::int8[],
                 $14::int2[], $15::int8[])
             AS t (template, position, product_id, product_name, pricing_source, pricing_status, months,
                 monthly_price_cents, discount_percent, amount_cents)
             ON t.template = u.template AND t.position = u.position
+        WHERE o.account_id = $1
         """,
         [item_id for new in batch for item_id in new.item_ids],
         [new.invoice_id for new in batch for _ in new.item_ids],

@@ -79,7 +79,7 @@ async def write(tx: Tx, moves: Sequence[Move]) -> None:
                 $8::timestamptz[], $9::timestamptz[], $10::timestamptz[], $11::timestamptz[], $12::int8[])
             AS u (invoice_id, status, gateway_invoice_id, charge_due_date, issued_at, paid_at, refunded_at,
                 disputed_at, unexpected_payment_at, next_attempt_at, total_cents)
-        WHERE v.account_id = $1 AND v.invoice_id = u.invoice_id
+        WHERE v.account_id = $1 AND v.invoice_id = ANY($2::uuid[]) AND v.invoice_id = u.invoice_id
         """,
         [move.invoice_id for move in moves],
         [move.status for move in moves],

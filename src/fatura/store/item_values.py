@@ -29,7 +29,8 @@ async def close(tx: Tx, values: Sequence[ItemValue]) -> set[ItemKey]:
             description = u.description
         FROM unnest($2::uuid[], $3::int2[], $4::text[], $5::text[], $6::int8[], $7::text[])
             AS u (invoice_id, position, source, status, amount_cents, description)
-        WHERE i.account_id = $1 AND i.invoice_id = u.invoice_id AND i.position = u.position
+        WHERE i.account_id = $1 AND i.invoice_id = ANY($2::uuid[]) AND i.invoice_id = u.invoice_id
+            AND i.position = u.position
             AND i.pricing_status = 'pending'
         RETURNING i.invoice_id, i.position
         """,

@@ -53,7 +53,7 @@ async def discover_due_cycles(discovery: Discovery, *, real_now: datetime) -> in
     (row,) = await discovery.fetch(
         """
         SELECT count(*) AS total FROM (
-            SELECT FROM account a JOIN subscription s ON s.account_id = a.account_id
+            SELECT s.account_id FROM account a JOIN subscription s ON s.account_id = a.account_id
             WHERE s.status = 'active' AND s.generate_at <= $1::timestamptz + a.clock_offset LIMIT $2
         ) d
         """,

@@ -15,7 +15,7 @@ import asyncpg
 from fatura.store import leader
 from fatura.store.migration_files import Migration, MigrationError, read
 
-__all__ = ["MIGRATIONS", "MigrationError", "migrate", "pending"]
+__all__ = ["MIGRATIONS", "MigrationError", "connected", "migrate", "pending", "wait_for_turn"]
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 OLDEST_MAJOR = 15
@@ -30,6 +30,7 @@ _SETTINGS = {
     "idle_in_transaction_session_timeout": "0",
     "lock_timeout": "0",
     "statement_timeout": "0",
+    "fatura.direct": "on",  # a pooler knows no such setting and refuses, rather than share our lock out
 }
 
 
@@ -43,8 +44,8 @@ async def migrate(url: str, *, folder: Path = MIGRATIONS) -> list[str]:
     The URL leads to PostgreSQL itself, not to a pooler. Raises MigrationError.
     """
     migrations = read(folder)
-    async with _connected(url) as connection:
-        await _wait_for_turn(connection)
+    async with connected(url) as connection:
+        await wait_for_turn(connection)
         await connection.execute(_CREATE_TABLE)
         applied = await _applied(connection)
         unknown = [name for version, (name, _) in applied.items() if version > len(migrations)]
@@ -66,7 +67,7 @@ async def pending(url: str, *, folder: Path = MIGRATIONS) -> list[str]:
     Raises MigrationError when the database cannot be asked, or an applied file was changed or left out.
     """
     migrations = read(folder)
-    async with _connected(url) as connection:
+    async with connected(url) as connection:
         known = await connection.fetchval("SELECT to_regclass('schema_migration') IS NOT NULL")
         applied = await _applied(connection) if known else {}
     return [migration.name for migration in _waiting(migrations, applied)]
@@ -90,7 +91,7 @@ def _waiting(migrations: Sequence[Migration], applied: Mapping[int, tuple[str, s
 
 
 @asynccontextmanager
-async def _connected(url: str) -> AsyncGenerator[Any]:
+async def connected(url: str) -> AsyncGenerator[Any]:
     """Open a connection; whatever the database refuses is told as a MigrationError."""
     try:
         connection = await leader.connect(url, server_settings=_SETTINGS)
@@ -103,6 +104,11 @@ async def _connected(url: str) -> AsyncGenerator[Any]:
             yield connection
         finally:
             await connection.close()
+    except asyncpg.ProtocolViolationError as error:
+        raise MigrationError(
+            f"a pooler stands before the database ({_said(error)}): "
+            "name PostgreSQL itself in FATURA_DATABASE_URL, and the pooler in FATURA_POOLER_URL"
+        ) from error
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
         raise MigrationError(
             f"the database refuses ({type(error).__name__}: {_said(error)}): "
@@ -110,7 +116,7 @@ async def _connected(url: str) -> AsyncGenerator[Any]:
         ) from error
 
 
-async def _wait_for_turn(connection: Any) -> None:
+async def wait_for_turn(connection: Any) -> None:
     """Take the lock of all migrations, which ends with the connection.
 
     It is asked for again and again: a statement that waited would hold a snapshot, for whose end a concurrent index

@@ -25,7 +25,7 @@ async def enqueue_product(tx: Tx, product_id: UUID, *, now: datetime) -> int:
     return await tx.execute(
         """
         INSERT INTO product_mirror (account_id, connection_id, product_id, next_attempt_at, failures)
-        SELECT $1, g.connection_id, $2, $3, 0 FROM gateway_connection g
+        SELECT g.account_id, g.connection_id, $2, $3, 0 FROM gateway_connection g
         WHERE g.account_id = $1 AND g.active AND g.product_catalog
         ON CONFLICT (account_id, connection_id, product_id) DO UPDATE SET next_attempt_at = EXCLUDED.next_attempt_at
         """,
@@ -39,7 +39,7 @@ async def enqueue_catalog(tx: Tx, connection_id: UUID, *, now: datetime) -> int:
     return await tx.execute(
         """
         INSERT INTO product_mirror AS m (account_id, connection_id, product_id, next_attempt_at, failures)
-        SELECT $1, $2, p.product_id, $3, 0 FROM product p WHERE p.account_id = $1
+        SELECT p.account_id, $2, p.product_id, $3, 0 FROM product p WHERE p.account_id = $1
         ON CONFLICT (account_id, connection_id, product_id) DO UPDATE SET next_attempt_at = EXCLUDED.next_attempt_at
         WHERE m.account_id = $1 AND m.mirrored_at IS NULL
         """,

@@ -56,7 +56,9 @@ async def insert_items(tx: Tx, plan_version_id: UUID, items: Sequence[OfferItem]
     await tx.execute(
         """
         INSERT INTO plan_item (account_id, plan_version_id, position, product_id)
-        SELECT $1, $2, u.place - 1, u.product_id FROM unnest($3::uuid[]) WITH ORDINALITY AS u (product_id, place)
+        SELECT o.account_id, $2, u.place - 1, u.product_id
+        FROM account o CROSS JOIN unnest($3::uuid[]) WITH ORDINALITY AS u (product_id, place)
+        WHERE o.account_id = $1
         """,
         plan_version_id,
         [item.product_id for item in items],
@@ -75,9 +77,10 @@ async def insert_discounts(tx: Tx, plan_version_id: UUID, items: Sequence[OfferI
     await tx.execute(
         """
         INSERT INTO plan_discount (account_id, plan_version_id, position, priority, percent, from_cycle, to_cycle)
-        SELECT $1, $2, u.position, u.priority, u.percent, u.from_cycle, u.to_cycle
-        FROM unnest($3::int2[], $4::int2[], $5::int2[], $6::int4[], $7::int4[])
+        SELECT o.account_id, $2, u.position, u.priority, u.percent, u.from_cycle, u.to_cycle
+        FROM account o CROSS JOIN unnest($3::int2[], $4::int2[], $5::int2[], $6::int4[], $7::int4[])
             AS u (position, priority, percent, from_cycle, to_cycle)
+        WHERE o.account_id = $1
         """,
         plan_version_id,
         [position for position, _, _ in rules],

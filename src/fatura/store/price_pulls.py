@@ -17,8 +17,9 @@ async def insert(tx: Tx, keys: Sequence[ItemKey], *, due_at: datetime) -> None:
     await tx.execute(
         """
         INSERT INTO price_pull (account_id, invoice_id, position, next_attempt_at)
-        SELECT $1, u.invoice_id, u.position, $4
-        FROM unnest($2::uuid[], $3::int2[]) AS u (invoice_id, position)
+        SELECT o.account_id, u.invoice_id, u.position, $4
+        FROM account o CROSS JOIN unnest($2::uuid[], $3::int2[]) AS u (invoice_id, position)
+        WHERE o.account_id = $1
         """,
         *_columns(keys),
         due_at,
@@ -160,7 +161,8 @@ async def save(tx: Tx, pulls: Sequence[LockedPull], *, released: Sequence[bool])
         FROM unnest($2::uuid[], $3::int2[], $4::timestamptz[], $5::timestamptz[], $6::int2[], $7::timestamptz[],
                 $8::bool[])
             AS u (invoice_id, position, next_attempt_at, warn_at, failures, first_failed_at, released)
-        WHERE p.account_id = $1 AND p.invoice_id = u.invoice_id AND p.position = u.position
+        WHERE p.account_id = $1 AND p.invoice_id = ANY($2::uuid[]) AND p.invoice_id = u.invoice_id
+            AND p.position = u.position
         """,
         *_columns([(pull.invoice_id, pull.position) for pull in pulls]),
         [pull.next_attempt_at for pull in pulls],

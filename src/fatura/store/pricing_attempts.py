@@ -36,7 +36,8 @@ async def take_numbers(tx: Tx, keys: Sequence[ItemKey], *, now: datetime) -> dic
         """
         UPDATE price_pull p SET attempts = p.attempts + 1, first_attempt_at = coalesce(p.first_attempt_at, $4)
         FROM unnest($2::uuid[], $3::int2[]) AS u (invoice_id, position)
-        WHERE p.account_id = $1 AND p.invoice_id = u.invoice_id AND p.position = u.position
+        WHERE p.account_id = $1 AND p.invoice_id = ANY($2::uuid[]) AND p.invoice_id = u.invoice_id
+            AND p.position = u.position
         RETURNING p.invoice_id, p.position, p.attempts
         """,
         [invoice_id for invoice_id, _ in keys],
@@ -60,9 +61,10 @@ async def insert(
         """
         INSERT INTO pricing_attempt (account_id, invoice_id, position, attempt, by_hand, url, cap_cents, request_body,
             created_at, open_until)
-        SELECT $1, u.invoice_id, u.position, u.attempt, $8, u.url, u.cap_cents, u.request_body, $9, $10
-        FROM unnest($2::uuid[], $3::int2[], $4::int4[], $5::text[], $6::int8[], $7::text[])
+        SELECT o.account_id, u.invoice_id, u.position, u.attempt, $8, u.url, u.cap_cents, u.request_body, $9, $10
+        FROM account o CROSS JOIN unnest($2::uuid[], $3::int2[], $4::int4[], $5::text[], $6::int8[], $7::text[])
             AS u (invoice_id, position, attempt, url, cap_cents, request_body)
+        WHERE o.account_id = $1
         """,
         [new.invoice_id for new in attempts],
         [new.position for new in attempts],
@@ -119,8 +121,8 @@ async def settle(tx: Tx, settlements: Sequence[Settlement]) -> set[AttemptKey]:
             latency_ms = u.latency_ms, response_body = u.response_body
         FROM unnest($2::uuid[], $3::int2[], $4::int4[], $5::text[], $6::int2[], $7::int4[], $8::text[])
             AS u (invoice_id, position, attempt, outcome, response_status, latency_ms, response_body)
-        WHERE a.account_id = $1 AND a.invoice_id = u.invoice_id AND a.position = u.position
-            AND a.attempt = u.attempt AND a.outcome IS NULL
+        WHERE a.account_id = $1 AND a.invoice_id = ANY($2::uuid[]) AND a.invoice_id = u.invoice_id
+            AND a.position = u.position AND a.attempt = u.attempt AND a.outcome IS NULL
         RETURNING a.invoice_id, a.position, a.attempt
         """,
         [each.key.invoice_id for each in settlements],

@@ -32,18 +32,19 @@ async def claim(
     rows = await tx.fetch(
         """
         WITH due AS MATERIALIZED (
-            SELECT x.invoice_id, x.attempt FROM second_look x
+            SELECT x.invoice_id, x.attempt, x.looks FROM second_look x
             WHERE x.account_id = $1 AND x.next_look_at <= $2
             ORDER BY x.next_look_at LIMIT $4
             FOR NO KEY UPDATE SKIP LOCKED
         )
-        UPDATE second_look l SET looks = l.looks + 1, next_look_at = $2 + ($3::interval[])[l.looks + 1]
+        UPDATE second_look l SET looks = l.looks + 1, next_look_at = n.look_at
         FROM due JOIN charge_attempt a ON a.invoice_id = due.invoice_id AND a.attempt = due.attempt
+        LEFT JOIN unnest($3::timestamptz[]) WITH ORDINALITY AS n (look_at, place) ON n.place = due.looks + 1
         WHERE l.account_id = $1 AND a.account_id = $1 AND l.invoice_id = due.invoice_id AND l.attempt = due.attempt
         RETURNING a.invoice_id, a.attempt, a.connection_id, a.amount_cents, a.charge_due_date, a.sent_at
         """,
         now,
-        waits,
+        [now + wait for wait in waits],
         limit,
     )
     found: list[tuple[NewAttempt, datetime]] = []

@@ -23,7 +23,7 @@ from fatura.gateways.port import (
     PermanentError,
 )
 from fatura.observability import log
-from fatura.store import charges, connections, held_invoices, recovery
+from fatura.store import charge_wakes, connections, held_invoices, recovery
 from fatura.store.held_invoices import HeldInvoice
 from fatura.usecases import gateways, invoice_moves, invoices
 from fatura.usecases.deps import Deps
@@ -56,7 +56,7 @@ async def release_charge(deps: Deps, account: Account, invoice_id: UUID) -> str 
     log.warning("cancellation.unconfirmed", invoice_id=str(invoice_id), reason=refusal)
 
     async def ask_after(work: Work) -> None:
-        await charges.wake_charge(work.tx, invoice_id, now=work.now)
+        await charge_wakes.wake_charge(work.tx, invoice_id, now=work.now)
         work.woken.add(LaneName.RECONCILIATION)
 
     await perform(deps, account, ask_after)
@@ -78,7 +78,7 @@ async def _reserve(work: Work, invoice_id: UUID) -> tuple[Gateway, str] | None:
             "The gateway connection's credentials do not open; send them again, then cancel the invoice.",
         )
     await work.refresh()
-    await charges.wake_charge(work.tx, invoice_id, now=work.now + ASK_AFTER)
+    await charge_wakes.wake_charge(work.tx, invoice_id, now=work.now + ASK_AFTER)
     return gateway, held.gateway_invoice_id
 
 

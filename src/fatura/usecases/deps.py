@@ -10,6 +10,7 @@ from fatura.settings import Settings
 from fatura.store.db import Database
 from fatura.store.vault import Vault
 from fatura.usecases.calls_by_hand import CallsByHand
+from fatura.usecases.clock_trust import ClockTrust
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,3 +25,4 @@ class Deps:
     clock: Callable[[], datetime]
     wake: Callable[[str], None]
     calls_by_hand: CallsByHand = field(default_factory=CallsByHand)
+    clock_trust: ClockTrust = field(default_factory=ClockTrust)

@@ -21,7 +21,7 @@ async def _unless_clocks_differ(
     deps: Deps, accounts: list[UUID], *, within: timedelta = health.MAX_CLOCK_SKEW
 ) -> list[UUID]:
     """Return the accounts, or none while leases and dates of this host cannot be trusted (D-5)."""
-    if accounts and not await health.clock_is_trusted(deps, within=within):
+    if accounts and abs(await deps.clock_trust.skew(deps.clock, deps.db.ping)) > within:
         reason = f"the host's clock and the database's differ by more than {within.total_seconds():.0f} s"
         log.error("work.refused", reason=reason)
         return []

@@ -20,7 +20,7 @@ from fatura.gateways.port import (
     TransientError,
 )
 from fatura.observability import log
-from fatura.store import charges, connections, mirrors
+from fatura.store import charge_wakes, connections, mirrors
 from fatura.store.connections import StoredConnection
 from fatura.store.vault import KeyRingError
 from fatura.usecases.deps import Deps
@@ -222,7 +222,7 @@ async def _follow_up(work: Work, connection: Connection, *, mended: bool) -> Non
     ):
         work.woken.add(LaneName.MIRRORING)
     if mended:
-        await charges.wake_connection(work.tx, connection.connection_id, now=work.now)
+        await charge_wakes.wake_connection(work.tx, connection.connection_id, now=work.now)
         work.woken.update({LaneName.ISSUANCE, LaneName.RECONCILIATION})
 
 

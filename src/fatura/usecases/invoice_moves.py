@@ -28,11 +28,13 @@ class Report:
     total_cents: int | None = None
 
 
-async def report(work: Work, reports: Sequence[Report]) -> int:
-    """Lock the invoices, let the table decide, write the moves and tell them; return how many moved.
+async def report(work: Work, reports: Sequence[Report]) -> set[UUID]:
+    """Lock the invoices, let the table decide, write the moves and tell them; return which moved.
 
     At most one report an invoice. Raises EngineError where the client must be told that a move is refused.
     """
+    if not reports:
+        return set()
     by_id = {each.invoice_id: each for each in reports}
     assert len(by_id) == len(reports), "one report an invoice"
     decided: list[tuple[LockedInvoice, Row]] = []
@@ -46,7 +48,7 @@ async def report(work: Work, reports: Sequence[Report]) -> int:
         if row is not None:
             decided.append((locked, row))
     if not decided:
-        return 0
+        return set()
     await invoice_status.write(
         work.tx, [_move(work, by_id[locked.invoice_id], row) for locked, row in decided]
     )
@@ -56,7 +58,7 @@ async def report(work: Work, reports: Sequence[Report]) -> int:
     if any(row.to is InvoiceStatus.READY for _, row in decided):
         work.woken.add(LaneName.ISSUANCE)
     await _tell(work, decided)
-    return len(decided)
+    return {locked.invoice_id for locked, _ in decided}
 
 
 def _move(work: Work, fact: Report, row: Row) -> Move:

@@ -3,8 +3,7 @@
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from uuid import UUID
 
 from fatura.domain.account import Account
@@ -20,56 +19,32 @@ from fatura.domain.invoice_states import InvoiceStatus
 from fatura.gateways.port import (
     CALL_TIMEOUT_SECONDS,
     Charge,
-    ChargeRequest,
-    ChargeState,
     Gateway,
     Line,
-    Payer,
-    PermanentError,
-    TransientError,
-    UnknownOutcomeError,
 )
 from fatura.observability import log
-from fatura.store import charges, connections, customers, invoices, recovery
+from fatura.store import charges, connections, invoices, recovery
 from fatura.store.charges import ClaimedInvoice, NewAttempt
-from fatura.store.vault import KeyRingError
-from fatura.usecases import gateways, issue_outcomes, second_looks
+from fatura.usecases import charge_calls, gateways, issue_outcomes, second_looks
+from fatura.usecases.charge_calls import Job
 from fatura.usecases.deps import Deps
 from fatura.usecases.health import MAX_CLOCK_SKEW
-from fatura.usecases.issue_outcomes import wait_for_connection as _wait
+from fatura.usecases.issue_delays import Tried
+from fatura.usecases.issue_delays import wait_for_connection as _wait
+from fatura.usecases.issue_outcomes import Answer
 from fatura.usecases.work import Work, perform
 
+GATHER_SECONDS = 0.02
+"""How long the first answer waits for others, to be recorded together."""
 LEASE = timedelta(seconds=60)
 """How long a worker owns an invoice it is issuing, in real time."""
-SEND_WITHIN_SECONDS = 30
-"""A worker that was frozen sends nothing later than this after reserving: lease > this + CALL_TIMEOUT_SECONDS."""
-assert LEASE.total_seconds() > SEND_WITHIN_SECONDS + CALL_TIMEOUT_SECONDS
+assert LEASE.total_seconds() > charge_calls.SEND_WITHIN_SECONDS + CALL_TIMEOUT_SECONDS
 assert (
-    timedelta(seconds=SEND_WITHIN_SECONDS + CALL_TIMEOUT_SECONDS) + 2 * MAX_CLOCK_SKEW
+    timedelta(seconds=charge_calls.SEND_WITHIN_SECONDS + CALL_TIMEOUT_SECONDS) + 2 * MAX_CLOCK_SKEW
     < LOOKUP_COUNTS_AFTER + EMPTY_LOOKUP_GAP
 ), (
     "no charge is believed absent while its call may be open, though one host's clock is slow and another's fast"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One reserved invoice: to be sent, or (`look_up`) to be asked after since an earlier outcome is unknown.
-
-    `repeats`: the same call is sent again, since the gateway would know it; its first sending may have made the charge.
-    """
-
-    claimed: ClaimedInvoice
-    attempt: NewAttempt
-    sent_at: datetime
-    lines: tuple[Line, ...]
-    gateway: Gateway
-    look_up: bool
-    asked_at: datetime
-    reserved_at: datetime
-    send_before: float
-    repeats: bool = False
-    known_charge_ids: Sequence[str] = ()
 
 
 async def issue(deps: Deps, account: Account, *, limit: int) -> int:
@@ -84,11 +59,28 @@ async def issue(deps: Deps, account: Account, *, limit: int) -> int:
 
 
 async def carry_out(deps: Deps, account: Account, jobs: Sequence[Job]) -> None:
-    """Call the gateways for all reserved jobs at once, and record each answer as it comes."""
-    ended = await asyncio.gather(*(_carry_out(deps, account, job) for job in jobs), return_exceptions=True)
-    for job, failure in zip(jobs, ended, strict=True):
-        if failure is not None:  # it stops no other job; its lease ends, and the charge is looked up
-            log.error("issuance.failed", invoice_id=str(job.claimed.invoice_id), exc_info=failure)
+    """Call the gateways for all reserved jobs at once, and record the answers as they come, several together."""
+    running = {asyncio.create_task(_call(deps, account, job)): job for job in jobs}
+    try:
+        while running:
+            await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(running, timeout=GATHER_SECONDS)
+            ended = [each for each in running if each.done()]
+            answered = [(running.pop(each), each) for each in ended]
+            for job, failed in answered:
+                if failed.exception() is not None:
+                    _tell_failure(job, failed.exception())
+            await _record(
+                deps, account, [(job, each.result()) for job, each in answered if each.exception() is None]
+            )
+    finally:
+        for each in running:
+            each.cancel()
+
+
+def _tell_failure(job: Job, failure: BaseException | None) -> None:
+    """Log what stops no other job; its lease ends, and the charge is looked up."""
+    log.error("issuance.failed", invoice_id=str(job.claimed.invoice_id), exc_info=failure)
 
 
 async def _reserve(work: Work, *, limit: int) -> tuple[int, Sequence[Job]]:
@@ -159,7 +151,7 @@ def _job(
         look_up=look_up,
         asked_at=work.now,
         reserved_at=work.deps.clock(),
-        send_before=time.monotonic() + SEND_WITHIN_SECONDS,
+        send_before=time.monotonic() + charge_calls.SEND_WITHIN_SECONDS,
         repeats=repeats,
         known_charge_ids=found,
     )
@@ -175,110 +167,48 @@ def _may_replay(work: Work, gateway: Gateway, known: ChargeAttempt) -> bool:
     return work.deps.clock() - known.first_sent_at < capabilities.idempotency_ttl - timedelta(hours=1)
 
 
-async def _carry_out(deps: Deps, account: Account, job: Job) -> None:
-    """Call the gateway with no transaction open, then record what it said in one."""
-    answer = await issue_outcomes.caught(_look_up(job) if job.look_up else _send(deps, account, job))
-
-    async def record(work: Work) -> Charge | None:
-        tried = issue_outcomes.Tried(
-            job.claimed,
-            job.attempt,
-            job.sent_at,
-            asked_at=job.asked_at,
-            looked_up=job.look_up,
-            repeated=job.repeats,
-            known_charge_ids=job.known_charge_ids,
-        )
-        second = await issue_outcomes.record(work, tried, answer)
-        if second is not None:
-            await second_looks.plan_first(work, second)
-        return second
-
-    second = await perform(deps, account, record)
-    if second is not None:
-        await second_looks.cancel(job.gateway, second)
-
-
-async def _look_up(job: Job) -> Charge | None:
-    if job.known_charge_ids:
-        return await _known_charge(job)
-    if job.gateway.capabilities().idempotency == "none":
-        raise issue_outcomes.CannotBeKnownError
-    async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
-        return await job.gateway.find_charge(job.attempt.invoice_id, job.attempt.attempt)
-
-
-async def _known_charge(job: Job) -> Charge:
-    """Return the charge that a restore found for the attempt; of several the one that is not canceled (D-123).
-
-    Raises SeveralChargesError.
-    """
-    async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
-        found = [await job.gateway.get_charge(charge_id) for charge_id in job.known_charge_ids]
-    live = [charge for charge in found if charge.state is not ChargeState.CANCELED]
-    if len(live) > 1:
-        raise issue_outcomes.SeveralChargesError(", ".join(charge.charge_id for charge in live))
-    return (live or found)[0]
-
-
-async def _send(deps: Deps, account: Account, job: Job) -> Charge:
-    request = _request(deps, account, job)
-    stood_still = deps.clock() - job.reserved_at > timedelta(seconds=SEND_WITHIN_SECONDS)
-    if stood_still or time.monotonic() > job.send_before:  # either clock may have stopped with the machine
-        message = "the worker stood still for so long that its lease may be another's; nothing was sent"
-        raise TransientError(message)
-    try:
-        async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
-            return await _create(job, request)
-    except TimeoutError as error:
-        message = f"no answer within {CALL_TIMEOUT_SECONDS} s"
-        raise UnknownOutcomeError(message) from error
-
-
-async def _create(job: Job, request: ChargeRequest) -> Charge:
-    """Create the charge; a repeat may be refused just because the first sending made it, so that one is looked for."""
-    try:
-        return await job.gateway.create_charge(request)
-    except PermanentError:
-        made = await job.gateway.find_charge(request.invoice_id, request.attempt) if job.repeats else None
-        if made is None:
-            raise
-        return made
-
-
-def _request(deps: Deps, account: Account, job: Job) -> ChargeRequest:
-    claimed = job.claimed
-    document = _document(deps, account, claimed)
-    return ChargeRequest(
-        invoice_id=claimed.invoice_id,
-        attempt=job.attempt.attempt,
-        amount_cents=job.attempt.amount_cents,
-        currency=account.currency,
-        method=claimed.payment_method,
-        installments=claimed.installments,
-        due_date=job.attempt.charge_due_date,
-        lines=job.lines,
-        payer=Payer(
-            claimed.customer_id,
-            claimed.customer_name,
-            claimed.customer_email,
-            document,
-        ),
+async def _call(deps: Deps, account: Account, job: Job) -> Answer:
+    return await issue_outcomes.caught(
+        charge_calls.look_up(job) if job.look_up else charge_calls.send(deps, account, job)
     )
 
 
-def _document(deps: Deps, account: Account, claimed: ClaimedInvoice) -> str | None:
-    """Return the payer's tax document; one that does not open holds its invoice up until it is mended (D-34)."""
-    if claimed.document_sealed is None:
-        return None
+async def _record(deps: Deps, account: Account, answered: Sequence[tuple[Job, Answer]]) -> None:
+    """Record answers in one transaction, or, when that fails, each in its own: recording one twice changes nothing."""
+    if not answered:
+        return
+
+    async def record(work: Work) -> Sequence[Charge | None]:
+        tried = [(_tried(job), answer) for job, answer in answered]
+        seconds = await issue_outcomes.record_all(work, tried)
+        for second in filter(None, seconds):
+            await second_looks.plan_first(work, second)
+        return seconds
+
     try:
-        return deps.vault.open(
-            claimed.document_sealed,
-            place=customers.DOCUMENT_PLACE,
-            account_id=account.account_id,
-            row_id=str(claimed.customer_id),
-        ).decode()
-    except KeyRingError as error:
-        log.error("issuance.unreadable", invoice_id=str(claimed.invoice_id), error=str(error))
-        message = "the customer's document does not open; send it again by PATCH /v1/customers/{customerId}"
-        raise TransientError(message) from None
+        seconds = await perform(deps, account, record)
+    except Exception as failure:  # noqa: BLE001 - told with the answer that it is of
+        if len(answered) > 1:
+            await asyncio.gather(*(_record(deps, account, [each]) for each in answered))
+        else:
+            _tell_failure(answered[0][0], failure)
+        return
+    await asyncio.gather(
+        *(
+            second_looks.cancel(job.gateway, second)
+            for (job, _), second in zip(answered, seconds, strict=True)
+            if second is not None
+        )
+    )
+
+
+def _tried(job: Job) -> Tried:
+    return Tried(
+        job.claimed,
+        job.attempt,
+        job.sent_at,
+        asked_at=job.asked_at,
+        looked_up=job.look_up,
+        repeated=job.repeats,
+        known_charge_ids=job.known_charge_ids,
+    )

@@ -9,8 +9,8 @@ from fatura.domain.errors import INVOICE_NOT_READY, EngineError, account_recover
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.store import held_invoices, recovery
 from fatura.usecases import health, invoices, issuance
+from fatura.usecases.charge_calls import Job
 from fatura.usecases.deps import Deps
-from fatura.usecases.issuance import Job
 from fatura.usecases.lane_names import LaneName
 from fatura.usecases.work import Work, perform
 

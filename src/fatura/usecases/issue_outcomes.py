@@ -1,16 +1,13 @@
 """What each answer to an attempt means, recorded in one transaction with the move it causes (D-33, D-34)."""
 
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from uuid import UUID
 
 from fatura.domain.charging import (
     EMPTY_LOOKUP_GAP,
     EMPTY_LOOKUPS_NEEDED,
-    ISSUE_DELAYED_AFTER,
     LOOKUP_COUNTS_AFTER,
-    RETRY_DELAYS,
     SECOND_LOOKS,
     AttemptState,
     retry_delay,
@@ -27,9 +24,10 @@ from fatura.gateways.port import (
 )
 from fatura.observability import log
 from fatura.store import charges, recovery, second_looks
-from fatura.store.charges import ClaimedInvoice, LockedAttempt, NewAttempt
-from fatura.usecases import invoice_moves, measures
+from fatura.store.charges import LockedAttempt
+from fatura.usecases import invoice_moves, issue_delays, measures
 from fatura.usecases.invoice_moves import Report
+from fatura.usecases.issue_delays import Tried
 from fatura.usecases.lane_names import LaneName
 from fatura.usecases.work import Work
 
@@ -47,26 +45,13 @@ class SeveralChargesError(GatewayError):
     """A restore found several charges of one invoice that are not canceled: a person has to choose (D-123)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tried:
-    """What was tried: the attempt as it was reserved, by a call to create or (`looked_up`) by a look-up.
-
-    `asked_at` is when it was reserved, on the account's clock; its answer may be older than its recording by any time.
-    A call may be `repeated` after its answer was lost: then a failure says nothing of what the first one did.
-    """
-
-    claimed: ClaimedInvoice
-    attempt: NewAttempt
-    sent_at: datetime
-    asked_at: datetime
-    looked_up: bool
-    repeated: bool = False
-    known_charge_ids: Sequence[str] = ()
+Answer = Charge | GatewayError | None
+"""What came of a call: a charge, a failure, or (None) an empty look-up."""
 
 
-async def caught(call: Awaitable[Charge | None]) -> Charge | GatewayError | None:
-    """Return the gateway's answer, its failure as a value; None is an empty look-up."""
-    answer: Charge | GatewayError | None
+async def caught(call: Awaitable[Charge | None]) -> Answer:
+    """Return the gateway's answer, its failure as a value."""
+    answer: Answer
     try:
         answer = await call
     except TimeoutError:
@@ -77,7 +62,68 @@ async def caught(call: Awaitable[Charge | None]) -> Charge | GatewayError | None
     return answer
 
 
-async def record(work: Work, tried: Tried, answer: Charge | GatewayError | None) -> Charge | None:
+async def record_all(work: Work, answered: Sequence[tuple[Tried, Answer]]) -> Sequence[Charge | None]:
+    """Record answers to attempts of different invoices; charges that simply answer theirs, nearly all, in sets.
+
+    Returns for each what `record` would.
+    """
+    locked = await charges.lock_attempts(
+        work.tx,
+        [tried.attempt.invoice_id for tried, _ in answered],
+        [tried.attempt.attempt for tried, _ in answered],
+    )
+    confirming = [
+        (tried, answer)
+        for tried, answer in answered
+        if isinstance(answer, Charge) and _confirms(tried, locked[tried.attempt.invoice_id], answer)
+    ]
+    issued = await _issue(work, confirming)
+    return [
+        None if tried.attempt.invoice_id in issued else await record(work, tried, answer)
+        for tried, answer in answered
+    ]
+
+
+def _confirms(tried: Tried, locked: LockedAttempt, charge: Charge) -> bool:
+    """Say whether a charge is what the attempt waits for, and nothing else is known of it."""
+    return (
+        locked.state in OPEN
+        and locked.gateway_invoice_id is None
+        and charge.amount_cents == tried.attempt.amount_cents
+        and set(locked.known_charge_ids) <= set(tried.known_charge_ids)
+    )
+
+
+async def _issue(work: Work, confirming: Sequence[tuple[Tried, Charge]]) -> set[UUID]:
+    """Issue invoices by their charges; return which: not those canceled when their charge was believed absent."""
+    reports = [
+        Report(
+            tried.attempt.invoice_id,
+            Fact.CHARGE_CONFIRMED,
+            gateway_invoice_id=charge.charge_id,
+            charge_due_date=tried.attempt.charge_due_date,
+            poll_at=None if charge.state is ChargeState.OPEN else work.now,
+        )
+        for tried, charge in confirming
+    ]
+    issued = await invoice_moves.report(work, reports)
+    confirmed = [
+        (tried.attempt, charge.charge_id)
+        for tried, charge in confirming
+        if tried.attempt.invoice_id in issued
+    ]
+    if confirmed:
+        await charges.confirm_attempts(
+            work.tx,
+            [attempt.invoice_id for attempt, _ in confirmed],
+            [attempt.attempt for attempt, _ in confirmed],
+            charge_ids=[charge_id for _, charge_id in confirmed],
+        )
+        work.woken.add(LaneName.RECONCILIATION)
+    return issued
+
+
+async def record(work: Work, tried: Tried, answer: Answer) -> Charge | None:
     """Record one attempt's answer, and what follows from it; return a charge that is one too many and was told.
 
     A charge is a fact whoever brings it. Everything else counts only while the attempt is as this worker reserved
@@ -96,13 +142,13 @@ async def record(work: Work, tried: Tried, answer: Charge | GatewayError | None)
     return None
 
 
-async def _look_again(work: Work, tried: Tried, answer: Charge | GatewayError | None) -> None:
+async def _look_again(work: Work, tried: Tried, answer: Answer) -> None:
     """A restore found charges of the attempt while this worker called: all of them are looked at together (D-123)."""
     if isinstance(answer, Charge):
         await recovery.note_found(
             work.tx, tried.attempt.invoice_id, tried.attempt.attempt, charge_id=answer.charge_id
         )
-    await _retry(work, tried, next_attempt_at=work.now, error=None)
+    await issue_delays.retry(work, tried, next_attempt_at=work.now, error=None)
 
 
 async def _without_charge(
@@ -112,35 +158,37 @@ async def _without_charge(
         case None:
             await _empty_lookup(work, tried, locked)
         case PermanentError() if tried.repeated and not _has_had_time(work, tried):
-            await _retry(work, tried, next_attempt_at=work.now + EMPTY_LOOKUP_GAP, error=answer)
+            await issue_delays.retry(work, tried, next_attempt_at=work.now + EMPTY_LOOKUP_GAP, error=answer)
         case PermanentError(detail=detail) if tried.repeated:
             lost = (
                 f"The answer was lost, and the gateway refuses the same call now ({detail}); look there for the "
                 "charge, then retry issuance."
             )
-            await _give_up(work, tried, AttemptState.PARKED, code="outcome_unknown", detail=lost)
+            await issue_delays.give_up(work, tried, AttemptState.PARKED, code="outcome_unknown", detail=lost)
         case PermanentError(code=code, detail=detail) if not tried.looked_up:
-            await _give_up(work, tried, AttemptState.FAILED, code=code, detail=detail)
+            await issue_delays.give_up(work, tried, AttemptState.FAILED, code=code, detail=detail)
         case CannotBeKnownError():
             lost = "The answer was lost and the gateway cannot be asked; look there, then retry issuance."
-            await _give_up(work, tried, AttemptState.PARKED, code="outcome_unknown", detail=lost)
+            await issue_delays.give_up(work, tried, AttemptState.PARKED, code="outcome_unknown", detail=lost)
         case SeveralChargesError():
             several = (
                 f"The gateway holds several charges: {answer}. Cancel all but one there, then retry issuance."
             )
-            await _give_up(work, tried, AttemptState.PARKED, code="second_charge", detail=several)
+            await issue_delays.give_up(work, tried, AttemptState.PARKED, code="second_charge", detail=several)
         case AuthFailedError():
             await _leave_open(work, tried)
             refused = "The gateway refuses the credentials."
-            await wait_for_connection(work, tried.claimed, "credentials_refused", message=refused)
+            await issue_delays.wait_for_connection(
+                work, tried.claimed, "credentials_refused", message=refused
+            )
         case UnknownOutcomeError():
             failures = tried.claimed.issue_failures
             delay = retry_delay(failures) if failures else LOOK_UP_AFTER
-            await _retry(work, tried, next_attempt_at=work.now + delay, error=answer)
+            await issue_delays.retry(work, tried, next_attempt_at=work.now + delay, error=answer)
         case _:
             await _leave_open(work, tried)
             delay = retry_delay(tried.claimed.issue_failures + 1)
-            await _retry(work, tried, next_attempt_at=work.now + delay, error=answer)
+            await issue_delays.retry(work, tried, next_attempt_at=work.now + delay, error=answer)
 
 
 def _has_had_time(work: Work, tried: Tried) -> bool:
@@ -149,11 +197,8 @@ def _has_had_time(work: Work, tried: Tried) -> bool:
     return work.now - since >= LOOKUP_COUNTS_AFTER + EMPTY_LOOKUP_GAP
 
 
-async def _settle(work: Work, tried: Tried, state: AttemptState, *, charge_id: str | None = None) -> None:
-    attempt = tried.attempt
-    await charges.settle_attempt(
-        work.tx, attempt.invoice_id, attempt.attempt, state=state, gateway_invoice_id=charge_id
-    )
+async def _settle(work: Work, tried: Tried, state: AttemptState) -> None:
+    await charges.settle_attempt(work.tx, tried.attempt.invoice_id, tried.attempt.attempt, state=state)
 
 
 async def _leave_open(work: Work, tried: Tried) -> None:
@@ -178,26 +223,17 @@ async def _confirm(work: Work, tried: Tried, locked: LockedAttempt, *, charge: C
             charge.state is ChargeState.CANCELED and locked.error_code is not None
         ):  # by a person, who asks again
             await _settle(work, tried, AttemptState.FAILED)
-            await _retry(work, tried, next_attempt_at=work.now, error=None)
+            await issue_delays.retry(work, tried, next_attempt_at=work.now, error=None)
             return None
         detail = f"The gateway's charge {charge.charge_id} is over {charge.amount_cents} cents; look there."
-        await _give_up(work, tried, AttemptState.PARKED, code="amount_differs", detail=detail)
+        await issue_delays.give_up(work, tried, AttemptState.PARKED, code="amount_differs", detail=detail)
         return None
-    report = Report(
-        attempt.invoice_id,
-        Fact.CHARGE_CONFIRMED,
-        gateway_invoice_id=charge.charge_id,
-        charge_due_date=attempt.charge_due_date,
-        poll_at=None if charge.state is ChargeState.OPEN else work.now,
-    )
-    if not await invoice_moves.report(work, [report]):  # canceled, when the charge was believed absent
+    if not await _issue(work, [(tried, charge)]):
         await tell_second_charge(work, attempt.invoice_id, known=locked.gateway_invoice_id, charge=charge)
         if charge.state is ChargeState.PAID:
             unexpected = Report(attempt.invoice_id, Fact.PAYMENT_CONFIRMED, paid_at=charge.paid_at)
             await invoice_moves.report(work, [unexpected])
         return charge
-    await _settle(work, tried, AttemptState.CONFIRMED, charge_id=charge.charge_id)
-    work.woken.add(LaneName.RECONCILIATION)
     return None
 
 
@@ -228,66 +264,11 @@ async def _empty_lookup(work: Work, tried: Tried, locked: LockedAttempt) -> None
     if locked.looked_up_at is not None:
         counts_from = locked.looked_up_at + EMPTY_LOOKUP_GAP
     if tried.asked_at < counts_from:
-        await _retry(work, tried, next_attempt_at=counts_from, error=None)
+        await issue_delays.retry(work, tried, next_attempt_at=counts_from, error=None)
     elif locked.empty_lookups + 1 >= EMPTY_LOOKUPS_NEEDED:
         await _settle(work, tried, AttemptState.ABSENT)
         await second_looks.plan(work.tx, invoice_id, number, next_look_at=work.now + SECOND_LOOKS[0])
-        await _retry(work, tried, next_attempt_at=work.now, error=None)
+        await issue_delays.retry(work, tried, next_attempt_at=work.now, error=None)
     else:
         await charges.note_empty_lookup(work.tx, invoice_id, number, looked_up_at=tried.asked_at)
-        await _retry(work, tried, next_attempt_at=tried.asked_at + EMPTY_LOOKUP_GAP, error=None)
-
-
-async def _give_up(work: Work, tried: Tried, state: AttemptState, *, code: str, detail: str) -> None:
-    """Stop until a person acts: the invoice stays `ready` and its reason is told (D-34)."""
-    attempt = tried.attempt
-    await charges.settle_attempt(
-        work.tx, attempt.invoice_id, attempt.attempt, state=state, error_code=code, error_detail=detail
-    )
-    await charges.reschedule_issue(
-        work.tx,
-        attempt.invoice_id,
-        claimed_for=tried.claimed.next_attempt_at,
-        next_attempt_at=None,
-        failures=0,
-        failing_since=None,
-        delay_told=False,
-    )
-    error: dict[str, object] = {"code": code, "message": detail}
-    await invoice_moves.alert(work, attempt.invoice_id, "invoice.issue_failed", error=error)
-
-
-async def wait_for_connection(work: Work, claimed: ClaimedInvoice, code: str, *, message: str) -> None:
-    """Tell once that the connection holds the invoice up, and go on by itself when it is mended (D-34)."""
-    if not claimed.issue_delay_told:
-        error: dict[str, object] = {"code": code, "message": message}
-        await invoice_moves.alert(work, claimed.invoice_id, "invoice.issue_delayed", error=error)
-    await charges.reschedule_issue(
-        work.tx,
-        claimed.invoice_id,
-        claimed_for=claimed.next_attempt_at,
-        next_attempt_at=work.now + RETRY_DELAYS[-1],
-        failures=claimed.issue_failures + 1,
-        failing_since=claimed.issue_failing_since or work.now,
-        delay_told=True,
-    )
-
-
-async def _retry(work: Work, tried: Tried, *, next_attempt_at: datetime, error: GatewayError | None) -> None:
-    """Try again later, for ever; tell once when that has lasted an hour (D-34)."""
-    claimed = tried.claimed
-    since = claimed.issue_failing_since or work.now
-    late = work.now - since >= ISSUE_DELAYED_AFTER
-    if late and not claimed.issue_delay_told:
-        message = str(error) if error else "The gateway does not know the charge yet."
-        told: dict[str, object] = {"code": "retrying", "message": message}
-        await invoice_moves.alert(work, claimed.invoice_id, "invoice.issue_delayed", error=told)
-    await charges.reschedule_issue(
-        work.tx,
-        claimed.invoice_id,
-        claimed_for=claimed.next_attempt_at,
-        next_attempt_at=next_attempt_at,
-        failures=claimed.issue_failures + (1 if error else 0),
-        failing_since=since,
-        delay_told=claimed.issue_delay_told or late,
-    )
+        await issue_delays.retry(work, tried, next_attempt_at=tried.asked_at + EMPTY_LOOKUP_GAP, error=None)

@@ -15,7 +15,7 @@ from fatura.gateways.sandbox_port import (
     SandboxOperation,
     SandboxProduct,
 )
-from fatura.store import charges, connections
+from fatura.store import charge_wakes, connections
 from fatura.usecases import gateways
 from fatura.usecases.deps import Deps
 from fatura.usecases.lane_names import LaneName
@@ -67,7 +67,7 @@ async def move_charge(deps: Deps, account: Account, charge_id: str, move: Sandbo
 
 async def _wake(deps: Deps, account: Account, charge: SandboxCharge) -> None:
     async def effect(work: Work) -> None:
-        await charges.wake_charge(work.tx, charge.invoice_id, now=work.now)
+        await charge_wakes.wake_charge(work.tx, charge.invoice_id, now=work.now)
         work.woken.add(LaneName.RECONCILIATION)
 
     await perform(deps, await load_account(deps, account.account_id), effect)

@@ -16,7 +16,7 @@ from fatura.store import charges, connections, second_looks
 from fatura.store.charges import ClaimedInvoice, NewAttempt
 from fatura.usecases import gateways, issue_outcomes
 from fatura.usecases.deps import Deps
-from fatura.usecases.issue_outcomes import Tried
+from fatura.usecases.issue_delays import Tried
 from fatura.usecases.work import Work, perform
 
 RETRY = timedelta(minutes=10)

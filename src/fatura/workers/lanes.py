@@ -23,7 +23,7 @@ from fatura.usecases.work import Work, perform
 
 GENERATION_BATCH = 1000
 """Subscriptions billed in one transaction."""
-CALL_BATCH = 32
+CALL_BATCH = 64
 """Invoices or products reserved for calls to gateways, which are then made all at once."""
 PRICE_BATCH = 64
 """Price calls reserved at once."""

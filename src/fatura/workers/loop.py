@@ -1,6 +1,8 @@
 """The loop that runs lanes: woken by hints, swept every second, fair to all accounts, until it is told to stop."""
 
 import asyncio
+import random
+import time
 from collections import Counter
 from collections.abc import Sequence
 from uuid import UUID
@@ -23,18 +25,27 @@ class LaneRunner:
         self._deps = deps
         self._lane = lane
         self._running: dict[asyncio.Task[None], UUID] = {}
-        self._last_served = UUID(int=0)
+        self._last_served: UUID | None = None
         self.woken = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve due accounts until `stop` is set; batches that were begun are finished."""
         while not stop.is_set():
             self.woken.clear()
-            for account_id in await self._in_turn():
-                if len(self._running) < self._lane.batches_at_once:
-                    self._start(account_id)
+            await self._pass(await self._in_turn(), stop)
             await _wait(self.woken, SWEEP_SECONDS)
         await asyncio.gather(*self._running)
+
+    async def _pass(self, due: Sequence[UUID], stop: asyncio.Event) -> None:
+        """Give each account one batch as places come free; what was seen due a sweep ago is looked for again."""
+        seen_at = time.monotonic()
+        for account_id in due:
+            while len(self._running) >= self._lane.batches_at_once:
+                await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+            if stop.is_set() or time.monotonic() - seen_at > SWEEP_SECONDS:
+                self.woken.set()
+                return
+            self._start(account_id)
 
     async def _in_turn(self) -> list[UUID]:
         """Return the due accounts that may have a batch more, from the one after the last served on."""
@@ -48,9 +59,10 @@ class LaneRunner:
             return []
         batches = Counter(self._running.values())
         due = [each for each in due if batches[each] < self._lane.batches_an_account]
-        return [each for each in due if each > self._last_served] + [
-            each for each in due if each <= self._last_served
-        ]
+        if not due:
+            return []
+        last = self._last_served or random.choice(due)  # noqa: S311 - hosts that start together begin apart
+        return [each for each in due if each > last] + [each for each in due if each <= last]
 
     def _start(self, account_id: UUID) -> None:
         self._last_served = account_id

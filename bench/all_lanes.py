@@ -1,0 +1,89 @@
+"""A worker process with all lanes, as `fatura worker`, that also knows the gateway of `bench.outside`.
+
+    FATURA_SECRET_KEYS=… python -m bench.all_lanes URL GATEWAY_URL
+
+Says `ready`, waits for a line on its input, works until the input closes, and prints its CPU seconds.
+"""
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import uvloop
+
+from bench.servers import RING
+from fatura import bootstrap, settings
+from fatura.observability import configure_logs
+from fatura.store import notify
+from fatura.workers.lanes import LANES
+from fatura.workers.loop import Loop
+from tests.faults.outside_gateway import outside_providers
+
+
+async def work(url: str, gateway_url: str) -> float:
+    """Run all lanes from the first line on until the input closes; return the CPU seconds."""
+    stop = asyncio.Event()
+    async with (
+        bootstrap.opened(settings.read(os.environ), url) as deps,
+        outside_providers(gateway_url)(deps.db) as providers,
+    ):
+        loop = Loop(replace(deps, providers={**deps.providers, **providers}), LANES)
+        listening = asyncio.create_task(notify.listen(url, loop.wake))
+        print("ready", flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+        began = time.process_time()
+        running = asyncio.create_task(loop.run(stop))
+        await asyncio.to_thread(sys.stdin.read)
+        took = time.process_time() - began
+        stop.set()
+        await running
+        listening.cancel()
+        return took
+
+
+@asynccontextmanager
+async def started(
+    url: str, gateway_url: str, *, within: Sequence[str] = ()
+) -> AsyncGenerator[asyncio.subprocess.Process]:
+    """Start the program, ready to be told to go; `within` is a command to start it with, if any."""
+    process = await asyncio.create_subprocess_exec(
+        *within, sys.executable, "-m", "bench.all_lanes", url, gateway_url,
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        env={"FATURA_SECRET_KEYS": RING, "FATURA_OUTBOUND_ALLOW": "127.0.0.1", "PATH": os.environ["PATH"]},
+    )  # fmt: skip
+    assert process.stdout is not None, "asked for"
+    try:
+        assert await process.stdout.readline() == b"ready\n", "the worker did not start"
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+def go(process: asyncio.subprocess.Process) -> None:
+    """Let it work."""
+    assert process.stdin is not None, "asked for"
+    process.stdin.write(b"go\n")
+
+
+async def ended(process: asyncio.subprocess.Process) -> float:
+    """End it, and return the CPU seconds that it worked."""
+    told, _ = await process.communicate(b"")
+    assert process.returncode == 0, "the worker failed"
+    return float(told)
+
+
+def main() -> None:
+    """Read the words and work."""
+    configure_logs(level="error")
+    url, gateway_url = sys.argv[1:]
+    print(uvloop.run(work(url, gateway_url)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""The API over real HTTP, against a bare ASGI application that sends the same SQL and answers the same bytes.
+
+Both are processes of their own on databases that are alike; a third process asks, over eight connections that it keeps
+open, the same requests in the same order. The rival's statements, values and transactions are those that the engine
+sent for these very requests, noted beforehand on a third such database.
+"""
+
+import asyncio
+import statistics
+import tempfile
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import cycle, islice
+from pathlib import Path
+
+from bench.api_process import Server, bare_api, fatura_api
+from bench.api_requests import ENROLL, PAGE, READ, VALUE, Asked, Stage, filled
+from bench.frame import Figure, Measured, Options
+from bench.load import Answered, loaded
+from bench.recording import keep, record
+from bench.servers import cloned, server
+
+ROUNDS = 5
+CONNECTIONS = 8
+LEAST_THROUGHPUT = 0.7
+MOST_P99 = 1.5
+RIVAL = "a bare ASGI application with the same SQL"
+WARM_UP = 40
+
+
+@dataclass(slots=True)
+class Side:
+    """One of the two, and what it came to: by kind, round by round."""
+
+    server: Server
+    per_second: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+    p50_ms: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+    p99_ms: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+    processor_us: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+
+    async def ask(self, requests: Sequence[bytes]) -> Answered:
+        """Send requests as fast as they are answered."""
+        answered = await loaded(self.server.port, requests, connections=CONNECTIONS)
+        assert set(answered.statuses) <= {"200", "201"}, answered.statuses
+        return answered
+
+    async def take(self, kind: str, requests: Sequence[bytes]) -> None:
+        """Take one round of one kind."""
+        before = self.server.processor_seconds()
+        answered = await self.ask(requests)
+        spent = self.server.processor_seconds() - before
+        self.per_second.setdefault(kind, []).append(len(requests) / answered.seconds)
+        self.p50_ms.setdefault(kind, []).append(statistics.median(answered.latencies_ms))
+        self.p99_ms.setdefault(kind, []).append(statistics.quantiles(answered.latencies_ms, n=100)[-1])
+        self.processor_us.setdefault(kind, []).append(1e6 * spent / len(requests))
+
+    def told(self, kind: str) -> str:
+        """Return the last round in words."""
+        return (
+            f"{self.per_second[kind][-1]:,.0f}/s, p99 {self.p99_ms[kind][-1]:.1f} ms, "
+            f"{self.processor_us[kind][-1]:,.0f} us of a processor each"
+        )
+
+
+def run(options: Options) -> Measured:
+    """Fill the databases, note the SQL, and measure in turns."""
+    reads, writes = options.pick(short=1000, full=8000), options.pick(short=250, full=2000)
+    counts = {READ: reads, PAGE: reads, ENROLL: writes, VALUE: writes}
+    with server() as url:
+        return asyncio.run(_run(options, url, counts))
+
+
+async def _run(options: Options, server_url: str, counts: Mapping[str, int]) -> Measured:
+    stage = await filled(server_url, "api", writes=WARM_UP + ROUNDS * counts[VALUE])
+    requests = {
+        kind: list(islice(cycle(asked), WARM_UP + ROUNDS * counts[kind]))
+        for kind, asked in stage.asked.items()
+    }
+    async with _sides(options, server_url, stage) as sides:
+        for asked in requests.values():
+            for side in sides:
+                await side.ask(_raw(stage, asked[:WARM_UP]))
+        for number in range(ROUNDS):
+            for kind, count in counts.items():
+                since = WARM_UP + number * count
+                raw = _raw(stage, requests[kind][since : since + count])
+                for side in sides if number % 2 else reversed(sides):
+                    await side.take(kind, raw)
+                ours, theirs = sides
+                options.say(f"{kind}, round {number + 1}: {ours.told(kind)}; bare: {theirs.told(kind)}")
+    return _measured(*sides, kinds=counts)
+
+
+def _raw(stage: Stage, asked: Sequence[Asked]) -> list[bytes]:
+    return [each.on_the_wire(stage.account) for each in asked]
+
+
+@asynccontextmanager
+async def _sides(options: Options, server_url: str, stage: Stage) -> AsyncGenerator[tuple[Side, Side]]:
+    """Start both, each on a copy of the database; what the rival has to send is noted on a copy that goes away."""
+    async with AsyncExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fatura-bench-"))
+        noted = Path(folder) / "recording"
+        async with cloned(server_url, "api", apart="noted") as url:
+            asked = [each for kind in stage.asked.values() for each in kind]
+            keep(await record(url, stage.account, asked), noted)
+        options.say("noted the SQL of all requests")
+        ours = await stack.enter_async_context(cloned(server_url, "api", apart="ours"))
+        theirs = await stack.enter_async_context(cloned(server_url, "api", apart="theirs"))
+        yield (
+            Side(await stack.enter_async_context(fatura_api(ours))),
+            Side(await stack.enter_async_context(bare_api(theirs, noted))),
+        )
+
+
+def _measured(ours: Side, theirs: Side, *, kinds: Mapping[str, int]) -> Measured:
+    measured = Measured()
+    for kind in kinds:
+        measured.figures += [
+            Figure(
+                4, kind, "requests/s", RIVAL, ours.per_second[kind], theirs.per_second[kind],
+                at_least=LEAST_THROUGHPUT,
+            ),
+            Figure(4, f"{kind}, p50", "ms", RIVAL, ours.p50_ms[kind], theirs.p50_ms[kind]),
+            Figure(4, f"{kind}, p99", "ms", RIVAL, ours.p99_ms[kind], theirs.p99_ms[kind], at_most=MOST_P99),
+        ]  # fmt: skip
+    return measured

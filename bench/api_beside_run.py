@@ -1,0 +1,103 @@
+"""What a client of the API waits for while a worker process bills the same account at full speed, against an idle one.
+
+Reads at a steady pace, so that what is measured is waiting and not how many clients there are; each is timed from when
+it was due. In turns: nothing beside, then the run.
+"""
+
+import asyncio
+import statistics
+from collections.abc import Mapping, Sequence
+from itertools import chain, cycle, islice
+
+from bench.api_process import Server, fatura_api
+from bench.api_requests import PAGE, READ, Asked
+from bench.frame import Amount, Figure, Measured, Options
+from bench.load import Answered, loaded
+from bench.one_lane import started
+from bench.prepared import prepare
+from bench.servers import open_accounts, prepared, seen, server
+from fatura.usecases.accounts import OpenedAccount
+
+ROUNDS = 5
+CONNECTIONS = 8
+PER_SECOND = 80
+SECONDS = 3
+MOST_RATIO = 2
+SPARE = 5_000
+"""How many more are due a round: a worker whose share is done still ends the batches that it is at."""
+KINDS = (READ, PAGE)
+
+
+def run(options: Options) -> Measured:
+    """Fill an account, and measure in turns."""
+    with server() as url:
+        return asyncio.run(_run(options, url, share=options.pick(short=50_000, full=200_000)))
+
+
+async def _run(options: Options, server_url: str, *, share: int) -> Measured:
+    accounts: list[OpenedAccount] = []
+
+    async def fill(url: str) -> None:
+        accounts.extend(await open_accounts(url, 1))
+        async with seen(url, accounts[0].account_id) as connection:
+            await prepare(connection, accounts[0].account_id, due=ROUNDS * (share + SPARE))
+
+    url = await prepared(server_url, "beside", fill)
+    options.say(f"{ROUNDS * (share + SPARE):,} are due")
+    requests = await _requests(url, accounts[0])
+    idle = {kind: list[float]() for kind in KINDS}
+    beside = {kind: list[float]() for kind in KINDS}
+    failed = 0
+    async with fatura_api(url) as api:
+        await _ask(api, requests)
+        for number in range(ROUNDS):
+            _add(idle, await _ask(api, requests))
+            answered = await _beside_run(api, requests, url=url, share=share)
+            failed += sum(count for status, count in answered.statuses.items() if status.startswith("5"))
+            _add(beside, answered)
+            told = "; ".join(
+                f"{kind}: {beside[kind][-1]:.1f} ms, idle {idle[kind][-1]:.1f}" for kind in KINDS
+            )
+            options.say(f"p99, round {number + 1}: {told}")
+    return _measured(beside, idle, failed=failed)
+
+
+async def _requests(url: str, account: OpenedAccount) -> Sequence[bytes]:
+    """Return requests of both kinds by turns."""
+    async with seen(url, account.account_id) as connection:
+        rows = await connection.fetch("SELECT subscription_id FROM subscription LIMIT 500")
+    reads = cycle(Asked("GET", f"/v1/subscriptions/{row['subscription_id']}") for row in rows)
+    turns = chain.from_iterable(zip(reads, cycle([Asked("GET", "/v1/invoices")]), strict=False))
+    return [each.on_the_wire(account) for each in islice(turns, PER_SECOND * SECONDS)]
+
+
+async def _ask(api: Server, requests: Sequence[bytes]) -> Answered:
+    return await loaded(api.port, requests, connections=CONNECTIONS, per_second=PER_SECOND)
+
+
+async def _beside_run(api: Server, requests: Sequence[bytes], *, url: str, share: int) -> Answered:
+    """Ask while a worker bills its share, which takes longer."""
+    async with started(url, "generation", share) as worker:
+        billing = asyncio.create_task(worker.communicate(b"go\n"))
+        answered = await _ask(api, requests)
+        assert not billing.done(), "the run was over too soon to be measured"
+        await billing
+    return answered
+
+
+def _add(taken: Mapping[str, list[float]], answered: Answered) -> None:
+    """Add a round's 99th percentile of each kind."""
+    for place, kind in enumerate(KINDS):
+        latencies_ms = answered.latencies_ms[place :: len(KINDS)]
+        taken[kind].append(statistics.quantiles(latencies_ms, n=100)[-1])
+
+
+def _measured(beside: Mapping[str, list[float]], idle: Mapping[str, list[float]], *, failed: int) -> Measured:
+    measured = Measured()
+    for kind in KINDS:
+        what = f"{kind} while a worker bills the account, p99 at {PER_SECOND} requests/s"
+        measured.figures.append(
+            Figure(5, what, "ms", "nothing beside", beside[kind], idle[kind], at_most=MOST_RATIO)
+        )
+    measured.amounts.append(Amount(5, "answers 5xx while a worker bills", "answers", failed, at_most=0))
+    return measured

@@ -1,0 +1,88 @@
+"""The rival of all that the engine calls: a bare loop over aiohttp that asks the very same of the world outside.
+
+    python -m bench.bare_client URL FILE CONNECTIONS
+
+FILE holds the calls as JSON. Says `ready`, waits for a line on its input, makes the calls, and prints the seconds.
+Events and price calls are signed as the engine signs them; an answer is read to its end, and then forgotten.
+"""
+
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import uvloop
+
+from bench.outside import Taken
+from fatura import signature
+from fatura.outbound.webhook import headers_of
+
+SECRET = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="  # noqa: S105 - nobody's
+Call = tuple[str, str, str]
+
+
+async def ask_all(url: str, calls: Sequence[Call], *, connections: int) -> float:
+    """Make all calls, so many at once; return the seconds."""
+    left = iter(calls)
+    connector = aiohttp.TCPConnector(limit=connections)
+    async with aiohttp.ClientSession(connector=connector) as session:
+        print("ready", flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+        began = time.perf_counter()
+        await asyncio.gather(*(_ask(session, url, left) for _ in range(connections)))
+        return time.perf_counter() - began
+
+
+async def _ask(session: aiohttp.ClientSession, url: str, left: Iterator[Call]) -> None:
+    for method, path, text in left:
+        body = text.encode()
+        async with session.request(method, url + path, data=body, headers=_headers(path, body)) as answer:
+            assert answer.ok, answer.status
+            await answer.read()
+
+
+def _headers(path: str, body: bytes) -> Mapping[str, str]:
+    timestamp = int(time.time())
+    match path.split("/")[1]:
+        case "webhook":
+            event = json.loads(body)
+            return headers_of(
+                event["id"], body, type_=event["type"], attempt=1, secrets=[SECRET], timestamp=timestamp
+            )
+        case "price":
+            signed = signature.sign(body, [SECRET], timestamp=timestamp)
+            return {"Content-Type": "application/json", signature.HEADER: signed}
+        case _:
+            return {"Content-Type": "application/json"}
+
+
+async def asked_bare(url: str, taken: Taken) -> float:
+    """Have a process of its own ask again what was asked, over as many connections; return the seconds."""
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(taken.calls, file)
+        file.flush()
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "bench.bare_client", url, file.name, str(taken.most_open),
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        assert process.stdout is not None, "asked for"
+        assert await process.stdout.readline() == b"ready\n", "the bare client did not start"
+        told, _ = await process.communicate(b"go\n")
+    assert process.returncode == 0, "the bare client failed"
+    return float(told)
+
+
+def main() -> None:
+    """Read the words and ask."""
+    url, name, connections = sys.argv[1:]
+    calls: Any = json.loads(Path(name).read_text())
+    print(uvloop.run(ask_all(url, calls, connections=int(connections))))
+
+
+if __name__ == "__main__":
+    main()

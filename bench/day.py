@@ -1,0 +1,159 @@
+"""A whole billing day, generated, priced, charged over HTTP, reconciled and delivered, against its parts alone.
+
+The engine's side is one worker process with all lanes; the gateway, the price endpoint and the webhook receiver are
+another process. The day is over when every invoice is paid and every event delivered. The rival generates with the same
+engine, and then makes the very same HTTP calls in a bare loop, over as many connections as were open at once.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from uuid import UUID
+
+from bench import all_lanes
+from bench.bare_client import asked_bare
+from bench.frame import Figure, Measured, Options
+from bench.one_lane import worked
+from bench.outside import Outside, started
+from bench.prepared import prepare
+from bench.servers import cloned, open_accounts, opened, prepared, seen, server
+from bench.sides import ROUNDS
+from fatura.usecases import gateways, webhooks
+from fatura.usecases.deps import Deps
+from fatura.usecases.work import Work, load_account, perform
+from tests.faults.outside_gateway import outside_providers
+
+ACCOUNTS = 4
+VARIABLE_EVERY = 10
+LEAST_RATIO = 0.6
+LOOK_EVERY_SECONDS = 0.02
+DAY_SECONDS = 120
+
+_USAGE = (
+    """
+    INSERT INTO product (account_id, product_id, name, pricing_mode, endpoint_url, cap_cents, created_at)
+    VALUES ($1, gen_random_uuid(), 'Usage', 'endpoint', $2, 100000, now())
+    """,
+    """
+    INSERT INTO plan_version (account_id, plan_version_id, plan_id, version, name, period_months,
+        default_payment_method, max_installments, created_at)
+    SELECT $1, gen_random_uuid(), p.plan_id, 2, 'Usage', 1, 'pix', 1, now()
+    FROM plan p WHERE p.account_id = $1 AND $2::text IS NOT NULL ORDER BY p.plan_id LIMIT 1
+    """,
+    """
+    INSERT INTO plan_item (account_id, plan_version_id, position, product_id)
+    SELECT $1, v.plan_version_id, row_number() OVER (ORDER BY p.pricing_mode DESC, p.name) - 1, p.product_id
+    FROM plan_version v, product p
+    WHERE v.account_id = $1 AND p.account_id = $1 AND v.version = 2 AND p.name IN ('Product 1', 'Usage')
+        AND $2::text IS NOT NULL
+    """,
+)
+_BIND = """
+    UPDATE subscription s SET connection_id = $2,
+        plan_version_id = CASE WHEN n.place % $3 = 0 THEN v.plan_version_id ELSE s.plan_version_id END,
+        plan_id = CASE WHEN n.place % $3 = 0 THEN v.plan_id ELSE s.plan_id END
+    FROM (SELECT subscription_id, row_number() OVER () AS place FROM subscription WHERE account_id = $1) n,
+        plan_version v
+    WHERE s.account_id = $1 AND s.subscription_id = n.subscription_id AND v.account_id = $1 AND v.version = 2
+"""
+_LEFT = """
+    SELECT (SELECT count(*) FROM subscription WHERE account_id = $1)
+        - (SELECT count(*) FROM invoice WHERE account_id = $1 AND status = 'paid')
+        + (SELECT count(*) FROM delivery WHERE account_id = $1 AND next_attempt_at IS NOT NULL)
+        + (SELECT n.last_sequence - w.fanned_out_to FROM account_counter n, webhook w
+            WHERE n.account_id = $1 AND w.account_id = $1)
+"""
+
+
+def run(options: Options) -> Measured:
+    """Prepare a day, and live through it."""
+    measured = Measured()
+    with server() as url:
+        asyncio.run(_run(options, measured, url, invoices=options.pick(short=2_000, full=20_000)))
+    return measured
+
+
+async def _run(options: Options, measured: Measured, server_url: str, *, invoices: int) -> None:
+    ids: list[UUID] = []
+    ours, theirs = list[float](), list[float]()
+    async with started() as outside:
+
+        async def fill(url: str) -> None:
+            ids.extend(each.account_id for each in await open_accounts(url, ACCOUNTS))
+            async with opened_with_gateway(url, outside) as deps:
+                for account_id in ids:
+                    await _prepare(deps, url, account_id, outside=outside, due=invoices // ACCOUNTS)
+
+        await prepared(server_url, "day", fill)
+        for number in range(ROUNDS):
+            async with cloned(server_url, "day") as url:
+                seconds = await lived(url, ids, outside, events=invoices * 3 + invoices // VARIABLE_EVERY)
+            taken = await outside.take()
+            async with cloned(server_url, "day") as url:
+                generation = (await worked(url, "generation", invoices)).seconds
+            calls = await asked_bare(outside.url, taken)
+            await outside.take()
+            ours.append(invoices / seconds)
+            theirs.append(invoices / (generation + calls))
+            options.say(
+                f"day {number + 1}: {ours[-1]:,.0f} invoices/s; generation {generation:.2f} s and "
+                f"{len(taken.calls):,} bare calls {calls:.2f} s: {theirs[-1]:,.0f}/s"
+            )
+    what = (
+        f"a day of {invoices:,} invoices, one in {VARIABLE_EVERY} with a price to ask for: paid and delivered"
+    )
+    against = "generation alone and a bare loop that makes the same calls"
+    measured.figures.append(Figure(2, what, "invoices/s", against, ours, theirs, at_least=LEAST_RATIO))
+
+
+async def lived(url: str, account_ids: Sequence[UUID], outside: Outside, *, events: int) -> float:
+    """Have a worker live through a day that so many events tell of; return the seconds."""
+    async with all_lanes.started(url, outside.url) as process:
+        began = time.perf_counter()
+        all_lanes.go(process)
+        async with asyncio.timeout(DAY_SECONDS):
+            while await outside.events() < events:  # noqa: ASYNC110 - another process works
+                await asyncio.sleep(LOOK_EVERY_SECONDS)
+            for account_id in account_ids:
+                while await _left(url, account_id):  # noqa: ASYNC110 - another process works
+                    await asyncio.sleep(LOOK_EVERY_SECONDS)
+        took = time.perf_counter() - began
+        await all_lanes.ended(process)
+    return took
+
+
+async def _left(url: str, account_id: UUID) -> int:
+    async with seen(url, account_id) as connection:
+        return await connection.fetchval(_LEFT, account_id)
+
+
+async def _prepare(deps: Deps, url: str, account_id: UUID, *, outside: Outside, due: int) -> None:
+    """Give an account due subscriptions, the gateway outside, a webhook, and a price to ask for now and then."""
+    connection_id = await connect_gateway(deps, account_id)
+    account = await load_account(deps, account_id)
+    await perform(deps, account, lambda work: webhooks.register(work, f"{outside.url}/webhook"))
+    async with seen(url, account_id) as connection:
+        await prepare(connection, account_id, due=due)
+        for statement in _USAGE:
+            await connection.execute(statement, account_id, f"{outside.url}/price")
+        await connection.execute(_BIND, account_id, connection_id, VARIABLE_EVERY)
+        await connection.execute("ANALYZE")
+
+
+@asynccontextmanager
+async def opened_with_gateway(url: str, outside: Outside) -> AsyncGenerator[Deps]:
+    """Yield the engine's dependencies on a database, with the gateway outside among its providers."""
+    async with opened(url) as deps, outside_providers(outside.url)(deps.db) as providers:
+        yield replace(deps, providers=providers)
+
+
+async def connect_gateway(deps: Deps, account_id: UUID) -> UUID:
+    """Connect an account to the gateway outside; return the connection's id."""
+
+    async def connect(work: Work) -> str:
+        made = await gateways.connect(work, provider="outside", label=None, credentials={}, settings={})
+        return made["connectionId"]
+
+    return UUID(await perform(deps, await load_account(deps, account_id), connect))

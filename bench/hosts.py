@@ -1,0 +1,171 @@
+"""More workers: two processes against one where the CPU is what is short, four hosts where waiting for a gateway is.
+
+Two workers bill beside each other on two cores that they share with PostgreSQL; how many cores one of them and its
+PostgreSQL keep busy is told with the ratio, since that bounds it. Four worker hosts, each in a network namespace of its
+own, issue the invoices of many accounts at a gateway that answers in 50 ms.
+"""
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from bench import all_lanes, cpu, one_lane, outside
+from bench.day import connect_gateway, opened_with_gateway
+from bench.frame import Amount, Figure, Measured, Options
+from bench.namespaces import Host, NoNamespacesError, hosts
+from bench.one_lane import worked
+from bench.outside import Outside
+from bench.prepared import connected, prepare
+from bench.servers import cloned, open_accounts, prepared, seen, server
+from bench.sides import ROUNDS
+
+WORKERS = 2
+HOSTS = 4
+BILLED_ACCOUNTS = 20
+GATEWAY_SECONDS = 0.05
+LEAST_OF_TWO = 1.6
+LEAST_OF_FOUR = 3.5
+LOOK_EVERY_SECONDS = 0.02
+LONGEST_SECONDS = 120
+
+_BIND = "UPDATE subscription SET connection_id = $2 WHERE account_id = $1"
+_BILLED = "SELECT sum(last_sequence) FROM account_counter"
+_ISSUED = "SELECT count(*) FROM invoice WHERE status = 'issued'"
+
+
+@dataclass(frozen=True, slots=True)
+class _Billed:
+    """Seconds that billing took, and CPU seconds of the workers and of PostgreSQL."""
+
+    seconds: float
+    by_worker: float
+    by_server: float
+
+
+def run(options: Options) -> Measured:
+    """Measure both."""
+    measured = Measured()
+    with server() as url:
+        asyncio.run(_processes(options, measured, url, due=options.pick(short=20_000, full=100_000)))
+        asyncio.run(_hosts(options, measured, url, accounts=options.pick(short=400, full=2_000)))
+    return measured
+
+
+async def _processes(options: Options, measured: Measured, server_url: str, *, due: int) -> None:
+    """Bill with one worker process and with two."""
+
+    async def fill(url: str) -> None:
+        for account in await open_accounts(url, BILLED_ACCOUNTS):
+            async with seen(url, account.account_id) as connection:
+                await prepare(connection, account.account_id, due=due // BILLED_ACCOUNTS)
+
+    await prepared(server_url, "billed", fill)
+    together, alone = list[float](), list[float]()
+    by_worker, by_server, busy = list[float](), list[float](), list[float]()
+    for number in range(ROUNDS):
+        async with cloned(server_url, "billed") as url:
+            one = await _billed(url, 1, due=due)
+        async with cloned(server_url, "billed") as url:
+            both = await _billed(url, WORKERS, due=due)
+        alone.append(due / one.seconds)
+        together.append(due / both.seconds)
+        by_worker.append(1000 * one.by_worker / due)
+        by_server.append(1000 * one.by_server / due)
+        busy.append((one.by_worker + one.by_server) / one.seconds)
+        options.say(
+            f"billing, round {number + 1}: one {alone[-1]:,.0f}/s on {busy[-1]:.2f} cores, "
+            f"two {together[-1]:,.0f}/s"
+        )
+    what = f"{WORKERS} worker processes, {due:,} due of {BILLED_ACCOUNTS} accounts, on {os.cpu_count()} cores"
+    measured.figures.append(
+        Figure(9, what, "invoices/s", "one worker process", together, alone, at_least=LEAST_OF_TWO)
+    )
+    measured.amounts += [
+        Amount(9, "cores that one worker and its PostgreSQL keep busy", "cores", sorted(busy)[ROUNDS // 2]),
+        Amount(9, "CPU of the worker, an invoice", "ms", sorted(by_worker)[ROUNDS // 2]),
+        Amount(9, "CPU of PostgreSQL, an invoice", "ms", sorted(by_server)[ROUNDS // 2]),
+    ]
+
+
+async def _billed(url: str, workers: int, *, due: int) -> _Billed:
+    """Bill all that is due with so many worker processes."""
+    async with AsyncExitStack() as started:
+        processes = [
+            await started.enter_async_context(one_lane.started(url, "generation", 0)) for _ in range(workers)
+        ]
+        before, began = await cpu.of_server(url), time.perf_counter()
+        for process in processes:
+            all_lanes.go(process)
+        await _until(url, _BILLED, due)
+        seconds, by_server = time.perf_counter() - began, await cpu.of_server(url) - before
+        told = [json.loads((await each.communicate(b""))[0]) for each in processes]
+    return _Billed(seconds, sum(each["cpu_seconds"] for each in told), by_server)
+
+
+async def _until(url: str, counted: str, wanted: int) -> None:
+    """Wait until so many are counted over all accounts."""
+    connection = await connected(url)
+    await connection.execute("SET app.discover = 'on'")
+    async with asyncio.timeout(LONGEST_SECONDS):
+        while await connection.fetchval(counted) < wanted:  # noqa: ASYNC110 - other processes work
+            await asyncio.sleep(LOOK_EVERY_SECONDS)
+    await connection.close()
+
+
+async def _hosts(options: Options, measured: Measured, server_url: str, *, accounts: int) -> None:
+    """Issue with one host and with four; left out where this machine lets us make no network namespace."""
+    try:
+        with hosts(HOSTS) as there:
+            await _issue_on(options, measured, server_url, there, accounts=accounts)
+    except NoNamespacesError as error:
+        measured.left_out.append(f"row 9, {HOSTS} worker hosts: no network namespaces: {error}")
+
+
+async def _issue_on(
+    options: Options, measured: Measured, server_url: str, there: Sequence[Host], *, accounts: int
+) -> None:
+    async with outside.started(delay=GATEWAY_SECONDS, host="0.0.0.0", state="open") as gateway:  # noqa: S104 - the hosts of this machine only
+
+        async def fill(url: str) -> None:
+            async with opened_with_gateway(url, gateway) as deps:
+                for account in await open_accounts(url, accounts):
+                    connection_id = await connect_gateway(deps, account.account_id)
+                    async with seen(url, account.account_id) as connection:
+                        await prepare(connection, account.account_id, due=1, analyze=False)
+                        await connection.execute(_BIND, account.account_id, connection_id)
+            await worked(url, "generation", accounts)
+
+        await prepared(server_url, "ready", fill)
+        of_four, of_one = list[float](), list[float]()
+        for number in range(ROUNDS):
+            for used, taken in ((there, of_four), (there[:1], of_one)):
+                async with cloned(server_url, "ready") as url:
+                    taken.append(accounts / await _issued(url, used, gateway, invoices=accounts))
+                await gateway.take()
+            options.say(
+                f"issuing, round {number + 1}: four hosts {of_four[-1]:,.0f}/s, one {of_one[-1]:,.0f}/s"
+            )
+    what = f"{HOSTS} worker hosts, an invoice of each of {accounts} accounts, a gateway of 50 ms"
+    measured.figures.append(Figure(9, what, "charges/s", "one host", of_four, of_one, at_least=LEAST_OF_FOUR))
+
+
+async def _issued(url: str, used: Sequence[Host], gateway: Outside, *, invoices: int) -> float:
+    """Have hosts issue all that is ready; return the seconds."""
+    async with AsyncExitStack() as started:
+        processes = [
+            await started.enter_async_context(
+                all_lanes.started(url, f"http://{each.gateway}:{gateway.port}", within=each.within)
+            )
+            for each in used
+        ]
+        began = time.perf_counter()
+        for process in processes:
+            all_lanes.go(process)
+        await _until(url, _ISSUED, invoices)
+        took = time.perf_counter() - began
+        await asyncio.gather(*map(all_lanes.ended, processes))
+    return took

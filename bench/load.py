@@ -1,0 +1,125 @@
+"""A load client in a process of its own: sends prepared requests over a few connections that it keeps open.
+
+    python -m bench.load PORT FILE CONNECTIONS PER_SECOND
+
+Each connection asks, waits for the whole answer and asks the next; PER_SECOND spreads the requests over time instead
+(0: as fast as they are answered). Prints the seconds it took, the milliseconds of each answer, and their statuses.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+import msgspec
+import uvloop
+
+LENGTH = b"content-length: "
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What came of some requests, in their order; statuses are counted by their text."""
+
+    seconds: float
+    latencies_ms: Sequence[float]
+    statuses: Mapping[str, int]
+
+
+class Connection(asyncio.Protocol):
+    """One connection: one request at a time."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.WriteTransport | None = None
+        self._received = bytearray()
+        self._expected = 0
+        self._answer: asyncio.Future[str] | None = None
+
+    def connection_made(self, transport: asyncio.WriteTransport) -> None:  # type: ignore[override] - a socket's
+        """Keep what to write to."""
+        self._transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell whoever waits."""
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(exc or ConnectionResetError())
+
+    async def ask(self, request: bytes) -> str:
+        """Send a request, and return its answer's status when all of it is there."""
+        assert self._transport is not None, "connected"
+        self._answer = asyncio.get_running_loop().create_future()
+        self._received.clear()
+        self._expected = 0
+        self._transport.write(request)
+        return await self._answer
+
+    def data_received(self, data: bytes) -> None:
+        """Gather until head and body are there."""
+        self._received += data
+        if not self._expected:
+            head = self._received.find(b"\r\n\r\n")
+            if head < 0:
+                return
+            at = self._received.index(LENGTH) + len(LENGTH)
+            self._expected = head + 4 + int(self._received[at : self._received.index(b"\r", at)])
+        if len(self._received) >= self._expected:
+            assert self._answer is not None, "asked"
+            self._answer.set_result(self._received[9:12].decode())
+
+
+async def send(requests: Sequence[bytes], *, port: int, connections: int, per_second: float) -> Answered:
+    """Send all requests, and time each from when it was due."""
+    loop = asyncio.get_running_loop()
+    latencies_ms = [0.0] * len(requests)
+    statuses: Counter[str] = Counter()
+    numbered: Iterator[tuple[int, bytes]] = iter(enumerate(requests))
+    opened = [(await loop.create_connection(Connection, "127.0.0.1", port))[1] for _ in range(connections)]
+    began = time.perf_counter()
+
+    async def ask(connection: Connection) -> None:
+        for number, request in numbered:
+            sent = time.perf_counter()
+            if per_second:
+                due = began + number / per_second
+                await asyncio.sleep(max(due - sent, 0))
+                sent = due
+            statuses[await connection.ask(request)] += 1
+            latencies_ms[number] = 1000 * (time.perf_counter() - sent)
+
+    await asyncio.gather(*(ask(connection) for connection in opened))
+    return Answered(time.perf_counter() - began, latencies_ms, statuses)
+
+
+async def loaded(
+    port: int, requests: Sequence[bytes], *, connections: int, per_second: float = 0
+) -> Answered:
+    """Send requests from a process of its own."""
+    with NamedTemporaryFile(prefix="fatura-load-") as file:
+        file.write(msgspec.msgpack.encode(requests))
+        file.flush()
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "bench.load", str(port), file.name, str(connections), str(per_second),
+            stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        told, _ = await process.communicate()
+    assert process.returncode == 0, "the load client failed"
+    return Answered(**json.loads(told))
+
+
+def main() -> None:
+    """Read the words and send."""
+    port, path, connections, per_second = sys.argv[1:]
+    requests = msgspec.msgpack.decode(Path(path).read_bytes(), type=list[bytes])
+    answered = uvloop.run(
+        send(requests, port=int(port), connections=int(connections), per_second=float(per_second))
+    )
+    print(json.dumps({name: getattr(answered, name) for name in Answered.__slots__}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+"""The world outside, as fast as one core serves: a gateway, a price endpoint and a webhook receiver in a process.
+
+    python -m bench.outside [--delay 0.05] [--host 127.0.0.1] [--state paid]
+
+Prints its port. Charges are paid when they are made, or as `--state` says; prices are 100 cents; events are taken. It
+keeps what it was asked, so that a rival can ask the very same.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import aiohttp
+import uvloop
+from httptools import HttpRequestParser
+
+PAID_AT = "2026-01-01T00:00:00+00:00"
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(slots=True)
+class Journal:
+    """What was asked so far, and how many connections were open at once at most."""
+
+    calls: list[tuple[str, str, bytes]] = field(default_factory=list[tuple[str, str, bytes]])
+    charges: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    events: int = 0
+    open: int = 0
+    most_open: int = 0
+
+
+class Connection(asyncio.Protocol):
+    """One client's connection, asked one thing at a time."""
+
+    def __init__(self, journal: Journal, *, delay: float, state: str) -> None:
+        """Answer gateway calls `delay` seconds late; new charges are in the state."""
+        self._journal = journal
+        self._delay = delay
+        self._state = state
+        self._parser = HttpRequestParser(self)
+        self._path = ""
+        self._body = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Count it."""
+        self._transport: Any = transport
+        self._journal.open += 1
+        self._journal.most_open = max(self._journal.most_open, self._journal.open)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the protocol's
+        """Count it no more."""
+        self._journal.open -= 1
+
+    def data_received(self, data: bytes) -> None:
+        """Read on."""
+        self._parser.feed_data(data)
+
+    def on_url(self, url: bytes) -> None:
+        """Begin a request."""
+        self._path, self._body = url.decode(), b""
+
+    def on_body(self, body: bytes) -> None:
+        """Read its body."""
+        self._body += body
+
+    def on_message_complete(self) -> None:
+        """Answer."""
+        method = self._parser.get_method().decode()
+        if self._path == "/seen":
+            self._answer(json.dumps({"events": self._journal.events}).encode())
+        elif self._path == "/take":
+            self._answer(self._taken())
+        else:
+            self._journal.calls.append((method, self._path, self._body))
+            self._serve(method)
+
+    def _serve(self, method: str) -> None:
+        match self._path.split("/")[1]:
+            case "webhook":
+                self._journal.events += 1
+                self._transport.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+            case "price":
+                self._answer(b'{"amount": 100}')
+            case _:
+                charge = self._made() if method == "POST" else self._journal.charges[self._path]
+                if self._delay:
+                    asyncio.get_running_loop().call_later(self._delay, self._answer, charge)
+                else:
+                    self._answer(charge)
+
+    def _made(self) -> bytes:
+        """Make a charge; its id is its reference, so that a repeated request asks for the same."""
+        asked = json.loads(self._body)
+        charge_id = f"{asked['invoiceId']}-{asked['attempt']}"
+        charge = {
+            "charge_id": charge_id,
+            "invoice_id": asked["invoiceId"],
+            "attempt": asked["attempt"],
+            "state": self._state,
+            "amount_cents": asked["amountCents"],
+            "paid_at": PAID_AT if self._state == "paid" else None,
+        }
+        self._journal.charges[f"/charges/{charge_id}"] = told = json.dumps(charge).encode()
+        return told
+
+    def _answer(self, body: bytes) -> None:
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        self._transport.write(head.encode() + body)
+
+    def _taken(self) -> bytes:
+        """Tell all that was asked since the last time, and forget it."""
+        journal = self._journal
+        calls = [(method, path, body.decode()) for method, path, body in journal.calls]
+        told = {"mostOpen": journal.most_open, "calls": calls}
+        journal.calls.clear()
+        journal.events, journal.most_open = 0, journal.open
+        return json.dumps(told).encode()
+
+
+async def serve(*, delay: float, host: str, state: str) -> None:
+    """Serve on a free port until the process is ended."""
+    make = partial(Connection, Journal(), delay=delay, state=state)
+    server = await asyncio.get_running_loop().create_server(make, host, 0, backlog=4096)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await asyncio.Event().wait()
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What was asked, in order, and how many connections were open at once at most."""
+
+    calls: list[tuple[str, str, str]]
+    most_open: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """The process, by its port."""
+
+    port: int
+
+    @property
+    def url(self) -> str:
+        """Return where it is asked on this host."""
+        return f"http://{LOOPBACK}:{self.port}"
+
+    async def events(self) -> int:
+        """Return how many events it was given since `take`."""
+        return (await self._get("/seen"))["events"]
+
+    async def take(self) -> Taken:
+        """Return what it was asked since the last time, and have it forget that; charges stay known."""
+        told = await self._get("/take")
+        return Taken([tuple(each) for each in told["calls"]], told["mostOpen"])
+
+    async def _get(self, path: str) -> Any:
+        async with aiohttp.ClientSession() as session, session.get(self.url + path) as answer:
+            return await answer.json(content_type=None)
+
+
+@asynccontextmanager
+async def started(*, delay: float = 0, host: str = LOOPBACK, state: str = "paid") -> AsyncGenerator[Outside]:
+    """Start the program as a process; asked on all of its addresses, `host` is `0.0.0.0`."""
+    words = ["--delay", str(delay), "--host", host, "--state", state]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "bench.outside", *words, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None, "asked for"
+    try:
+        yield Outside(int(await process.stdout.readline()))
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+def main() -> None:
+    """Read the words and serve."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--delay", type=float, default=0)
+    parser.add_argument("--host", default=LOOPBACK)
+    parser.add_argument("--state", default="paid")
+    options: Any = parser.parse_args()
+    uvloop.run(serve(delay=options.delay, host=options.host, state=options.state))
+
+
+if __name__ == "__main__":
+    main()

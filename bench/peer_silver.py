@@ -1,0 +1,81 @@
+"""django-silver, run by its own `manage.py generate_docs`; a program for the environment under bench/peers.
+
+    bench/peers/silver/bin/python bench/peer_silver.py DATABASE COUNT
+
+PGHOST, PGPORT and PGUSER name the server. Fills in COUNT monthly subscriptions of one provider, says `ready`, bills
+one more month for each line on its input, and prints the seconds and the invoices of it as JSON.
+"""
+
+import json
+import sys
+import time
+from datetime import date
+from decimal import Decimal
+from importlib import import_module
+from typing import Any
+
+STARTED = date(2026, 1, 1)
+
+
+def main() -> None:
+    """Fill, and bill month by month."""
+    database, count = sys.argv[1], int(sys.argv[2])
+    _configure(database)
+    command: Any = import_module("django.core.management").call_command
+    command("migrate", verbosity=0)
+    models: Any = import_module("silver.models")
+    _fill(models, count)
+    print("ready", flush=True)
+    for month, _ in enumerate(sys.stdin, STARTED.month + 1):
+        before, began = models.Invoice.objects.count(), time.perf_counter()
+        command("generate_docs", billing_date=STARTED.replace(month=month), stdout=sys.stderr)
+        seconds = time.perf_counter() - began
+        told = {"seconds": seconds, "invoices": models.Invoice.objects.count() - before}
+        print(json.dumps(told), flush=True)
+
+
+def _configure(database: str) -> None:
+    settings: Any = import_module("django.conf").settings
+    settings.configure(
+        SECRET_KEY="-",  # noqa: S106 - of a throw-away installation
+        DATABASES={"default": {"ENGINE": "django.db.backends.postgresql", "NAME": database}},
+        DEFAULT_AUTO_FIELD="django.db.models.AutoField",
+        INSTALLED_APPS=[
+            "django.contrib.auth",
+            "django.contrib.contenttypes",
+            "dal",
+            "django_fsm",
+            "rest_framework",
+            "django_filters",
+            "silver",
+        ],
+        TEMPLATES=[{"BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True}],
+        USE_TZ=True,
+        PAYMENT_PROCESSORS={},
+        SILVER_AUTOMATICALLY_CREATE_TRANSACTIONS=False,
+        SILVER_CURRENCY_CONVERTER="silver.currencies.DummyConverter",
+    )
+    import_module("django").setup()
+
+
+def _fill(models: Any, count: int) -> None:
+    """Give each subscriber a customer of its own: one price, billed when the month has begun, one invoice a month."""
+    address = {"address_1": "Rua 1", "country": "BR", "city": "Sao Paulo"}
+    provider = models.Provider.objects.create(
+        name="bench", flow="invoice", invoice_series="B", invoice_starting_number=1, **address
+    )
+    plan = models.Plan.objects.create(
+        name="Plan", interval="month", interval_count=1, amount=Decimal("19.90"), currency="BRL", prebill_plan=True,
+        product_code=models.ProductCode.objects.create(value="plan"), provider=provider,
+    )  # fmt: skip
+    for number in range(count):
+        customer = models.Customer.objects.create(
+            first_name="Customer", last_name=str(number), consolidated_billing=False, **address
+        )
+        subscription = models.Subscription.objects.create(plan=plan, customer=customer, start_date=STARTED)
+        subscription.activate()
+        subscription.save()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""Two billing programs that people use today, on the same PostgreSQL, by their own documented commands.
+
+Each has an environment of its own under bench/peers, made when it is not there, with the versions of
+bench/peer_<name>.txt. A round is one month of as many subscriptions on each side, in turns; what is timed is the
+billing alone, without starting a process or connecting.
+"""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+from bench.frame import Figure, Measured, Options
+from bench.one_lane import worked
+from bench.prepared import connected, prepare
+from bench.servers import cloned, open_accounts, prepared, seen, server
+
+ROUNDS = 5
+LEAST_RATIO = 100
+ENVIRONMENTS = Path(__file__).parent / "peers"
+COMMANDS = {
+    "silver": "django-silver 0.11.1, manage.py generate_docs",
+    "tryton": "Tryton 7.0 sale_subscription, its wizards for consumptions and invoices",
+}
+
+
+def run(options: Options) -> Measured:
+    """Install what is not there, and bill month by month."""
+    for name in COMMANDS:
+        options.say(f"the environment of {name}")
+        _install(name)
+    with server() as url:
+        return asyncio.run(_run(options, url, count=options.pick(short=500, full=2000)))
+
+
+def _install(name: str) -> None:
+    folder = ENVIRONMENTS / name
+    pinned = Path(__file__).with_name(f"peer_{name}.txt")
+    if (folder / "installed").exists():
+        return
+    subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
+    subprocess.run(
+        [str(folder / "bin" / "pip"), "install", "-q", "-r", str(pinned)], check=True, stdout=sys.stderr
+    )
+    (folder / "installed").touch()
+
+
+async def _run(options: Options, server_url: str, *, count: int) -> Measured:
+    async def fill(url: str) -> None:
+        (account,) = await open_accounts(url, 1)
+        async with seen(url, account.account_id) as connection:
+            await prepare(connection, account.account_id, due=count)
+
+    await prepared(server_url, "ours", fill)
+    ours: list[float] = []
+    theirs = {name: list[float]() for name in COMMANDS}
+    async with AsyncExitStack() as stack:
+        peers = {
+            name: await stack.enter_async_context(_filled(name, server_url, count=count)) for name in COMMANDS
+        }
+        options.say(f"{count} subscriptions on each side")
+        for number in range(ROUNDS):
+            async with cloned(server_url, "ours") as url:
+                ours.append(count / (await worked(url, "generation", count)).seconds)
+            for name, peer in peers.items():
+                theirs[name].append(await _bill_a_month(peer, count=count))
+            told = ", ".join(f"{name} {theirs[name][-1]:.1f}/s" for name in COMMANDS)
+            options.say(f"month {number + 1}: {ours[-1]:,.0f}/s, {told}")
+    return _measured(ours, theirs, count=count)
+
+
+@asynccontextmanager
+async def _filled(name: str, server_url: str, *, count: int) -> AsyncGenerator[asyncio.subprocess.Process]:
+    """Start a peer on a database of its own that it has filled."""
+    admin = await connected(server_url)
+    await admin.execute(f"CREATE DATABASE {name}")
+    await admin.close()
+    at = urlsplit(server_url)
+    told = parse_qs(at.query)
+    place = {"PGUSER": at.username or "", "PGHOST": told["host"][0], "PGPORT": told["port"][0]}
+    process = await asyncio.create_subprocess_exec(
+        ENVIRONMENTS / name / "bin" / "python", Path(__file__).with_name(f"peer_{name}.py"), name, str(count),
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env=place,
+    )  # fmt: skip
+    assert process.stdout is not None, "asked for"
+    try:
+        assert await process.stdout.readline() == b"ready\n", f"{name} did not start"
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def _bill_a_month(peer: asyncio.subprocess.Process, *, count: int) -> float:
+    """Return how many invoices a second a peer made of a month."""
+    assert peer.stdin is not None, "asked for"
+    assert peer.stdout is not None, "asked for"
+    peer.stdin.write(b"next\n")
+    told = json.loads(await peer.stdout.readline())
+    assert told["invoices"] == count, told
+    return count / told["seconds"]
+
+
+def _measured(ours: list[float], theirs: Mapping[str, list[float]], *, count: int) -> Measured:
+    what = f"{count} due subscriptions of one merchant"
+    return Measured(
+        figures=[
+            Figure(11, what, "invoices/s", command, ours, theirs[name], at_least=LEAST_RATIO)
+            for name, command in COMMANDS.items()
+        ]
+    )

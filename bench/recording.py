@@ -1,0 +1,110 @@
+"""Which SQL the engine sends for a request, statement by statement, and what it answers: what a rival has to match."""
+
+import asyncio
+import pickle
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import httpx
+
+from bench.api_requests import Asked
+from bench.servers import opened
+from fatura.api.app import create_app
+from fatura.usecases.accounts import OpenedAccount
+
+AT_ONCE = 8
+
+Statement = tuple[str, str, tuple[Any, ...]]
+"""The method of the connection, the SQL, and its values."""
+
+_noted: ContextVar[list[list[Statement]] | None] = ContextVar("noted", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One request's statements, transaction by transaction, and its answer."""
+
+    transactions: Sequence[Sequence[Statement]]
+    status: int
+    headers: Sequence[tuple[bytes, bytes]]
+    body: bytes
+
+
+Recording = Mapping[tuple[str, str], Recorded]
+"""By target and Idempotency-Key."""
+
+
+class NotingConnection(asyncpg.Connection):  # pyright: ignore[reportMissingTypeArgument] - it takes none at run time
+    """Notes every statement with the request that it is sent for."""
+
+    async def execute(self, query: str, *args: Any, **rest: Any) -> str:
+        """Note and run."""
+        _note("execute", query, args)
+        return await super().execute(query, *args, **rest)
+
+    async def fetch(self, query: str, *args: Any, **rest: Any) -> Any:
+        """Note and run."""
+        _note("fetch", query, args)
+        return await super().fetch(query, *args, **rest)
+
+    async def fetchrow(self, query: str, *args: Any, **rest: Any) -> Any:
+        """Note and run."""
+        _note("fetchrow", query, args)
+        return await super().fetchrow(query, *args, **rest)
+
+    async def fetchval(self, query: str, *args: Any, **rest: Any) -> Any:
+        """Note and run."""
+        _note("fetchval", query, args)
+        return await super().fetchval(query, *args, **rest)
+
+
+def _note(method: str, query: str, values: tuple[Any, ...]) -> None:
+    noted = _noted.get()
+    if noted is None:
+        return
+    if query.startswith("BEGIN"):
+        noted.append([])
+    noted[-1].append((method, query, values))
+
+
+async def record(url: str, account: OpenedAccount, asked: Sequence[Asked]) -> Recording:
+    """Have the engine answer requests here, and return what it sent and answered."""
+    recording: dict[tuple[str, str], Recorded] = {}
+    waiting = iter(asked)
+
+    async with opened(url, connections=AT_ONCE, connection_class=NotingConnection) as deps:
+        transport = httpx.ASGITransport(create_app(deps))
+        async with httpx.AsyncClient(transport=transport, base_url="http://fatura") as client:
+            await client.get(asked[0].target, headers=asked[0].headers(account))  # notes the key's use
+
+            async def ask() -> None:
+                for each in waiting:
+                    recording[each.target, each.key] = await _recorded(client, account, each)
+
+            await asyncio.gather(*(ask() for _ in range(AT_ONCE)))
+    return recording
+
+
+async def _recorded(client: httpx.AsyncClient, account: OpenedAccount, asked: Asked) -> Recorded:
+    noted: list[list[Statement]] = []
+    token = _noted.set(noted)
+    answer = await client.request(
+        asked.method, asked.target, content=asked.body, headers=asked.headers(account)
+    )
+    _noted.reset(token)
+    assert answer.is_success, answer.text
+    return Recorded(noted, answer.status_code, answer.headers.raw, answer.content)
+
+
+def keep(recording: Recording, path: Path) -> None:
+    """Write a recording for another process."""
+    path.write_bytes(pickle.dumps(dict(recording)))
+
+
+def kept(path: Path) -> Recording:
+    """Read a recording."""
+    return pickle.loads(path.read_bytes())  # noqa: S301 - we wrote it

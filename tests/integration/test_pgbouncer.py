@@ -1,0 +1,96 @@
+"""The engine behind pgbouncer in transaction mode: each transaction may get another connection."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from fatura.store.vault import new_key
+from tests.faults.stack import Client, Stack, open_stack
+from tests.integration.fatura_processes import environment, run
+from tests.integration.pgbouncer_process import PROGRAM, SERVER_CONNECTIONS, pgbouncer
+
+pytestmark = [
+    pytest.mark.skipif(PROGRAM is None, reason="pgbouncer is not installed (`apt-get install pgbouncer`)"),
+    pytest.mark.timeout(300),
+]
+MERCHANTS = 4
+
+
+async def test_merchants_are_billed_through_a_pooler(database_url: str, tmp_path: Path):
+    """Two APIs and a worker share three connections; nobody sees another's rows, and nothing stays set. [D-47]"""
+    with (
+        pgbouncer(database_url, tmp_path) as pooler_url,
+        open_stack(database_url, tmp_path, ring=new_key(), FATURA_POOLER_URL=pooler_url) as stack,
+    ):
+        billed = await asyncio.gather(*(_bill(stack, number) for number in range(MERCHANTS)))
+        assert [len(of_one) for of_one in billed] == [2] * MERCHANTS
+        invoices = [invoice for of_one in billed for invoice in of_one]
+        assert len({invoice["subscriptionId"] for invoice in invoices}) == MERCHANTS
+        assert {(invoice["status"], invoice["totalCents"]) for invoice in invoices} == {("paid", 9990)}
+        await _assert_shared(database_url, pooler_url)
+        checked = await asyncio.to_thread(run, "check", env=stack.environment())
+    assert (checked.returncode, checked.stdout) == (
+        0,
+        f"clean: every invariant holds in {MERCHANTS} account(s)\n",
+    )
+
+
+async def _bill(stack: Stack, number: int) -> list[Any]:
+    """Subscribe a customer, let two cycles pass, and return the account's invoices."""
+    client = Client(stack, (await stack.open_account()).api_key)
+    try:
+        pricing = {"mode": "fixed", "monthlyPriceCents": 9990}
+        product = (await client.ask("POST", "/v1/products", {"name": "Gym", "pricing": pricing})).json()
+        terms = {"name": "Plan", "periodMonths": 1, "defaultPaymentMethod": "pix"}
+        items = [{"productId": product["id"], "discounts": []}]
+        plan = (await client.ask("POST", "/v1/plans", {**terms, "items": items})).json()
+        customer = {"externalRef": f"customer-{number}", "name": "Ana", "email": "ana@example.com"}
+        bound = await client.ask("POST", "/v1/subscriptions", {"planId": plan["id"], "customer": customer})
+        assert bound.status_code == 201, bound.text
+        await client.ask("POST", "/v1/test-clock/advance", {"days": 40})
+        async with asyncio.timeout(200):
+            await _clock_stands(client)
+        return (await client.ask("GET", "/v1/invoices")).json()["data"]
+    finally:
+        await client.close()
+
+
+async def _clock_stands(client: Client) -> None:
+    while True:
+        if (await client.ask("GET", "/v1/test-clock")).json()["status"] == "ready":
+            return
+        await asyncio.sleep(0.2)
+
+
+async def _assert_shared(database_url: str, pooler_url: str) -> None:
+    """The worker listens past the pooler; what went through it is few connections, with nobody's account set."""
+    direct = await asyncpg.connect(database_url)
+    pooled = [await asyncpg.connect(pooler_url, statement_cache_size=0) for _ in range(SERVER_CONNECTIONS)]
+    try:
+        for connection in pooled:  # each holds its own while its transaction lasts
+            await connection.execute("BEGIN")
+            assert not await connection.fetchval("SELECT current_setting('app.account', true)")
+            assert await connection.fetchval("SHOW lock_timeout") == "0"
+        names = {row["name"]: row["sessions"] for row in await direct.fetch(_SESSIONS)}
+        assert names.pop("fatura listen") == 1
+        assert sum(names.values()) <= SERVER_CONNECTIONS + 1, names  # and the one that asks
+    finally:
+        for connection in [*pooled, direct]:
+            await connection.close()
+
+
+_SESSIONS = """
+SELECT application_name AS name, count(*) AS sessions FROM pg_stat_activity
+WHERE datname = current_database() AND backend_type = 'client backend' GROUP BY 1
+"""
+
+
+async def test_migrations_refuse_a_pooler(database_url: str, tmp_path: Path):
+    """Their lock belongs to a connection, which a pooler would hand on. [D-47]"""
+    with pgbouncer(database_url, tmp_path) as pooler_url:
+        refused = await asyncio.to_thread(run, "migrate", env=environment(pooler_url))
+    assert refused.returncode == 1
+    assert "name PostgreSQL itself in FATURA_DATABASE_URL" in refused.stderr

@@ -1,0 +1,73 @@
+"""Charges whose answers come together are recorded in one transaction, and one that cannot be stops no other."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from fatura.gateways.port import Charge, ChargeRequest
+from fatura.usecases import issuance
+from fatura.usecases.charge_calls import Job
+from fatura.usecases.work import Work, load_account, perform
+from tests.world import World
+
+INVOICES = 5
+_ISSUED = "SELECT count(*) AS invoices, count(DISTINCT xmin::text) AS transactions FROM invoice WHERE status = 'issued'"
+
+
+class _Together:
+    """A gateway that answers several calls at the same moment, perhaps with one id for all of their charges."""
+
+    def __init__(self, gateway: Any, moment: asyncio.Barrier, *, charge_id: str | None = None) -> None:
+        self._gateway = gateway
+        self._moment = moment
+        self._charge_id = charge_id
+
+    def __getattr__(self, name: str) -> Any:
+        """Pass all else on."""
+        return getattr(self._gateway, name)
+
+    async def create_charge(self, request: ChargeRequest) -> Charge:
+        """Create it."""
+        charge = await self._gateway.create_charge(request)
+        await self._moment.wait()
+        return replace(charge, charge_id=self._charge_id or charge.charge_id)
+
+
+async def _reserved(world: World) -> Sequence[Job]:
+    plan = await world.plan()
+    for _ in range(INVOICES):
+        await world.enroll(plan)
+    await world.run("generation")
+
+    async def reserve(work: Work) -> Sequence[Job]:
+        _, jobs = await issuance._reserve(work, limit=INVOICES)
+        return jobs
+
+    return await perform(world.deps, await load_account(world.deps, world.account_id), reserve)
+
+
+async def test_answers_that_come_together_are_one_transaction(world: World) -> None:
+    """Each invoice is issued by its own charge, and told. [D-33, D-28]"""
+    moment = asyncio.Barrier(INVOICES)
+    jobs = [replace(each, gateway=_Together(each.gateway, moment)) for each in await _reserved(world)]
+    await issuance.carry_out(world.deps, await load_account(world.deps, world.account_id), jobs)
+
+    [issued] = await world.sql(_ISSUED)
+    assert (issued["invoices"], issued["transactions"]) == (INVOICES, 1)
+    assert len(await world.events("invoice.issued")) == INVOICES
+    assert await world.broken() == []
+
+
+async def test_an_answer_that_cannot_be_recorded_stops_no_other(world: World) -> None:
+    """Two charges under one id are refused by the database: one of them, and nothing beside it. [D-33]"""
+    moment = asyncio.Barrier(INVOICES)
+    jobs = [
+        replace(each, gateway=_Together(each.gateway, moment, charge_id="the same" if place < 2 else None))
+        for place, each in enumerate(await _reserved(world))
+    ]
+    await issuance.carry_out(world.deps, await load_account(world.deps, world.account_id), jobs)
+
+    [issued] = await world.sql(_ISSUED)
+    assert issued["invoices"] == INVOICES - 1
+    assert len(await world.events("invoice.issued")) == INVOICES - 1

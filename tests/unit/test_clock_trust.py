@@ -1,0 +1,38 @@
+"""How far the host's clock is off the database's is asked once a second, and at once when the clock was set."""
+
+from datetime import UTC, datetime, timedelta
+
+from fatura.usecases.clock_trust import ClockTrust
+
+
+class _Clocks:
+    """The host's clock, which can be set, and the database's, which counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.set_by = timedelta()
+        self.asked = 0
+
+    def host(self) -> datetime:
+        return datetime.now(UTC) + self.set_by
+
+    async def database(self) -> datetime:
+        self.asked += 1
+        return datetime.now(UTC)
+
+
+async def test_one_answer_counts_for_a_while() -> None:
+    """Lanes that look again and again cost the database one connection a second. [D-5]"""
+    clocks, trust = _Clocks(), ClockTrust()
+    skews = [await trust.skew(clocks.host, clocks.database) for _ in range(100)]
+    assert clocks.asked == 1
+    assert all(abs(skew) < timedelta(seconds=1) for skew in skews)
+
+
+async def test_a_clock_that_was_set_is_noticed_at_once() -> None:
+    """However lately the database was asked, and whichever way the clock was set. [D-5]"""
+    clocks, trust = _Clocks(), ClockTrust()
+    for years in (10, 0, -10):
+        clocks.set_by = timedelta(days=365 * years)
+        skew = await trust.skew(clocks.host, clocks.database)
+        assert abs(skew + clocks.set_by) < timedelta(seconds=1)
+    assert clocks.asked == 3

@@ -1,0 +1,29 @@
+"""The order in which tables are spread over machines."""
+
+import pytest
+
+from fatura.store.distribute import ForeignKey, order
+
+
+def keys(text: str) -> list[ForeignKey]:
+    """Read `child > parent` pairs."""
+    pairs = [pair.split(">") for pair in text.split()]
+    return [ForeignKey(child, parent, f"{child}_{parent}", "") for child, parent in pairs]
+
+
+@pytest.mark.parametrize(
+    ("tables", "references", "ordered", "closing"),
+    [
+        ("b a", "", "a b", ""),
+        ("a b c", "a>b b>c", "c b a", ""),
+        ("a b", "a>a a>b", "b a", ""),
+        ("a", "a>gone", "a", ""),
+        ("plan version subscription", "version>plan version>subscription subscription>version",
+            "plan version subscription", "version_subscription"),
+        ("a b c child", "child>a a>b b>c c>a", "a c child b", "a_b"),
+    ],
+)  # fmt: skip
+def test_parents_come_before_children(tables, references, ordered, closing):
+    """What closes a circle comes last of all; what is spread already is not waited for. [D-47]"""
+    found, late = order(tables.split(), keys(references))
+    assert (found, [key.name for key in late]) == (ordered.split(), closing.split())
