@@ -63,7 +63,7 @@ async def test_whatever_the_database_lacks_is_a_503(world: World, code: str):
 
 async def test_a_statement_that_takes_too_long_is_a_503(world: World, monkeypatch: pytest.MonkeyPatch):
     """`statement_timeout` ends it; nothing of the request stays. [D-100]"""
-    monkeypatch.setattr(db, "STATEMENT_TIMEOUT_SECONDS", 1)
+    monkeypatch.setitem(db.LIMITS, "statement_timeout", "1s")
     async with open_world(world.database_url) as hurried:
         await hurried.sql(
             "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS "

@@ -30,12 +30,12 @@ STATEMENTS_KEPT = 100
 """How many prepared statements a connection keeps."""
 
 _NAMES = {"application_name": "fatura", "timezone": "UTC"}
-_LIMITS = {
+LIMITS = {
     "lock_timeout": f"{LOCK_TIMEOUT_SECONDS}s",
     "statement_timeout": f"{STATEMENT_TIMEOUT_SECONDS}s",
     "idle_in_transaction_session_timeout": f"{IDLE_TIMEOUT_SECONDS}s",
 }
-_LOCAL_LIMITS = " ".join(f"SET LOCAL {name} = '{value}';" for name, value in _LIMITS.items())
+_LOCAL_LIMITS = " ".join(f"SET LOCAL {name} = '{value}';" for name, value in LIMITS.items())
 _BEGIN = "BEGIN"
 _BEGIN_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 
@@ -284,7 +284,7 @@ async def connect(
             reset=_keep_as_is,
             max_inactive_connection_lifetime=300,
             statement_cache_size=0 if is_pooled else STATEMENTS_KEPT,
-            server_settings={**_NAMES, **({} if is_pooled else _LIMITS)},
+            server_settings={**_NAMES, **({} if is_pooled else LIMITS)},
         )
         async with pool.acquire() as connection, connection.transaction():
             role: Any = await connection.fetchrow(_ASK_ROLE_AND_CITUS)
