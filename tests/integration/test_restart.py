@@ -185,17 +185,30 @@ async def test_workers_killed_while_they_issue(database_url: str, tmp_path: Path
         await _issue_with_losses(crowd, database_url, tmp_path)
 
 
+async def _stop_still(victim: Running, crowd: Crowd, statement: str) -> None:
+    """Freeze a worker at an instant at which the database, when all it was told is done, counts something."""
+    async with asyncio.timeout(50):
+        while True:
+            victim.process.send_signal(signal.SIGSTOP)
+            await asyncio.sleep(0.05)  # what it sent before may still be committed
+            if (await crowd.sql(statement))[0][0]:
+                return
+            victim.process.send_signal(signal.SIGCONT)
+            await asyncio.sleep(0.003)
+
+
 async def _issue_with_losses(crowd: Crowd, database_url: str, tmp_path: Path) -> None:
     count, env = 600, environment(database_url)
     await crowd.subscribe(await crowd.merchant.plan(), count=count)
     issued = "SELECT count(*) FROM invoice WHERE account_id = $1 AND status <> 'ready'"
+    sending = "SELECT count(*) FROM charge_attempt WHERE account_id = $1 AND state = 'sending'"
     for share in (0.15, 0.4, 0.7):
         with running("worker", env=env, output=tmp_path / f"{share}.log") as victim:
             await crowd.until(issued, int(count * share))
+            await _stop_still(victim, crowd, sending)
             victim.kill()
         await crowd.end_leases()
-    unknown = await crowd.sql("SELECT FROM charge_attempt WHERE account_id = $1 AND state = 'sending'")
-    assert unknown, "none was killed in the middle of a call"
+    assert (await crowd.sql(sending))[0][0], "none was killed in the middle of a call"
 
     with running("worker", env=env, output=tmp_path / "last.log") as last:
         assert (await crowd.pass_minutes(10)).status == 200
