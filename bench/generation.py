@@ -14,8 +14,8 @@ from uuid import UUID
 from bench.by_hand import BY_HAND
 from bench.frame import Amount, Figure, Measured, Options, Plot
 from bench.one_lane import worked
-from bench.prepared import prepare
-from bench.servers import cloned, open_accounts, prepared, seen, server
+from bench.prepared import connected, prepare
+from bench.servers import cloned, open_accounts, prepared, server
 
 ROUNDS = 5
 LEAST_RATIO = 0.7
@@ -24,14 +24,23 @@ RIVAL = "one hand-written statement an account"
 
 Written = tuple[int, ...]
 
+_SEE = "SELECT set_config('app.account', $1, false)"
+_WRITTEN = """
+    SELECT (SELECT count(*) FROM invoice), (SELECT sum(total_cents) FROM invoice)::bigint,
+        (SELECT count(*) FROM invoice_item), (SELECT sum(amount_cents) FROM invoice_item)::bigint,
+        (SELECT count(*) FROM event), (SELECT sum(length(data)) FROM event),
+        (SELECT sum(next_due_date - date '2000-01-01') FROM subscription),
+        (SELECT sum(cycle_count) FROM subscription), (SELECT last_sequence FROM account_counter)
+"""
+
 
 def run(options: Options) -> Measured:
     """Measure several sizes, of one account and of a thousand."""
     measured = Measured()
     sizes = [
         (1, 10_000),
-        (1, 100_000),
-        (options.pick(short=200, full=1000), options.pick(short=20_000, full=100_000)),
+        (1, options.pick(short=50_000, full=100_000)),
+        (options.pick(short=100, full=1000), options.pick(short=10_000, full=100_000)),
     ]
     with server() as url:
         for accounts, due in sizes:
@@ -60,9 +69,11 @@ async def _measure(options: Options, measured: Measured, server_url: str, *, acc
 
     async def fill(url: str) -> None:
         ids.extend(each.account_id for each in await open_accounts(url, accounts))
+        connection = await connected(url)
         for account_id in ids:
-            async with seen(url, account_id) as connection:
-                await prepare(connection, account_id, due=due // accounts)
+            await prepare(connection, account_id, due=due // accounts, analyze=False)
+        await connection.execute("VACUUM ANALYZE")
+        await connection.close()
 
     await prepared(server_url, name, fill)
     ours, theirs, megabytes = list[float](), list[float](), 0.0
@@ -89,28 +100,22 @@ async def _measure(options: Options, measured: Measured, server_url: str, *, acc
 
 async def _by_hand(url: str, account_ids: Sequence[UUID]) -> float:
     """Bill with the one statement, account by account; return the seconds."""
+    connection = await connected(url)
     began = time.perf_counter()
     for account_id in account_ids:
-        async with seen(url, account_id) as connection:
-            await connection.execute(BY_HAND, account_id, datetime.now(UTC))
-    return time.perf_counter() - began
+        await connection.execute(_SEE, str(account_id))
+        await connection.execute(BY_HAND, account_id, datetime.now(UTC))
+    took = time.perf_counter() - began
+    await connection.close()
+    return took
 
 
 async def _written(url: str, account_ids: Sequence[UUID]) -> Written:
     """Return numbers and sums of the rows that a side wrote: both sides must agree in all of them."""
-    sums = [await _written_of(url, account_id) for account_id in account_ids]
+    connection = await connected(url)
+    sums: list[Written] = []
+    for account_id in account_ids:
+        await connection.execute(_SEE, str(account_id))
+        sums.append(tuple(await connection.fetchrow(_WRITTEN)))
+    await connection.close()
     return tuple(map(sum, zip(*sums, strict=True)))
-
-
-async def _written_of(url: str, account_id: UUID) -> Written:
-    async with seen(url, account_id) as connection:
-        row = await connection.fetchrow(
-            """
-            SELECT (SELECT count(*) FROM invoice), (SELECT sum(total_cents) FROM invoice)::bigint,
-                (SELECT count(*) FROM invoice_item), (SELECT sum(amount_cents) FROM invoice_item)::bigint,
-                (SELECT count(*) FROM event), (SELECT sum(length(data)) FROM event),
-                (SELECT sum(next_due_date - date '2000-01-01') FROM subscription),
-                (SELECT sum(cycle_count) FROM subscription), (SELECT last_sequence FROM account_counter)
-            """
-        )
-    return tuple(row)

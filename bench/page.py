@@ -18,7 +18,7 @@ from bench.frame import Amount, Figure, Measured, Plot, Scale
 DOCS = Path(__file__).parent.parent / "docs" / "explanation"
 PAGE = DOCS / "performance.md"
 TAKEN = Path(__file__).parent / "taken.json"
-"""What was measured last, so that one measurement can be taken again and leave the other lines as they are."""
+"""What was measured last, short and full, so that one can be taken again and leave the other lines as they are."""
 BEGIN, END = "<!-- the table: written by `make bench` -->", "<!-- end of the table -->"
 
 
@@ -28,9 +28,10 @@ def write(measured: Mapping[str, Measured], *, scale: Scale, dry: bool) -> None:
     if dry:
         return
     before: dict[str, Any] = json.loads(TAKEN.read_text()) if TAKEN.exists() else {}
-    taken_at = f"{datetime.now(UTC):%Y-%m-%d}, {scale}, {os.cpu_count()} cores"
+    taken_at = f"{datetime.now(UTC):%Y-%m-%d}, {os.cpu_count()} cores"
     taken: dict[str, Any] = dict(before)
-    taken |= {name: {"at": taken_at, "measured": asdict(each)} for name, each in measured.items()}
+    suffix = " --full" if scale is Scale.FULL else ""
+    taken |= {name + suffix: {"at": taken_at, "measured": asdict(each)} for name, each in measured.items()}
     TAKEN.write_text(json.dumps(taken, indent=1, sort_keys=True) + "\n")
     known = {name: msgspec.convert(each["measured"], Measured) for name, each in taken.items()}
     head, rest = PAGE.read_text().split(BEGIN)

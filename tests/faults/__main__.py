@@ -64,20 +64,20 @@ async def _run_all(chosen: Sequence[Run], *, seed: int, scale: Scale) -> int:
 
         async def one(run: Run) -> tuple[Report, float]:
             async with slots:
-                return await _run_apart(run, progress, seed=seed, scale=scale)
+                report, seconds = await _run_apart(run, progress, seed=seed, scale=scale)
+            how = f"{len(report.failures)} found" if report.failures else report.left_out or "held"
+            for line in (f"{run.name}: {how}, {seconds:.0f} s", *report.failures):
+                progress.console.print(line, soft_wrap=True, markup=False)
+            return report, seconds
 
         beside = [run for run in chosen if not run.alone]
         told = dict(zip(beside, await asyncio.gather(*map(one, beside)), strict=True))
         told |= {run: await one(run) for run in chosen if run.alone}
     Console().print(_table({run: told[run] for run in chosen}))
-    failures = [
-        (report.run, failure) for report, _ in (told[run] for run in chosen) for failure in report.failures
-    ]
-    for name, failure in failures:
-        Console(stderr=True).print(f"[red]{name}[/]: {failure}", soft_wrap=True)
+    found = sum(len(told[run][0].failures) for run in chosen)
     minutes, seconds = divmod(int(time.monotonic() - began), 60)
-    Console().print(f"seed {seed}, {minutes}:{seconds:02} in all, {len(failures)} found")
-    return 1 if failures else 0
+    Console().print(f"seed {seed}, {minutes}:{seconds:02} in all, {found} found")
+    return 1 if found else 0
 
 
 async def _run_apart(run: Run, progress: Progress, *, seed: int, scale: Scale) -> tuple[Report, float]:

@@ -22,14 +22,14 @@ class Run:
 
 
 RUNS: tuple[Run, ...] = (
-    Run("crashes", "crashes", "killed with -9 at every step between two inputs or outputs of every flow"),
+    Run("simulator", "simulator", "whole lives under seeded faults, checked every virtual day"),
     Run(
         "liar",
         "liar",
         "a gateway that loses answers, makes charges late and hides them; workers killed and frozen",
     ),
+    Run("crashes", "crashes", "killed with -9 at every step between two inputs or outputs of every flow"),
     Run("orders", "orders", "racing pairs stepped statement by statement through all interleavings"),
-    Run("simulator", "simulator", "whole lives under seeded faults, checked every virtual day"),
     Run(
         "database",
         "database",

@@ -51,6 +51,39 @@ async def test_an_invoices_event_holds_its_detail_with_the_clients_own_ids(world
     }
 
 
+async def test_each_invoice_of_a_batch_is_told_with_its_own(world: World) -> None:
+    """Of equal terms, billed together: ids, days and references are those that a read shows. [D-37, D-28]"""
+    plan = await world.plan(await world.product(externalRef="gym-1"), await world.product(300))
+    made = [
+        await world.enroll(plan, chargeDay=chargeDay, externalRef=ref)
+        for chargeDay, ref in ((5, "contract-1"), (17, None), (5, "contract-3"))
+    ]
+    await world.advance(days=40)
+
+    told = {
+        each["data"]["invoice"]["id"]: each["data"]["invoice"]
+        for each in await world.events("invoice.created")
+    }
+
+    listed = [invoice for each in made for invoice in await world.invoices(each)]
+    assert len(told) == len(listed) >= len(made)
+    by_id = {each["id"]: each for each in made}
+    for each in listed:
+        detail, event = await read(world, each), told[each["id"]]
+        subscription = by_id[each["subscriptionId"]]
+        for name in ("subscriptionId", "cycle", "dueDate", "paymentMethod", "totalCents", "createdAt"):
+            assert event[name] == detail[name]
+        items = [
+            {name: shown for name, shown in item.items() if name != "productExternalRef"}
+            for item in event["items"]
+        ]
+        assert items == detail["items"]
+        assert [item["productExternalRef"] for item in event["items"]] == ["gym-1", None]
+        assert event["subscriptionExternalRef"] == subscription["externalRef"]
+        assert event["customerId"] == subscription["customer"]["id"]
+        assert event["customerExternalRef"] == subscription["customer"]["externalRef"]
+
+
 async def test_a_subscriptions_event_holds_the_subscription(world: World) -> None:
     """As each route answered it. [D-36, D-37]"""
     plan = await world.plan()

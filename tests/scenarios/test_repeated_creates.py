@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from uuid import UUID
 
 import pytest
 
@@ -76,3 +77,50 @@ async def test_a_refused_repeat_that_nobody_can_explain_is_parked(
     (told,) = await world.events("invoice.issue_failed")
     assert told["data"]["error"]["code"] == "outcome_unknown"
     assert (await world.post(f"/v1/invoices/{invoice['id']}/cancel")).status == 409
+
+
+async def test_a_refusal_waits_for_the_charge_of_the_sending_before_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gateway knows a charge sooner than its look-ups show it, however long ago the first sending was. [D-121]"""
+    create, capabilities, find = (
+        SandboxGateway.create_charge,
+        SandboxGateway.capabilities,
+        SandboxGateway.find_charge,
+    )
+    sendings, shown = list[UUID](), list[bool]()
+
+    async def create_late(gateway: SandboxGateway, request: ChargeRequest) -> Charge:
+        sendings.append(request.invoice_id)
+        if len(sendings) == 4:
+            await create(gateway, request)
+        if len(sendings) > 4:
+            raise PermanentError("taken", "The reference is taken.")
+        raise UnknownOutcomeError("cut")
+
+    async def find_late(gateway: SandboxGateway, invoice_id: UUID, attempt: int) -> Charge | None:
+        return await find(gateway, invoice_id, attempt) if shown else None
+
+    monkeypatch.setattr(SandboxGateway, "create_charge", create_late)
+    monkeypatch.setattr(SandboxGateway, "find_charge", find_late)
+    monkeypatch.setattr(
+        SandboxGateway,
+        "capabilities",
+        lambda gateway: replace(capabilities(gateway), idempotency="natural_id"),
+    )
+    invoice = await ready_invoice(world)
+    await world.run("issuance")
+    await pass_time(world, minutes=4)
+    assert len(sendings) == 4
+
+    path = f"/v1/invoices/{invoice['id']}/retry-issuance"
+    assert (await world.post(path)).json["status"] == "ready"
+    assert len(sendings) == 5
+    assert [each["state"] for each in await attempts(world)] == ["sending"], "nobody is bothered yet"
+
+    shown.append(True)
+    await pass_time(world, minutes=3)
+    (charge,) = await charges(world)
+    assert (await read(world, invoice))["gatewayInvoiceId"] == charge["chargeId"]
+    assert await world.events("invoice.issue_failed") == []
+    assert await world.broken() == []

@@ -19,7 +19,7 @@ from tests.scenarios.sandbox_steps import (
     table_held,
     until_waiting,
 )
-from tests.world import Answer, Json, World
+from tests.world import Answer, Json, World, plan_body
 
 
 async def retry(world: World, invoice: Json) -> Answer:
@@ -206,6 +206,44 @@ async def test_it_ignores_an_idempotency_key(world: World):
         (200, None),
         (409, None),
     ]
+
+
+async def test_a_repeat_gives_up_no_attempt_that_it_may_have_sent_itself(world: World):
+    """The answer was lost, and so was the gateway's: only a fresh key says that a person has looked again. [D-113]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await ready_invoice(world)
+    path = f"/v1/invoices/{invoice['id']}/retry-issuance"
+    await queue_fault(world, "create_charge", "rejected")
+    await world.run("issuance")
+    await queue_fault(world, "create_charge", "timeout_after")
+    assert (await world.post(path, key="first")).json["status"] == "ready"
+    await world.sql(
+        "UPDATE charge_attempt SET state = 'parked', error_code = 'outcome_unknown' WHERE attempt = 2"
+    )
+    await world.sql("UPDATE invoice SET next_attempt_at = NULL")
+
+    for _ in range(2):
+        again = await world.post(path, key="first")
+        assert (again.status, again.json) == (200, await read(world, invoice))
+    assert await states(world) == [(1, "failed"), (2, "parked")]
+    assert len(await charges(world)) == 1
+
+    [stray] = await charges(world)
+    await move(world, stray, "cancel")
+    assert (await world.post(path, key="second")).json["status"] == "issued"
+    assert await states(world) == [(1, "failed"), (2, "failed"), (3, "confirmed")]
+    assert await world.broken() == []
+
+
+async def test_a_key_of_another_request_stops_nothing(world: World):
+    """Only a repeat of the very request does. [D-113, D-14]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await ready_invoice(world)
+    await park(world)
+    plan = plan_body(await world.product())
+    assert (await world.post("/v1/plans", plan, key="k")).status == 201
+    answer = await world.post(f"/v1/invoices/{invoice['id']}/retry-issuance", key="k")
+    assert answer.json["status"] == "issued"
 
 
 async def test_a_host_whose_clock_is_off_leaves_it_to_the_workers(

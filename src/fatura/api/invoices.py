@@ -12,7 +12,7 @@ from fatura.api.fields import Cents, Day, Id, Text, refusals
 from fatura.api.forms import Body, Paging
 from fatura.api.models.invoices import Invoice, InvoiceSummary, Retried
 from fatura.api.models.shared import Page
-from fatura.api.replies import replay, run, run_once
+from fatura.api.replies import replay, request_of, run, run_once
 from fatura.api.route import Call, Key, Noun
 from fatura.domain.errors import (
     ACCOUNT_RECOVERING,
@@ -111,7 +111,6 @@ async def cancel_invoice(call: Call, invoice_id: InvoiceId) -> Response:
 @routes.post(
     "/v1/invoices/{invoiceId}/retry-issuance",
     answers=Invoice,
-    key=Key.IGNORED,
     problems=[INVOICE_NOT_READY, ACCOUNT_RECOVERING],
 )
 async def retry_issuance(call: Call, invoice_id: InvoiceId) -> Response:
@@ -119,6 +118,7 @@ async def retry_issuance(call: Call, invoice_id: InvoiceId) -> Response:
 
     Answers the invoice as it is when the gateway has answered: `issued`, or `ready` when that went wrong again; the
     events say why. Safe to repeat while the gateway can be asked about its charges. Where it cannot
-    (`outcome_unknown`), look there first: the retry then creates the charge anew.
+    (`outcome_unknown`), look there first: the retry then creates the charge anew, once for an Idempotency-Key. Send
+    one, and a repeat of a request whose answer was lost creates nothing.
     """
-    return answer(await issuance_retry.retry(call.deps, call.account, invoice_id))
+    return answer(await issuance_retry.retry(call.deps, call.account, request_of(call), invoice_id))

@@ -24,16 +24,17 @@ async def run(call: Call, effect: Effect) -> Response:
 async def run_once(call: Call, effect: Effect, *, status: int = 200, holds_secret: bool = False) -> Response:
     """Run an effect once per Idempotency-Key and answer it, or replay its first answer."""
     stored = await once(
-        call.deps, call.account, _request(call), effect, status=status, holds_secret=holds_secret
+        call.deps, call.account, request_of(call), effect, status=status, holds_secret=holds_secret
     )
     return answer_once(stored)
 
 
 async def replay(call: Call) -> Response | None:
     """Answer a repeat before a third party is asked; None when the request is not one."""
-    stored = await earlier(call.deps, call.account, _request(call))
+    stored = await earlier(call.deps, call.account, request_of(call))
     return None if stored is None else answer_once(stored)
 
 
-def _request(call: Call) -> Request:
+def request_of(call: Call) -> Request:
+    """Return what tells a repeat of a request from another one."""
     return Request(call.idempotency_key, call.target, call.body_value)

@@ -35,9 +35,8 @@ CATALOGUE: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class NewEvent:
-    """An event before the database numbers it; `data` is the JSON text of its `data` member."""
+    """An event before it has its id and the database numbers it; `data` is the JSON text of its `data` member."""
 
-    event_id: UUID
     type: str
     created_at: datetime
     data: str

@@ -195,9 +195,13 @@ class Database:
     async def _acquire(self) -> AsyncGenerator[Any]:
         is_connected = False
         try:
-            async with self._pool.acquire(timeout=ACQUIRE_TIMEOUT_SECONDS) as connection:
-                is_connected = True
+            async with asyncio.timeout(ACQUIRE_TIMEOUT_SECONDS):  # the pool's own timeout starts a task
+                connection = await self._pool.acquire()
+            is_connected = True
+            try:
                 yield connection
+            finally:
+                await self._pool.release(connection)
         except asyncpg.LockNotAvailableError as error:
             raise LockTimeoutError(str(error)) from error
         except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError) as error:

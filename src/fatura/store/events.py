@@ -20,8 +20,8 @@ class StoredEvent:
     data: str
 
 
-async def append(tx: Tx, events: Sequence[NewEvent], *, first_sequence: int) -> None:
-    """Append events with consecutive numbers."""
+async def append(tx: Tx, events: Sequence[NewEvent], *, ids: Sequence[UUID], first_sequence: int) -> None:
+    """Append events with their ids and consecutive numbers."""
     await tx.execute(
         """
         INSERT INTO event (account_id, sequence, event_id, type, created_at, data, subscription_id, invoice_id)
@@ -31,7 +31,7 @@ async def append(tx: Tx, events: Sequence[NewEvent], *, first_sequence: int) -> 
         WHERE o.account_id = $1
         """,
         first_sequence,
-        [event.event_id for event in events],
+        ids,
         [event.type for event in events],
         [event.created_at for event in events],
         [event.data for event in events],

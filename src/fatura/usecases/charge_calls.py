@@ -34,7 +34,8 @@ SEND_WITHIN_SECONDS = 30
 class Job:
     """One reserved invoice: to be sent, or (`look_up`) to be asked after since an earlier outcome is unknown.
 
-    `repeats`: the same call is sent again, since the gateway would know it; its first sending may have made the charge.
+    With `repeats_sent_at` the same call is sent again, since the gateway would know it: the one sent then may have made
+    the charge.
     """
 
     claimed: ClaimedInvoice
@@ -46,7 +47,7 @@ class Job:
     asked_at: datetime
     reserved_at: datetime
     send_before: float
-    repeats: bool = False
+    repeats_sent_at: datetime | None = None
     known_charge_ids: Sequence[str] = ()
 
 
@@ -93,7 +94,9 @@ async def _create(job: Job, request: ChargeRequest) -> Charge:
     try:
         return await job.gateway.create_charge(request)
     except PermanentError:
-        made = await job.gateway.find_charge(request.invoice_id, request.attempt) if job.repeats else None
+        if job.repeats_sent_at is None:
+            raise
+        made = await job.gateway.find_charge(request.invoice_id, request.attempt)
         if made is None:
             raise
         return made

@@ -1,7 +1,7 @@
 """The billing run: due subscriptions in sets, one invoice a cycle whatever runs beside it (D-2 to D-5, D-28)."""
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import date, datetime, timedelta
 from uuid import UUID
 
 from fatura import ids
@@ -12,6 +12,7 @@ from fatura.domain.events import invoice_data
 from fatura.domain.invoice import BillingTerms, Invoice, InvoiceDetail, InvoiceDraft, InvoiceItem, build
 from fatura.domain.invoice_states import BIRTHS, InvoiceStatus
 from fatura.domain.offer import PaymentMethod
+from fatura.domain.shapes import Shape, day
 from fatura.observability import log
 from fatura.store import generation, plans, recovery
 from fatura.store.db import DatabaseUnavailableError, DeadlockError, LockTimeoutError
@@ -118,17 +119,14 @@ def _batch(
     A cycle that was billed before a restore gets the id that it had, and the one after it does not wait for its day.
     """
     places = {template: place for place, template in enumerate(drafts)}
+    cycles = {cycle: _following(work, *cycle) for cycle in {_cycle(each, terms) for each in due}}
     invoice_ids = ids.invoice_ids(work.now, map(_billed, due))
     item_ids = iter(work.new_ids(sum(len(drafts[_template(each)].items) for each in due)))
     batch: list[NewInvoice] = []
     for each, invoice_id in zip(due, invoice_ids, strict=True):
         template, (subscription_id, cycle) = _template(each), _billed(each)
         known = lost.get((subscription_id, cycle))
-        following = next_period_start(
-            each.next_period_start,
-            charge_day=each.charge_day,
-            period_months=terms[each.plan_version_id].period_months,
-        )
+        following, generate_at = cycles[_cycle(each, terms)]
         batch.append(
             NewInvoice(
                 invoice_id=known.invoice_id if known else invoice_id,
@@ -137,12 +135,21 @@ def _batch(
                 period_end=following - timedelta(days=1),
                 template=places[template],
                 following_period_start=following,
-                following_generate_at=work.now
-                if (subscription_id, cycle + 1) in lost
-                else next_generation_instant(following, generated_at=work.now),
+                following_generate_at=work.now if (subscription_id, cycle + 1) in lost else generate_at,
             )
         )
     return batch
+
+
+def _cycle(due: DueSubscription, terms: Mapping[UUID, BillingTerms]) -> tuple[date, int, int]:
+    """Return what decides when the following cycle is; a batch has few of them."""
+    return due.next_period_start, due.charge_day, terms[due.plan_version_id].period_months
+
+
+def _following(work: Work, period_start: date, charge_day: int, period_months: int) -> tuple[date, datetime]:
+    """Return when the following cycle's period starts, and when it may be generated (D-4, D-5)."""
+    following = next_period_start(period_start, charge_day=charge_day, period_months=period_months)
+    return following, next_generation_instant(following, generated_at=work.now)
 
 
 def _billed(due: DueSubscription) -> tuple[UUID, int]:
@@ -166,6 +173,7 @@ async def _expect_charge(work: Work, new: NewInvoice, found: LostInvoice) -> Non
 async def _tell(work: Work, batch: Sequence[NewInvoice], drafts: Mapping[Template, InvoiceDraft]) -> None:
     product_ids = {item.product_id for draft in drafts.values() for item in draft.items}
     refs = await generation.product_refs(work.tx, list(product_ids))
+    shapes: dict[int, Shape] = {}
     for new in batch:
         draft = drafts[_template(new.due)]
         assert draft.status in BIRTHS, draft.status
@@ -177,9 +185,26 @@ async def _tell(work: Work, batch: Sequence[NewInvoice], drafts: Mapping[Templat
             work.woken.add(LaneName.ISSUANCE)
         if draft.has_pending_items:
             work.woken.add(LaneName.PRICING)
-        data = invoice_data(_detail(work, new, draft, refs=refs))
+        if new.template not in shapes:
+            shapes[new.template] = invoice_data(_detail(work, new, draft, refs=refs))["invoice"]
+        data = {"invoice": _own(shapes[new.template], new)}
         for type_ in types:
             work.tell(type_, data, subscription_id=new.due.subscription_id, invoice_id=new.invoice_id)
+
+
+def _own(shape: Shape, new: NewInvoice) -> Shape:
+    """Return the shape of one invoice, from that of another of its template: what no template decides is its own."""
+    return shape | {
+        "id": str(new.invoice_id),
+        "subscriptionId": str(new.due.subscription_id),
+        "dueDate": day(new.due.next_due_date),
+        "subscriptionExternalRef": new.due.external_ref,
+        "customerId": str(new.due.customer_id),
+        "customerExternalRef": new.due.customer_external_ref,
+        "items": [
+            item | {"id": str(item_id)} for item, item_id in zip(shape["items"], new.item_ids, strict=True)
+        ],
+    }
 
 
 def _detail(

@@ -64,16 +64,7 @@ async def once(
         is_ours = False
         if request.key is None:
             return Answer(status, msgspec.json.encode(await effect(work)))
-        real_now = deps.clock()
-        claimed = await idempotency.claim(
-            work.tx,
-            request.key,
-            route=request.route,
-            body_hash=_sealed_hash(work, request, request.key),
-            real_now=real_now,
-            expires_at=real_now + KEPT_FOR,
-        )
-        if not claimed:
+        if not await _claim(work, request, request.key):
             return await _replay(work, request, request.key)
         is_ours = True
         body = msgspec.json.encode(await effect(work))
@@ -83,7 +74,7 @@ async def once(
             status=status,
             answer=_seal(work, request.key, body) if holds_secret else body,
             sealed=holds_secret,
-            expires_at=real_now + (SECRET_KEPT_FOR if holds_secret else KEPT_FOR),
+            expires_at=deps.clock() + (SECRET_KEPT_FOR if holds_secret else KEPT_FOR),
         )
         return Answer(status, body)
 
@@ -97,6 +88,23 @@ async def once(
             "A request with this Idempotency-Key is still running; ask again.",
             retry_after_seconds=1,
         ) from None
+
+
+async def is_repeat(work: Work, request: Request) -> bool:
+    """Say whether a request came before, with its key, and remember it; no answer is kept.
+
+    For what a repeat must not do again, though its answer is what the world is like by then (D-113). A key that stands
+    for another request is none of ours.
+    """
+    key = request.key
+    if key is None:
+        return False
+    if not await _claim(work, request, key):
+        found = await idempotency.find(work.tx, key)
+        return found is not None and _is_same(work, found, request, key)
+    expires_at = work.deps.clock() + KEPT_FOR
+    await idempotency.answer(work.tx, key, status=200, answer=b"", sealed=False, expires_at=expires_at)
+    return False
 
 
 async def earlier(deps: Deps, account: Account, request: Request) -> Answer | None:
@@ -115,10 +123,22 @@ async def earlier(deps: Deps, account: Account, request: Request) -> Answer | No
     return None if request.key is None else await perform(deps, account, run)
 
 
+async def _claim(work: Work, request: Request, key: str) -> bool:
+    real_now = work.deps.clock()
+    return await idempotency.claim(
+        work.tx,
+        key,
+        route=request.route,
+        body_hash=_sealed_hash(work, request, key),
+        real_now=real_now,
+        expires_at=real_now + KEPT_FOR,
+    )
+
+
 async def _replay(work: Work, request: Request, key: str) -> Answer:
     found = await idempotency.find(work.tx, key)
     assert found is not None, "a conflicting key is committed and visible"
-    if found.route != request.route or not _is_same_body(work, found, request, key):
+    if not _is_same(work, found, request, key):
         raise EngineError(
             IDEMPOTENCY_KEY_REUSED,
             "This Idempotency-Key was used for another request; send a fresh key for a new one.",
@@ -143,7 +163,9 @@ def _sealed_hash(work: Work, request: Request, key: str) -> bytes:
     )
 
 
-def _is_same_body(work: Work, found: idempotency.Claim, request: Request, key: str) -> bool:
+def _is_same(work: Work, found: idempotency.Claim, request: Request, key: str) -> bool:
+    if found.route != request.route:
+        return False
     known = work.deps.vault.open(
         found.body_hash,
         place=idempotency.BODY_PLACE,

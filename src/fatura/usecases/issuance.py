@@ -129,13 +129,15 @@ def _job(
     known: ChargeAttempt | None,
     items: Mapping[UUID, Sequence[InvoiceItem]],
 ) -> Job:
-    look_up, repeats, sent_at, found = False, False, work.now, known.known_charge_ids if known else ()
+    look_up, repeats_sent_at, sent_at, found = False, None, work.now, known.known_charge_ids if known else ()
     number, due_date = 1, charge_due_date(claimed.due_date, today=work.today)
     if known is not None and known.state is AttemptState.SENDING:
         number, due_date = known.attempt, known.charge_due_date
-        repeats = not found and _may_replay(work, gateway, known)
-        look_up = not repeats
-        sent_at = known.sent_at if look_up else work.now
+        look_up = bool(found) or not _may_replay(work, gateway, known)
+        if look_up:
+            sent_at = known.sent_at
+        else:
+            repeats_sent_at = known.sent_at
     elif known is not None:
         number = known.attempt if known.state is AttemptState.ABSENT else known.attempt + 1
     return Job(
@@ -152,7 +154,7 @@ def _job(
         asked_at=work.now,
         reserved_at=work.deps.clock(),
         send_before=time.monotonic() + charge_calls.SEND_WITHIN_SECONDS,
-        repeats=repeats,
+        repeats_sent_at=repeats_sent_at,
         known_charge_ids=found,
     )
 
@@ -209,6 +211,6 @@ def _tried(job: Job) -> Tried:
         job.sent_at,
         asked_at=job.asked_at,
         looked_up=job.look_up,
-        repeated=job.repeats,
+        repeats_sent_at=job.repeats_sent_at,
         known_charge_ids=job.known_charge_ids,
     )

@@ -5,12 +5,14 @@ from uuid import UUID
 
 from fatura.domain import shapes
 from fatura.domain.account import Account
+from fatura.domain.charging import AttemptState
 from fatura.domain.errors import INVOICE_NOT_READY, EngineError, account_recovering, not_found
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.store import held_invoices, recovery
 from fatura.usecases import health, invoices, issuance
 from fatura.usecases.charge_calls import Job
 from fatura.usecases.deps import Deps
+from fatura.usecases.idempotency import Request, is_repeat
 from fatura.usecases.lane_names import LaneName
 from fatura.usecases.work import Work, perform
 
@@ -24,7 +26,7 @@ WHY_NOT = {
 }
 
 
-async def retry(deps: Deps, account: Account, invoice_id: UUID) -> shapes.Shape:
+async def retry(deps: Deps, account: Account, request: Request, invoice_id: UUID) -> shapes.Shape:
     """Issue a `ready` invoice now, and return it as it is when its gateway has answered, or not in 20 s.
 
     After a refusal, or when a person was to look for a lost charge, the next attempt is sent. An attempt that is under
@@ -34,14 +36,18 @@ async def retry(deps: Deps, account: Account, invoice_id: UUID) -> shapes.Shape:
     may_lease = await health.clock_is_trusted(deps)
 
     async def reserve(work: Work) -> Sequence[Job]:
-        return await _reserve(work, invoice_id, may_lease=may_lease)
+        return await _reserve(work, request, invoice_id, may_lease=may_lease)
 
     await issuance.carry_out(deps, account, await perform(deps, account, reserve))
     return await perform(deps, account, lambda work: invoices.read(work, invoice_id))
 
 
-async def _reserve(work: Work, invoice_id: UUID, *, may_lease: bool) -> Sequence[Job]:
-    """Lease the invoice and commit to its attempt; a host whose clock is off leaves it to the workers (D-5)."""
+async def _reserve(work: Work, request: Request, invoice_id: UUID, *, may_lease: bool) -> Sequence[Job]:
+    """Lease the invoice and commit to its attempt; a host whose clock is off leaves it to the workers (D-5).
+
+    A repeat of a request gives up no parked attempt: that may be the one it has sent itself when its answer was lost,
+    and whoever repeats it has not looked at the gateway again (D-113).
+    """
     held = await held_invoices.hold(work.tx, invoice_id)
     if held is None:
         raise not_found("invoice", invoice_id)
@@ -53,7 +59,11 @@ async def _reserve(work: Work, invoice_id: UUID, *, may_lease: bool) -> Sequence
     real_now = work.deps.clock()
     if held.is_leased(real_now):
         return []
-    await held_invoices.give_up_parked(work.tx, invoice_id)
+    is_repeated = await is_repeat(work, request)
+    if held.attempt is AttemptState.PARKED:
+        if is_repeated:
+            return []
+        await held_invoices.give_up_parked(work.tx, invoice_id)
     lease_until = real_now + issuance.LEASE if may_lease else None
     await held_invoices.make_due(work.tx, invoice_id, now=work.now, lease_until=lease_until)
     if may_lease:

@@ -17,7 +17,8 @@ class Tried:
     """What was tried: the attempt as it was reserved, by a call to create or (`looked_up`) by a look-up.
 
     `asked_at` is when it was reserved, on the account's clock; its answer may be older than its recording by any time.
-    A call may be `repeated` after its answer was lost: then a failure says nothing of what the first one did.
+    A call may be a repeat after an answer was lost: then a failure says nothing of what the one before did, which was
+    sent at `repeats_sent_at`.
     """
 
     claimed: ClaimedInvoice
@@ -25,7 +26,7 @@ class Tried:
     sent_at: datetime
     asked_at: datetime
     looked_up: bool
-    repeated: bool = False
+    repeats_sent_at: datetime | None = None
     known_charge_ids: Sequence[str] = ()
 
 

@@ -33,6 +33,8 @@ from fatura.usecases.work import Work
 
 LOOK_UP_AFTER = timedelta(seconds=5)
 """How soon a charge of unknown outcome is looked up for the first time."""
+SHOWN_WITHIN = LOOKUP_COUNTS_AFTER + EMPTY_LOOKUP_GAP
+"""How long a charge may take to be shown, however slowly a gateway's books are kept."""
 OPEN = (AttemptState.SENDING, AttemptState.ABSENT, AttemptState.PARKED)
 """States of an attempt that a charge may still confirm."""
 
@@ -157,9 +159,11 @@ async def _without_charge(
     match answer:
         case None:
             await _empty_lookup(work, tried, locked)
-        case PermanentError() if tried.repeated and not _has_had_time(work, tried):
-            await issue_delays.retry(work, tried, next_attempt_at=work.now + EMPTY_LOOKUP_GAP, error=answer)
-        case PermanentError(detail=detail) if tried.repeated:
+        case PermanentError() if (
+            tried.repeats_sent_at and tried.asked_at - tried.repeats_sent_at < SHOWN_WITHIN
+        ):
+            await issue_delays.retry(work, tried, next_attempt_at=work.now + SHOWN_WITHIN, error=answer)
+        case PermanentError(detail=detail) if tried.repeats_sent_at:
             lost = (
                 f"The answer was lost, and the gateway refuses the same call now ({detail}); look there for the "
                 "charge, then retry issuance."
@@ -191,12 +195,6 @@ async def _without_charge(
             await issue_delays.retry(work, tried, next_attempt_at=work.now + delay, error=answer)
 
 
-def _has_had_time(work: Work, tried: Tried) -> bool:
-    """Say whether a charge of the first sending would be shown by now, however slowly a gateway's books are kept."""
-    since = tried.claimed.issue_failing_since or work.now
-    return work.now - since >= LOOKUP_COUNTS_AFTER + EMPTY_LOOKUP_GAP
-
-
 async def _settle(work: Work, tried: Tried, state: AttemptState) -> None:
     await charges.settle_attempt(work.tx, tried.attempt.invoice_id, tried.attempt.attempt, state=state)
 
@@ -206,7 +204,7 @@ async def _leave_open(work: Work, tried: Tried) -> None:
 
     A failed look-up, or a failed repeat of a call, does not say so: the first sending may have made the charge.
     """
-    if not (tried.looked_up or tried.repeated):
+    if not (tried.looked_up or tried.repeats_sent_at):
         await _settle(work, tried, AttemptState.ABSENT)
 
 

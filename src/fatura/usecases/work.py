@@ -69,7 +69,7 @@ class Work:
         """Append an event when the transaction ends (D-37)."""
         assert type_ in CATALOGUE, type_
         text = msgspec.json.encode(data).decode()
-        self.told.append(NewEvent(self.new_id(), type_, self.now, text, subscription_id, invoice_id))
+        self.told.append(NewEvent(type_, self.now, text, subscription_id, invoice_id))
 
     async def finish(self) -> None:
         """Shift the totals, number the events and append them: the last locks before the commit (D-38)."""
@@ -77,7 +77,8 @@ class Work:
             return
         last = await counters.add(self.tx, events=len(self.told), deltas=self.totals)
         if self.told:
-            await events.append(self.tx, self.told, first_sequence=last - len(self.told) + 1)
+            first = last - len(self.told) + 1
+            await events.append(self.tx, self.told, ids=self.new_ids(len(self.told)), first_sequence=first)
             self.woken.add(LaneName.PUSH)
 
 
