@@ -126,6 +126,7 @@ async def _rounds(on: Stage, options: Options) -> tuple[list[Round], int]:
     for number in range(each):
         options.progress(2 * number, 2 * each, "quiet and noisy rounds")
         rounds.append(await _round(on, "quiet", enrolled, every=_nothing))
+        await on.begin_noise()
         rounds.append(await _round(on, "noisy", enrolled, every=on.make_noise))
         held_back += await _held_back(on)
         await on.be_quiet()

@@ -56,7 +56,8 @@ class Stage:
     arrived: dict[str, datetime] = field(default_factory=dict[str, datetime])
     asked: dict[str, datetime] = field(default_factory=dict[str, datetime])
     well: list[tuple[Merchant, Json]] = field(default_factory=list[tuple[Merchant, Json]])
-    burdens: list[Merchant] = field(default_factory=list[Merchant])
+    holding: list[Merchant] = field(default_factory=list[Merchant])
+    failing: list[Merchant] = field(default_factory=list[Merchant])
     held: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def merchant(self) -> Merchant:
@@ -78,13 +79,18 @@ class Stage:
         plan = await merchant.plan(item(await merchant.product()), item(variable))
         self.well.append((merchant, plan))
 
-    async def add_burden(self, url: str, *, backlog: int) -> None:
+    @property
+    def burdens(self) -> list[Merchant]:
+        """Return all merchants whose endpoints take nothing, whether they hold their calls or fail at once."""
+        return self.holding + self.failing
+
+    async def burden(self, url: str, *, backlog: int) -> Merchant:
         """Add a merchant with so many events that its endpoint never took, three of an invoice."""
         merchant = await self.merchant()
         await merchant.put("/v1/integration/webhook", {"url": url})
         await self.sql(merchant, QUIET)
         await self.sql(merchant, TELL, backlog, max(backlog // 3, 1), "invoice.payment_unexpected")
-        self.burdens.append(merchant)
+        return merchant
 
     async def add_crowd(self, count: int) -> Merchant:
         """Add a merchant with so many subscriptions that are all due at once."""
@@ -94,9 +100,16 @@ class Stage:
         await self.deps.db.notify("generation")
         return merchant
 
-    async def make_noise(self) -> None:
+    async def begin_noise(self) -> None:
         """Put every burden at its worst: enabled, up, sixty-four at once, all that failed due again."""
-        for each in self.burdens:
+        await self._rouse(self.burdens)
+
+    async def make_noise(self) -> None:
+        """Put those that hold their calls back to their worst; whoever fails at once holds nobody up, and is spared."""
+        await self._rouse(self.holding)
+
+    async def _rouse(self, burdens: Sequence[Merchant]) -> None:
+        for each in burdens:
             await self.sql(each, NOISE)
             await self.sql(each, DUE_AGAIN)
         await self.deps.db.notify("push")
@@ -153,11 +166,11 @@ async def endpoints(on: Stage, *, well: int, backlog: int) -> AsyncGenerator[Rec
     ):
         for _ in range(well):
             await on.add_well(events.url, prices.url)
-        await on.add_burden(hanging.url, backlog=backlog)
-        for _ in range(HANGING_TOO):
-            await on.add_burden(hanging.url, backlog=backlog // 10)
-        for url in (refusing.url, drip_url, f"http://127.0.0.1:{free_port()}/closed"):
-            await on.add_burden(url, backlog=backlog // 10)
+        on.holding.append(await on.burden(hanging.url, backlog=backlog))
+        for url in (*([hanging.url] * HANGING_TOO), drip_url):
+            on.holding.append(await on.burden(url, backlog=backlog // 10))
+        for url in (refusing.url, f"http://127.0.0.1:{free_port()}/closed"):
+            on.failing.append(await on.burden(url, backlog=backlog // 10))
         try:
             yield hanging
         finally:

@@ -248,7 +248,7 @@ class SimDatabase(Database):
     __slots__ = ("_sim",)
 
     def __init__(self, pool: SimPool) -> None:
-        super().__init__(pool, pool.shelf.url, bound_by_row_security=True)
+        super().__init__(pool, pool.shelf.url, bound_by_row_security=True, pooler_url=None, is_spread=False)
         self._sim = pool
 
     async def ping(self) -> datetime:

@@ -28,7 +28,6 @@ ACQUIRE_TIMEOUT_SECONDS = 10
 PING_TIMEOUT_SECONDS = 1
 STATEMENTS_KEPT = 100
 """How many prepared statements a connection keeps."""
-
 _NAMES = {"application_name": "fatura", "timezone": "UTC"}
 LIMITS = {
     "lock_timeout": f"{LOCK_TIMEOUT_SECONDS}s",
@@ -121,8 +120,8 @@ class Database:
         url: str,
         *,
         bound_by_row_security: bool,
-        pooler_url: str | None = None,
-        is_spread: bool = False,
+        pooler_url: str | None,
+        is_spread: bool,
     ) -> None:
         """Keep the pool; a role that Row Level Security does not bind steps down in every transaction."""
         self._pool = pool
@@ -155,14 +154,12 @@ class Database:
             if self._pooler_url is not None:
                 (await leader.connect(self._pooler_url, timeout=PING_TIMEOUT_SECONDS)).terminate()
             connection = await leader.connect(self._url, timeout=PING_TIMEOUT_SECONDS)
+            try:
+                return await connection.fetchval("SELECT clock_timestamp()", timeout=PING_TIMEOUT_SECONDS)
+            finally:
+                connection.terminate()
         except (*GONE, asyncpg.PostgresError) as error:
             raise DatabaseUnavailableError(f"{type(error).__name__}: {error}") from error
-        try:
-            return await connection.fetchval("SELECT clock_timestamp()", timeout=PING_TIMEOUT_SECONDS)
-        except (*GONE, asyncpg.PostgresError) as error:
-            raise DatabaseUnavailableError(f"{type(error).__name__}: {error}") from error
-        finally:
-            connection.terminate()
 
     async def notify(self, lanes: str) -> None:
         """Tell all workers that there is work in the named lanes; a hint, the sweep is the truth."""
@@ -280,7 +277,7 @@ async def connect(
     is_pooled = pooler_url is not None
     try:
         pool = await asyncpg.create_pool(
-            pooler_url if is_pooled else url,
+            pooler_url or url,
             connect=leader.connect,
             min_size=1,
             max_size=max_connections,
@@ -299,6 +296,5 @@ async def connect(
 
 _ASK_ROLE_AND_CITUS = """
 SELECT NOT (rolsuper OR rolbypassrls) AS bound_by_row_security,
-    EXISTS (SELECT FROM pg_extension WHERE extname = 'citus') AS is_spread
-FROM pg_roles WHERE rolname = current_user
+    EXISTS (SELECT FROM pg_extension WHERE extname = 'citus') AS is_spread FROM pg_roles WHERE rolname = current_user
 """
