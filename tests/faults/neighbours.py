@@ -119,8 +119,8 @@ async def _enrol(merchant: Merchant, plan: Json) -> None:
 
 async def _rounds(on: Stage, options: Options) -> tuple[list[Round], int]:
     """Return the rounds, and how many events arrived in none of them."""
-    each = options.pick(short=2, full=5)
-    enrolled = options.pick(short=15, full=80)
+    each = options.pick(short=2, full=4)
+    enrolled = options.pick(short=15, full=60)
     rounds: list[Round] = []
     held_back = 0
     for number in range(each):

@@ -21,8 +21,8 @@ from tests.faults.report import Options, Report, Scale
 from tests.faults.restore_story import Story
 from tests.faults.restore_truth import Truth, judge
 
-STORIES = 5
-RESTORES_A_STORY = 6
+STORIES = 4
+RESTORES_A_STORY = 5
 DAYS_AFTER = 3
 """How many days the engine gets after a restore, until everything has to be in its place."""
 DIES = 0.7
@@ -48,7 +48,7 @@ async def _stories(server_url: str, folder: Path, *, options: Options, truth: Tr
 def _tell(report: Report, options: Options, *, truth: Truth) -> None:
     full = options.scale is Scale.FULL
     report.count("restores", truth.restores, at_least=options.pick(short=2, full=STORIES * RESTORES_A_STORY))
-    report.count("charges newer than their backup", truth.newer, at_least=options.pick(short=5, full=1_000))
+    report.count("charges newer than their backup", truth.newer, at_least=options.pick(short=5, full=500))
     report.count("… of invoices that the backup knew", truth.of_known_invoices, at_least=1)
     report.count("… of cycles billed after it, found again by their ids", truth.of_lost_invoices, at_least=1)
     report.count(
@@ -72,7 +72,7 @@ async def _story(server_url: str, folder: Path, *, seed: str) -> AsyncGenerator[
 async def _lives(story: Story, options: Options, *, truth: Truth, number: int) -> None:
     restores = options.pick(short=2, full=RESTORES_A_STORY)
     async with story.engine() as merchant:
-        await story.enroll(merchant, options.pick(short=18, full=60))
+        await story.enroll(merchant, options.pick(short=18, full=50))
     for trial in range(restores):
         done = number * restores + trial
         options.progress(done, restores * options.pick(short=1, full=STORIES), f"{truth.newer} newer charges")

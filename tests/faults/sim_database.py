@@ -5,8 +5,6 @@ A lost connection is one whose session ended as by ROLLBACK; the server process 
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from functools import cache, partial
 from typing import Any
@@ -217,18 +215,21 @@ class SimPool:
             self.faults.count("database: away")
         return away
 
-    @asynccontextmanager
-    async def acquire(self, *, timeout: float) -> AsyncGenerator[Session]:  # noqa: ARG002, ASYNC109 - asyncpg's signature
-        """Lend a session."""
-        async with self._places:
-            session = Session(self)
-            self._open.append(session)
-            try:
-                yield session
-            finally:
-                self._open.remove(session)
-                if HOST.get().alive:
-                    await session.release()
+    async def acquire(self) -> Session:
+        """Lend a session, when a place is free."""
+        await self._places.acquire()
+        session = Session(self)
+        self._open.append(session)
+        return session
+
+    async def release(self, session: Session) -> None:
+        """Take a session back."""
+        self._open.remove(session)
+        try:
+            if HOST.get().alive:
+                await session.release()
+        finally:
+            self._places.release()
 
     async def end_sessions(self) -> None:
         """End all that are open: the process is dead."""

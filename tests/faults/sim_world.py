@@ -78,7 +78,7 @@ def plan_of(rng: random.Random, *, small: bool) -> Plan:
     outage_on = rng.randrange(3, 5)
     return Plan(
         accounts=rng.choice((1, 1, 1, 2)),
-        subscribers=rng.randrange(5, 9) if small else rng.randrange(24, 30),
+        subscribers=rng.randrange(5, 9) if small else rng.randrange(23, 29),
         processes=rng.choice((1, 2, 2, 3)),
         days=outage_on + 5,
         outage_on=outage_on,
