@@ -41,8 +41,8 @@ def run(options: Options) -> Report:
 async def _run(options: Options, report: Report, server: str, folder: Path) -> None:
     clock = started(speed=SPEED, jumps=folder / "clock")
     tried = kinds(
-        charges=options.pick(short=300, full=10_400),
-        few=options.pick(short=20, full=500),
+        charges=options.pick(short=300, full=10_100),
+        few=options.pick(short=20, full=250),
         accounts=options.pick(short=2, full=4),
         seed=options.seed,
     )

@@ -35,8 +35,8 @@ OPEN = """
 """How much has not come to its end."""
 MORE = timedelta(seconds=30)
 """How far beyond the next due work the clock is set, so that what is due soon after comes with it."""
-LOOK_SECONDS = 0.1
-QUIET_SECONDS = 0.25
+LOOK_SECONDS = 0.3
+QUIET_SECONDS = 0.3
 """How long the next due work must be the same before the clock is set forward to it."""
 DEAD_PUSHER_SECONDS = 2
 """How long a lease on an endpoint must be the same before its owner counts as dead."""
