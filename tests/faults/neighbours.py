@@ -74,7 +74,7 @@ class Waits:
 def run(options: Options) -> Report:
     """Measure the well merchants' waits in quiet and noisy rounds in turn, then beside a crowd (H19)."""
     report = Report("neighbours", options.seed)
-    with place.server() as server_url, tempfile.TemporaryDirectory() as folder:
+    with place.server(planned_once=False) as server_url, tempfile.TemporaryDirectory() as folder:
         asyncio.run(_run(server_url, Path(folder), options, report))
     return report
 

@@ -10,16 +10,15 @@ from fatura.store import embedded
 from tests.conftest import FAST, database_url_of, fresh_database, make_template
 from tests.faults import breaks
 
-
 PLANNED_ONCE = {"jit": "off", "plan_cache_mode": "force_generic_plan"}
 """Tables of a run are small: a sixth of its time would go into planning the same statements again for other values."""
 
 
 @contextmanager
-def server(settings: Mapping[str, str] | None = None) -> Generator[str]:
+def server(settings: Mapping[str, str] | None = None, *, planned_once: bool = True) -> Generator[str]:
     """Start a server in a folder that goes away, and yield its URL; FAST unless other settings are given."""
     with tempfile.TemporaryDirectory(prefix="fatura-faults-") as folder:
-        chosen = {**(FAST if settings is None else settings), **PLANNED_ONCE}
+        chosen = {**(FAST if settings is None else settings), **(PLANNED_ONCE if planned_once else {})}
         with embedded.start(Path(folder), settings=chosen) as started:
             asyncio.run(_make_template(started.url))
             yield started.url
