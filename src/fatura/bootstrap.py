@@ -197,7 +197,7 @@ def check_port(host: str, port: int) -> None:
         raise PortTakenError(message) from error
 
 
-def _allow_many_open_files() -> None:
+def allow_many_open_files() -> None:
     """Raise this process's limit as far as the system lets it: thousands of price calls may be open (D-31)."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
@@ -212,7 +212,7 @@ async def work(
 
     Raises DatabaseUnavailableError, KeyRingError, OSError.
     """
-    _allow_many_open_files()
+    allow_many_open_files()
     async with opened(settings, url) as deps:
         loop = Loop(deps, LANES)
         listening = asyncio.create_task(notify.listen(url, loop.wake))
@@ -227,6 +227,6 @@ async def work(
 
 async def serve(settings: Settings, url: str, *, stop: asyncio.Event, host: str, port: int) -> None:
     """Serve the HTTP API until `stop` is set. Raises DatabaseUnavailableError, KeyRingError, OSError."""
-    _allow_many_open_files()
+    allow_many_open_files()
     async with opened(settings, url) as deps:
         await run_server(create_app(deps), stop, host=host, port=port)
