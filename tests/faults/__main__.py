@@ -1,4 +1,4 @@
-"""`make faults`: all runs at full scale, two at a time, each in a process of its own; one table in the end.
+"""`make faults`: all runs at full scale, two or three at a time, each in a process of its own; one table in the end.
 
 `python -m tests.faults [NAME ...] [--seed N] [--short]`; exit code 1 when anything was found.
 """
@@ -9,7 +9,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import asdict
 
 import msgspec
@@ -70,11 +71,8 @@ async def _run_all(chosen: Sequence[Run], *, seed: int, scale: Scale) -> int:
     with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
 
         async def one(run: Run) -> tuple[Report, float]:
-            cores = await slots.get()
-            report, seconds = await _run_apart(
-                run, progress, seed=seed, scale=scale, cores=() if run.alone else cores
-            )
-            slots.put_nowait(cores)
+            async with _turn(run, slots) as cores:
+                report, seconds = await _run_apart(run, progress, seed=seed, scale=scale, cores=cores)
             how = f"{len(report.failures)} found" if report.failures else report.left_out or "held"
             for line in (f"{run.name}: {how}, {seconds:.0f} s", *report.failures):
                 progress.console.print(line, soft_wrap=True, markup=False)
@@ -94,6 +92,19 @@ def _shares_of_cores() -> Sequence[Sequence[int]]:
     """Share the cores out among the runs that are made at once; nothing to share where a process cannot be bound."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else []
     return [cores[slot::AT_ONCE] for slot in range(AT_ONCE)]
+
+
+@asynccontextmanager
+async def _turn(run: Run, slots: asyncio.Queue[Sequence[int]]) -> AsyncGenerator[Sequence[int]]:
+    """Wait for a share of the cores, and give it back in the end; who takes none runs on all."""
+    if run.alone or run.waits:
+        yield ()
+        return
+    cores = await slots.get()
+    try:
+        yield cores
+    finally:
+        slots.put_nowait(cores)
 
 
 async def _run_apart(

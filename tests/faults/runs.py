@@ -9,12 +9,16 @@ from tests.faults.report import Options, Report
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run: `module` has its `run(options)`; `alone`: it measures, so nothing may run beside it."""
+    """One run: `module` has its `run(options)`; `alone`: it measures, so nothing may run beside it.
+
+    One that `waits` for its clock most of the time runs beside those that take turns on the cores.
+    """
 
     name: str
     module: str
     says: str
     alone: bool = False
+    waits: bool = False
 
     def load(self) -> Callable[[Options], Report]:
         """Return its function."""
@@ -27,6 +31,7 @@ RUNS: tuple[Run, ...] = (
         "liar",
         "liar",
         "a gateway that loses answers, makes charges late and hides them; workers killed and frozen",
+        waits=True,
     ),
     Run("crashes", "crashes", "killed with -9 at every step between two inputs or outputs of every flow"),
     Run("orders", "orders", "racing pairs stepped statement by statement through all interleavings"),
