@@ -235,6 +235,21 @@ async def test_a_repeat_gives_up_no_attempt_that_it_may_have_sent_itself(world: 
     assert await world.broken() == []
 
 
+async def test_a_repeat_gives_up_no_attempt_that_was_under_way(world: World):
+    """Who asked while a worker was at it has not looked for what came of that. [D-113]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await ready_invoice(world)
+    path = f"/v1/invoices/{invoice['id']}/retry-issuance"
+    await park(world)
+    await world.sql("UPDATE invoice SET lease_until = now() + interval '1 minute'")
+    assert (await world.post(path, key="first")).json["status"] == "ready"
+    await world.sql("UPDATE invoice SET lease_until = NULL")
+
+    assert (await world.post(path, key="first")).json["status"] == "ready"
+    assert await states(world) == [(1, "parked")]
+    assert (await world.post(path, key="second")).json["status"] == "issued"
+
+
 async def test_a_key_of_another_request_stops_nothing(world: World):
     """Only a repeat of the very request does. [D-113, D-14]"""
     await world.set_up_gateway(behaviour="never_pay")

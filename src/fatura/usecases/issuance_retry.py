@@ -45,8 +45,8 @@ async def retry(deps: Deps, account: Account, request: Request, invoice_id: UUID
 async def _reserve(work: Work, request: Request, invoice_id: UUID, *, may_lease: bool) -> Sequence[Job]:
     """Lease the invoice and commit to its attempt; a host whose clock is off leaves it to the workers (D-5).
 
-    A repeat of a request gives up no parked attempt: that may be the one it has sent itself when its answer was lost,
-    and whoever repeats it has not looked at the gateway again (D-113).
+    A repeat of a request gives up no parked attempt: that may be the one it has sent itself, or met under way, when its
+    answer was lost, and whoever repeats it has not looked at the gateway again (D-113).
     """
     held = await held_invoices.hold(work.tx, invoice_id)
     if held is None:
@@ -55,14 +55,12 @@ async def _reserve(work: Work, request: Request, invoice_id: UUID, *, may_lease:
         raise EngineError(INVOICE_NOT_READY, f"The invoice {WHY_NOT[held.status]}.")
     if not await recovery.may_charge(work.tx):
         raise account_recovering()
+    is_repeated = await is_repeat(work, request)
     await work.refresh()
     real_now = work.deps.clock()
-    if held.is_leased(real_now):
+    if held.is_leased(real_now) or (is_repeated and held.attempt is AttemptState.PARKED):
         return []
-    is_repeated = await is_repeat(work, request)
     if held.attempt is AttemptState.PARKED:
-        if is_repeated:
-            return []
         await held_invoices.give_up_parked(work.tx, invoice_id)
     lease_until = real_now + issuance.LEASE if may_lease else None
     await held_invoices.make_due(work.tx, invoice_id, now=work.now, lease_until=lease_until)
