@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import uvloop
 
-from bench.servers import RING
+from bench.worker_process import ready
 from fatura import bootstrap, settings
 from fatura.observability import configure_logs
 from fatura.store import notify
@@ -50,19 +50,8 @@ async def started(
     url: str, gateway_url: str, *, within: Sequence[str] = ()
 ) -> AsyncGenerator[asyncio.subprocess.Process]:
     """Start the program, ready to be told to go; `within` is a command to start it with, if any."""
-    process = await asyncio.create_subprocess_exec(
-        *within, sys.executable, "-m", "bench.all_lanes", url, gateway_url,
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-        env={"FATURA_SECRET_KEYS": RING, "FATURA_OUTBOUND_ALLOW": "127.0.0.1", "PATH": os.environ["PATH"]},
-    )  # fmt: skip
-    assert process.stdout is not None, "asked for"
-    try:
-        assert await process.stdout.readline() == b"ready\n", "the worker did not start"
+    async with ready("bench.all_lanes", url, gateway_url, within=within) as process:
         yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
 
 
 def go(process: asyncio.subprocess.Process) -> None:

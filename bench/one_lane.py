@@ -18,7 +18,8 @@ from typing import Any
 
 import uvloop
 
-from bench.servers import RING, opened
+from bench.servers import opened
+from bench.worker_process import ready
 from fatura.domain.account import Account
 from fatura.observability import configure_logs
 from fatura.usecases.deps import Deps
@@ -80,18 +81,8 @@ def _resident() -> float:
 @asynccontextmanager
 async def started(url: str, lane: str, count: int) -> AsyncGenerator[asyncio.subprocess.Process]:
     """Start the program as a process that is ready and waits for its line."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bench.one_lane", url, lane, str(count),
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env={"FATURA_SECRET_KEYS": RING},
-    )  # fmt: skip
-    assert process.stdout is not None, "asked for"
-    try:
-        assert await process.stdout.readline() == b"ready\n", "the worker did not start"
+    async with ready("bench.one_lane", url, lane, str(count)) as process:
         yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
 
 
 async def worked(url: str, lane: str, count: int) -> Worked:

@@ -6,17 +6,14 @@
 import asyncio
 import json
 import os
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from typing import Any
 
-import asyncpg
 import pytest
 
 from fatura.store import distribute as spreading
 from fatura.store.distribute import distribute
 from fatura.store.migrate import MigrationError, migrate
 from tests.integration.fatura_processes import environment, run
+from tests.integration.populated import connected
 from tests.world import columns, open_world
 
 CITUS_URL = os.environ.get("FATURA_TEST_CITUS_URL", "")
@@ -41,15 +38,6 @@ SELECT (SELECT count(*) FROM pg_class WHERE relrowsecurity AND relforcerowsecuri
     (SELECT string_agg(k.conname || pg_get_constraintdef(k.oid), ',' ORDER BY k.conname) FROM pg_constraint k
         WHERE k.contype = 'f')
 """
-
-
-@asynccontextmanager
-async def connected(url: str) -> AsyncGenerator[Any]:
-    connection = await asyncpg.connect(url)
-    try:
-        yield connection
-    finally:
-        await connection.close()
 
 
 @pytest.fixture

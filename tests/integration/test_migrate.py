@@ -5,10 +5,9 @@ import itertools
 import subprocess
 import sys
 import time
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import asyncpg
 import pytest
@@ -16,6 +15,7 @@ import pytest
 from fatura.store import migrate as runner
 from fatura.store.embedded import Server, start
 from fatura.store.migrate import MigrationError, migrate, pending
+from tests.integration.populated import connected
 from tests.integration.postgres_processes import sweep, until, value
 
 PEOPLE = "CREATE TABLE person (id int CONSTRAINT person_pk PRIMARY KEY, name text);"
@@ -67,15 +67,6 @@ def write(folder: Path, **files: str) -> None:
 
 def as_user(url: str, name: str) -> str:
     return url.replace("//fatura@", f"//{name}@")
-
-
-@asynccontextmanager
-async def connected(url: str) -> AsyncGenerator[Any]:
-    connection = await asyncpg.connect(url)
-    try:
-        yield connection
-    finally:
-        await connection.close()
 
 
 def process(url: str, folder: Path) -> "subprocess.Popen[str]":
