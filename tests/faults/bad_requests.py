@@ -1,6 +1,5 @@
 """Generated bad requests: none is a failure of ours, changes anything when refused, or tells what it should not."""
 
-import asyncio
 import json
 import random
 from collections import Counter
@@ -9,6 +8,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from typing import Any
+
+import uvloop
 
 from fatura.domain.errors import INVOICE_NOT_CANCELABLE
 from fatura.observability import configure_logs
@@ -70,7 +71,7 @@ def run(options: Options) -> Report:
 def _share(share: tuple[str, int, int]) -> Found:
     url, seed, count = share
     configure_logs(level="error")
-    return asyncio.run(_send(url, seed, count))
+    return uvloop.run(_send(url, seed, count))
 
 
 async def _send(server_url: str, seed: int, count: int) -> Found:

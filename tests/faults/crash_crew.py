@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 
 from fatura.store.vault import new_key
+from tests.faults import place
 
-WORKERS = 3
-"""Trials at once: while one waits for PostgreSQL, another has the core."""
+WORKERS = place.hands()
+"""Trials at once."""
 
 Job = dict[str, Any]
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import asyncpg
+
 from fatura.store.migrate import migrate
 from tests.faults.database_server import Server, server
 from tests.world import Json, World, open_world
@@ -76,12 +78,21 @@ async def _kill_once(postgres: Server, world: World, tried: Fsyncs, *, nth: int,
     tried.kills += 1
     if whole:
         postgres.kill()
-        postgres.start()
-    await postgres.returned()
+    await _returned(postgres)
     for key in unanswered:
         await _repeat(world, tried, key)
     for key in list(tried.acknowledged)[-50:]:
         await _check_replay(world, tried, key, at=f"fsync {nth}{', whole' if whole else ''}")
+
+
+async def _returned(postgres: Server) -> None:
+    """Wait until it answers; it is started again whenever it has ended itself, as when its recovery was killed."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            postgres.start()
+            with contextlib.suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                await postgres.returned(within_seconds=1)
+                return
 
 
 @contextlib.contextmanager

@@ -191,7 +191,9 @@ async def outside_call(points: Points, kind: str, send: Callable[[], Awaitable[T
     """Make a call to the world outside; it kills the caller when it has taken the one that is to be cut short."""
 
     async def die_sent() -> None:
-        (points.folder / "kill").write_text(str(os.getpid()))
+        told = points.folder / "killing"
+        told.write_text(str(os.getpid()))
+        told.rename(points.folder / "kill")  # whole at once: another call may be answered just now
         await send()
         raise AssertionError("the world outside kills its caller")
 

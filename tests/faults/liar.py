@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+import uvloop
+
 from tests.faults import ledgers, place
 from tests.faults.clock import started
 from tests.faults.liar_rest import rest
@@ -34,7 +36,7 @@ def run(options: Options) -> Report:
     """Charge through gateways that lie, while workers die and freeze, and compare the three ledgers (D-33, D-35)."""
     report = Report("liar", options.seed)
     with tempfile.TemporaryDirectory(prefix="fatura-liar-") as folder, place.server() as server:
-        asyncio.run(_run(options, report, server, Path(folder)))
+        uvloop.run(_run(options, report, server, Path(folder)))
     return report
 
 

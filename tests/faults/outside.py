@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import uvloop
 from aiohttp import web
 
 from fatura.domain.calendar import start_of_day
@@ -275,4 +276,4 @@ async def serve(folder: Path, now: FastClock, told: Lies) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(Path(sys.argv[1]), clock.read(sys.argv[2]), lies.read(sys.argv[3])))
+    uvloop.run(serve(Path(sys.argv[1]), clock.read(sys.argv[2]), lies.read(sys.argv[3])))

@@ -1,8 +1,9 @@
 """Secrets: sealed where they lie, nowhere else, under a ring that changes while everything runs."""
 
-import asyncio
 import tempfile
 from pathlib import Path
+
+import uvloop
 
 from tests.faults import canaries, place, rings, rolling, swapped
 from tests.faults.report import Options, Report
@@ -15,15 +16,15 @@ def run(options: Options) -> Report:
     with place.server() as url, tempfile.TemporaryDirectory(prefix="fatura-faults-") as folder:
         with report.part("ciphertexts swapped"):
             options.progress(0, 4, "ciphertexts swapped")
-            asyncio.run(_swapped(url, report))
+            uvloop.run(_swapped(url, report))
         with report.part("the ring changed under load"):
             options.progress(1, 4, "the ring changed under load")
-            asyncio.run(_ring_changed(url, report))
+            uvloop.run(_ring_changed(url, report))
         with report.part("canaries"):
-            asyncio.run(canaries.seek(url, Path(folder), options=options, report=report))
+            uvloop.run(canaries.seek(url, Path(folder), options=options, report=report))
         if options.pick(short=0, full=1):
             options.progress(3, 4, "the ring rolled over processes")
-            asyncio.run(rolling.roll(url, Path(folder), report))
+            uvloop.run(rolling.roll(url, Path(folder), report))
     return report
 
 

@@ -11,10 +11,10 @@ Chances = Mapping[str, int]
 COMMIT: Chances = {"commit: lost before": 120, "commit: done, answer lost": 250}
 STATEMENT: Chances = {
     "statement: connection lost": 12,
-    "statement: lock time-out": 8,
-    "statement: deadlock": 8,
+    "statement: lock time-out": 15,
+    "statement: deadlock": 15,
 }
-STEP: Chances = {"process: killed": 5, "process: stood still": 7}
+STEP: Chances = {"process: killed": 5, "process: stood still": 16}
 """Befalls an engine's process at any step."""
 CREATE: Chances = {
     "create: made, answer lost": 600,
@@ -26,7 +26,7 @@ CREATE: Chances = {
     "create: no answer in 20 s": 150,
     "create: refused": 80,
 }
-LOOK: Chances = {"look: busy": 3600, "look: no answer in 20 s": 500}
+LOOK: Chances = {"look: busy": 2600, "look: no answer in 20 s": 500}
 CANCEL: Chances = {"cancel: done, answer lost": 900, "cancel: 503": 600, "cancel: cut before": 500}
 MIRROR: Chances = {"mirror: 500": 2500, "mirror: done, answer lost": 800}
 PRICE: Chances = {
@@ -46,7 +46,7 @@ PUSH: Chances = {
     "push: unreachable": 800,
     "push: 410": 4,
 }
-CLIENT: Chances = {"client: answer lost": 250}
+CLIENT: Chances = {"client: answer lost": 900}
 OF_NO_CHANCE = (
     "database: away",
     "gateway: credentials refused",

@@ -78,11 +78,11 @@ def plan_of(rng: random.Random, *, small: bool) -> Plan:
     outage_on = rng.randrange(3, 5)
     return Plan(
         accounts=rng.choice((1, 1, 1, 2)),
-        subscribers=rng.randrange(5, 9) if small else rng.randrange(23, 29),
+        subscribers=rng.randrange(5, 9) if small else rng.randrange(18, 24),
         processes=rng.choice((1, 2, 2, 3)),
         days=outage_on + 5,
         outage_on=outage_on,
-        outage_days=rng.choice((35, 95, 125, 125, 155)),
+        outage_days=rng.choice((65, 125, 155, 155, 185)),
     )
 
 

@@ -33,8 +33,6 @@ SERVER = {
     "update_process_title": "off",
     "deadlock_timeout": "1h",  # the schedule ends a circle of locks itself, always the same way
 }
-MOST_AT_ONCE = 3
-"""Worker processes: each waits for PostgreSQL some of its time."""
 
 
 def run(options: Options) -> Report:
@@ -88,7 +86,7 @@ def _outcomes(seeds: Sequence[int], options: Options) -> Iterator[Outcome]:
     context = multiprocessing.get_context("spawn")
     small = options.scale is Scale.SHORT
     with ExitStack() as open_ones:
-        at_once = min(len(seeds) // 2 + 1, MOST_AT_ONCE)
+        at_once = min(len(seeds) // 2 + 1, place.hands())
         urls = [open_ones.enter_context(place.server(SERVER)) for _ in range(at_once)]
         pools = [open_ones.enter_context(ProcessPoolExecutor(1, mp_context=context)) for _ in urls]
         places = cycle(zip(pools, urls, strict=True))

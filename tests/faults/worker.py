@@ -12,6 +12,8 @@ import sys
 from collections.abc import Generator
 from pathlib import Path
 
+import uvloop
+
 from fatura.gateways.port import Charge, ChargeRequest
 from fatura.workers.lanes import LANES
 from fatura.workers.loop import Loop
@@ -98,7 +100,7 @@ async def _wake_at_jumps(now: FastClock, loop: Loop) -> None:
 if __name__ == "__main__":
     breaks.apply()
     _, to_url, to_ring, to_clock, to_gateway, to_file = sys.argv
-    asyncio.run(
+    uvloop.run(
         work(
             to_url,
             ring=to_ring,
