@@ -25,14 +25,17 @@ NEXT = """
 """
 """When the next work is due, of what has to end: with `$1` asking after charges too; and whether anybody pushes."""
 OPEN = """
-    SELECT (SELECT count(*) FROM invoice WHERE status IN ('draft', 'awaiting_value') OR next_attempt_at IS NOT NULL
-            AND (status = 'ready' OR $1 AND status = 'issued'))
-        + (SELECT count(*) FROM second_look WHERE next_look_at IS NOT NULL)
-        + (SELECT count(*) FROM delivery WHERE next_attempt_at IS NOT NULL)
-        + (SELECT count(*) FROM webhook JOIN account_counter n USING (account_id) WHERE n.last_sequence > fanned_out_to)
-        + (SELECT count(*) FROM subscription WHERE status = 'active' AND generate_at <= $2)
+    SELECT count(*) FROM (
+        SELECT 1 FROM invoice WHERE status IN ('draft', 'awaiting_value') OR next_attempt_at IS NOT NULL
+            AND (status = 'ready' OR $1 AND status = 'issued')
+        UNION ALL SELECT 1 FROM second_look WHERE next_look_at IS NOT NULL
+        UNION ALL SELECT 1 FROM delivery WHERE next_attempt_at IS NOT NULL
+        UNION ALL SELECT 1 FROM webhook JOIN account_counter n USING (account_id) WHERE n.last_sequence > fanned_out_to
+        UNION ALL SELECT 1 FROM subscription WHERE status = 'active' AND generate_at <= $2
+        LIMIT $3
+    ) unended
 """
-"""How much has not come to its end."""
+"""How much has not come to its end, up to a limit."""
 MORE = timedelta(seconds=30)
 """How far beyond the next due work the clock is set, so that what is due soon after comes with it."""
 LOOK_SECONDS = 0.3
@@ -50,7 +53,7 @@ async def rest(world: World, workers: Workers, *, asked_after: bool, give_up_at:
     since = time.monotonic()
     while time.monotonic() < give_up_at:
         now = world.clock()
-        left: int = await world.tables.fetchval(OPEN, asked_after, now)
+        left: int = await world.tables.fetchval(OPEN, asked_after, now, 1)
         if not left and not workers.frozen:
             return 0
         row = await world.tables.fetchrow(NEXT, asked_after, now)
@@ -63,4 +66,4 @@ async def rest(world: World, workers: Workers, *, asked_after: bool, give_up_at:
             world.clock.jump((min(ahead, FROZEN_JUMP) if workers.frozen else ahead).total_seconds())
             since = time.monotonic()
         await asyncio.sleep(LOOK_SECONDS)
-    return await world.tables.fetchval(OPEN, asked_after, world.clock())
+    return await world.tables.fetchval(OPEN, asked_after, world.clock(), None)

@@ -96,8 +96,10 @@ async def open_world(
         world = World(url, ring, clock, deps, journal, tables, merchants := [], {}, gateways[0])
         secrets: dict[str, list[str]] = {}
         for kind, gateway_url in zip(kinds, gateways, strict=True):
-            for _ in range(kind.accounts):
-                merchant, secret = await _subscribed(world, kind, client, gateway_url=gateway_url)
+            for number in range(kind.accounts):
+                merchant, secret = await _subscribed(
+                    world, kind, client, gateway_url=gateway_url, listens=number == 0
+                )
                 merchants.append(merchant)
                 world.account_kinds[merchant.account_id] = kind
                 secrets[str(merchant.account_id)] = [secret]
@@ -106,16 +108,17 @@ async def open_world(
 
 
 async def _subscribed(
-    world: World, kind: Kind, client: httpx.AsyncClient, *, gateway_url: str
+    world: World, kind: Kind, client: httpx.AsyncClient, *, gateway_url: str, listens: bool
 ) -> tuple[Merchant, str]:
-    """Open an account with its gateway, its webhook and its subscriptions, all of which are due today."""
+    """Open an account with its gateway, its webhook if it `listens`, and its subscriptions, all due today."""
     opened = await open_account(world.deps, name=kind.name, mode=Mode.SANDBOX)
     merchant = Merchant(world.deps, client, opened)
     settings = {"url": gateway_url, "idempotency": kind.idempotency}
     body = {"provider": "outside", "credentials": {}, "settings": settings}
     connection_id = (await merchant.made("/v1/integration/gateways", body))["connectionId"]
-    webhook = {"url": f"{gateway_url}/webhook/{merchant.account_id}"}
-    assert (await merchant.put("/v1/integration/webhook", webhook)).status == 200
+    if listens:
+        webhook = {"url": f"{gateway_url}/webhook/{merchant.account_id}"}
+        assert (await merchant.put("/v1/integration/webhook", webhook)).status == 200
     plan = await merchant.plan(await merchant.product(4990), await merchant.product(10))
     terms = {
         "gatewayConnectionId": connection_id,

@@ -149,7 +149,7 @@ async def _try_all(server_url: str, options: Options, pairs: Sequence[Pair]) -> 
             if pair.ground not in grounds:
                 grounds[pair.ground] = await stage.make(pair.ground)
             chance = random.Random(f"{options.seed} {pair.name}")  # noqa: S311 - a seed's trial must come again
-            share = options.pick(short=5 * pair.weight, full=64)
+            share = options.pick(short=5 * pair.weight, full=62)
             await try_pair(stage, pair, grounds[pair.ground], tally, chance=chance, share=share)
     return tally
 

@@ -84,6 +84,8 @@ class Faults:
         if mood is None:
             mood = self._mood_of[id(chances)] = self.rng.choice(self.moods)
         drawn = self.rng.random() * 10_000
+        if drawn >= sum(chances.values()) * mood * EAGER:
+            return None
         for name, chance in chances.items():
             likely = chance * mood * (1 if name in self.met else EAGER)
             if drawn < likely:

@@ -2,7 +2,7 @@
 
 import asyncio
 import selectors
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
@@ -95,9 +95,17 @@ class WorldLoop(asyncio.SelectorEventLoop):
         running.remove_done_callback(wake)
 
 
+class _Turn:
+    """Gives everything that is ready its turn, once; `asyncio.sleep` is the world's, and slower."""
+
+    def __await__(self) -> Generator[None]:
+        yield
+
+
 async def python_rests() -> None:
     """Let the loop run whatever is ready, until only I/O or the clock can bring more."""
     ready = attrgetter("_ready")(asyncio.get_running_loop())
-    await asyncio.sleep(0)
-    while ready:  # noqa: ASYNC110 - no event says that nothing is ready
-        await asyncio.sleep(0)
+    turn = _Turn()
+    await turn
+    while ready:
+        await turn

@@ -174,7 +174,7 @@ class Schedule:
             return
         self._steps.remove(step)
         self._last = step.task
-        self.trace.add(f"{self.now.isoformat()} {step.host.name} {step.label}")
+        self.trace.add(f"{self._loop.seconds:.4f} {step.host.name} {step.label}")
         if step.pid is not None and self.others_hold_locks(step):
             step.running = asyncio.ensure_future(step.work())
             if await self._ends_or_waits(step):

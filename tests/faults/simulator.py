@@ -24,6 +24,7 @@ from tests.faults.sim_world import Outcome, live
 FIRST_OF_SEED = 1000
 SERVER = {
     "fsync": "off",
+    "synchronous_commit": "off",
     "full_page_writes": "off",
     "autovacuum": "off",
     "wal_level": "minimal",

@@ -15,6 +15,7 @@ from pathlib import Path
 import uvloop
 
 from fatura.gateways.port import Charge, ChargeRequest
+from fatura.observability import configure_logs
 from fatura.workers.lanes import LANES
 from fatura.workers.loop import Loop
 from tests.faults import breaks, clock
@@ -57,7 +58,7 @@ class OpenCalls:
 def start(url: str, *, ring: str, now: FastClock, gateway_url: str, file: Path) -> "subprocess.Popen[bytes]":
     """Start a worker; the run ends it."""
     words = [sys.executable, "-m", "tests.faults.worker", url, ring, str(now), gateway_url, str(file)]
-    return subprocess.Popen(words, stdin=subprocess.PIPE)
+    return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
 
 
 async def work(url: str, *, ring: str, now: FastClock, gateway_url: str, open_calls: OpenCalls) -> None:
@@ -98,6 +99,7 @@ async def _wake_at_jumps(now: FastClock, loop: Loop) -> None:
 
 
 if __name__ == "__main__":
+    configure_logs(level="critical")  # struck and lied to, it complains a hundred thousand times
     breaks.apply()
     _, to_url, to_ring, to_clock, to_gateway, to_file = sys.argv
     uvloop.run(
