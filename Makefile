@@ -22,6 +22,7 @@ up: .venv/run.stamp ## start the database, the API and a worker
 
 test: .venv/dev.stamp ## run all tests, on a real PostgreSQL that nobody has to install
 	@$(BIN)/pytest -n logical --maxprocesses 4 $(ARGS)
+	@$(if $(ARGS),,$(BIN)/pytest -m last)
 
 faults: .venv/dev.stamp ## kill, race and deceive the engine for half an hour; SEED=2 draws another, ARGS="crashes --short" one
 	@FATURA_BREAK=$(BREAK) $(BIN)/python -m tests.faults --seed $(or $(SEED),1) $(ARGS)

@@ -6,7 +6,7 @@ from tests.faults import database
 from tests.faults.report import Options
 
 
-@pytest.mark.alone
+@pytest.mark.last
 @pytest.mark.timeout(600)  # seconds on a machine that others share; a minute on one's own
 def test_the_database_dies_under_load():
     """Nothing acknowledged is lost, nothing unasked is there, and all goes on by itself. [D-14] [D-100]"""

@@ -6,7 +6,7 @@ from tests.faults import liar
 from tests.faults.report import Options
 
 
-@pytest.mark.alone
+@pytest.mark.last
 @pytest.mark.timeout(600)  # seconds on a machine that others share; a minute on one's own
 def test_a_lying_gateway_and_dying_workers_charge_once() -> None:
     """Three ledgers agree in the end. [D-33] [D-35 polling]"""
