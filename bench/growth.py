@@ -46,6 +46,7 @@ async def _run(options: Options, measured: Measured, server_url: str, *, many: i
     wal = (wal_after - wal_before) / billed
     measured.amounts.append(Amount(10, "bytes of WAL an invoice", "B", wal))
     await worked(few.url, "generation", few.subscriptions)
+    await worked(big.url, "generation", big.subscriptions - billed)
     for each in (few, big):
         connection = await connected(each.url)
         await connection.execute("VACUUM ANALYZE")
