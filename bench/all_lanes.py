@@ -9,8 +9,8 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 
 import uvloop
@@ -45,13 +45,11 @@ async def work(url: str, gateway_url: str) -> float:
         return took
 
 
-@asynccontextmanager
-async def started(
+def started(
     url: str, gateway_url: str, *, within: Sequence[str] = ()
-) -> AsyncGenerator[asyncio.subprocess.Process]:
+) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
     """Start the program, ready to be told to go; `within` is a command to start it with, if any."""
-    async with ready("bench.all_lanes", url, gateway_url, within=within) as process:
-        yield process
+    return ready("bench.all_lanes", url, gateway_url, within=within)
 
 
 def go(process: asyncio.subprocess.Process) -> None:

@@ -10,8 +10,7 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -78,11 +77,9 @@ def _resident() -> float:
     return pages * PAGE_BYTES / MEGABYTE
 
 
-@asynccontextmanager
-async def started(url: str, lane: str, count: int) -> AsyncGenerator[asyncio.subprocess.Process]:
+def started(url: str, lane: str, count: int) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
     """Start the program as a process that is ready and waits for its line."""
-    async with ready("bench.one_lane", url, lane, str(count)) as process:
-        yield process
+    return ready("bench.one_lane", url, lane, str(count))
 
 
 async def worked(url: str, lane: str, count: int) -> Worked:

@@ -99,7 +99,7 @@ async def open_world(
             for number in range(kind.accounts):
                 merchant, secret = await _subscribed(
                     world, kind, client, gateway_url=gateway_url, listens=number == 0
-                )
+                )  # one of each kind: charges are tried here, and pushing ten thousand is most of the work
                 merchants.append(merchant)
                 world.account_kinds[merchant.account_id] = kind
                 secrets[str(merchant.account_id)] = [secret]

@@ -15,7 +15,7 @@ from tests.faults import breaks
 PLANNED_ONCE = {"jit": "off", "plan_cache_mode": "force_generic_plan"}
 """Tables of a run are small: a sixth of its time would go into planning the same statements again for other values."""
 
-MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of its own in there
+MEMORY = Path("/dev/shm")  # noqa: S108 - nothing lies in it by name: `server` makes a folder of its own there
 ROOM_BYTES = 2 << 30
 """What a run's databases may take: a container often has far less memory to give them."""
 
