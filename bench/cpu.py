@@ -19,6 +19,11 @@ async def of_server(url: str) -> float:
     return sum(map(_seconds, living)) + _seconds(own) + (int(own[13]) + int(own[14])) / _TICKS
 
 
+def of_process(pid: int) -> float:
+    """Return the CPU seconds that a living process has used so far."""
+    return _seconds(_fields(pid))
+
+
 def _seconds(fields: list[str]) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS
 

@@ -22,6 +22,7 @@ from bench.outside import Outside
 from bench.prepared import connected, prepare
 from bench.servers import cloned, open_accounts, prepared, seen, server
 from bench.sides import ROUNDS
+from fatura.domain.credentials import Mode
 
 WORKERS = 2
 HOSTS = 4
@@ -29,12 +30,15 @@ BILLED_ACCOUNTS = 20
 GATEWAY_SECONDS = 0.05
 LEAST_OF_TWO = 1.6
 LEAST_OF_FOUR = 3.5
+WARM_CHARGES = 50
+"""How many charges a host makes before it is measured: new connections plan each statement five times."""
 LOOK_EVERY_SECONDS = 0.02
 LONGEST_SECONDS = 120
 
 _BIND = "UPDATE subscription SET connection_id = $2 WHERE account_id = $1"
 _BILLED = "SELECT sum(last_sequence) FROM account_counter"
 _ISSUED = "SELECT count(*) FROM invoice WHERE status = 'issued'"
+_READY = "SELECT count(*) FROM invoice WHERE status = 'ready'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +50,20 @@ class _Billed:
     by_server: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Issued:
+    """Charges a second of hosts that have warmed up, and the cores that they and PostgreSQL kept busy."""
+
+    per_second: float
+    cores: float
+
+
 def run(options: Options) -> Measured:
     """Measure both."""
     measured = Measured()
     with server() as url:
         asyncio.run(_processes(options, measured, url, due=options.pick(short=20_000, full=100_000)))
-        asyncio.run(_hosts(options, measured, url, accounts=options.pick(short=400, full=2_000)))
+        asyncio.run(_hosts(options, measured, url))
     return measured
 
 
@@ -106,55 +118,64 @@ async def _billed(url: str, workers: int, *, due: int) -> _Billed:
     return _Billed(seconds, sum(each["cpu_seconds"] for each in told), by_server)
 
 
-async def _until(url: str, counted: str, wanted: int) -> None:
-    """Wait until so many are counted over all accounts."""
+async def _until(url: str, counted: str, wanted: int) -> int:
+    """Wait until so many are counted over all accounts; return the count."""
     connection = await connected(url)
     await connection.execute("SET app.discover = 'on'")
     async with asyncio.timeout(LONGEST_SECONDS):
-        while await connection.fetchval(counted) < wanted:  # noqa: ASYNC110 - other processes work
+        while (count := await connection.fetchval(counted)) < wanted:  # noqa: ASYNC110 - other processes work
             await asyncio.sleep(LOOK_EVERY_SECONDS)
     await connection.close()
+    return count
 
 
-async def _hosts(options: Options, measured: Measured, server_url: str, *, accounts: int) -> None:
+async def _hosts(options: Options, measured: Measured, server_url: str) -> None:
     """Issue with one host and with four; left out where this machine lets us make no network namespace."""
     try:
         with hosts(HOSTS) as there:
-            await _issue_on(options, measured, server_url, there, accounts=accounts)
+            await _issue_on(options, measured, server_url, there)
     except NoNamespacesError as error:
         measured.left_out.append(f"row 9, {HOSTS} worker hosts: no network namespaces: {error}")
 
 
-async def _issue_on(
-    options: Options, measured: Measured, server_url: str, there: Sequence[Host], *, accounts: int
-) -> None:
+async def _issue_on(options: Options, measured: Measured, server_url: str, there: Sequence[Host]) -> None:
+    accounts = options.pick(short=1_400, full=4_000)
     async with outside.started(delay=GATEWAY_SECONDS, host="0.0.0.0", state="open") as gateway:  # noqa: S104 - the hosts of this machine only
 
         async def fill(url: str) -> None:
+            connection = await connected(url)
             async with opened_with_gateway(url, gateway) as deps:
-                for account in await open_accounts(url, accounts):
+                for account in await open_accounts(url, accounts, mode=Mode.LIVE):
                     connection_id = await connect_gateway(deps, account.account_id)
-                    async with seen(url, account.account_id) as connection:
-                        await prepare(connection, account.account_id, due=1, analyze=False)
-                        await connection.execute(_BIND, account.account_id, connection_id)
+                    await prepare(connection, account.account_id, due=1, analyze=False)
+                    await connection.execute(_BIND, account.account_id, connection_id)
+            await connection.execute("ANALYZE")
+            await connection.close()
             await worked(url, "generation", accounts)
 
         await prepared(server_url, "ready", fill)
-        of_four, of_one = list[float](), list[float]()
+        of_four, of_one, busy = list[float](), list[float](), list[float]()
         for number in range(ROUNDS):
-            for used, taken in ((there, of_four), (there[:1], of_one)):
-                async with cloned(server_url, "ready") as url:
-                    taken.append(accounts / await _issued(url, used, gateway, invoices=accounts))
-                await gateway.take()
+            async with cloned(server_url, "ready") as url:
+                four = await _issued(url, there, gateway, seconds=options.pick(short=4, full=12))
+            async with cloned(server_url, "ready") as url:
+                one = await _issued(url, there[:1], gateway, seconds=options.pick(short=4, full=12))
+            of_four.append(four.per_second)
+            of_one.append(one.per_second)
+            busy.append(four.cores)
             options.say(
-                f"issuing, round {number + 1}: four hosts {of_four[-1]:,.0f}/s, one {of_one[-1]:,.0f}/s"
+                f"issuing, round {number + 1}: four hosts {of_four[-1]:,.0f}/s on {busy[-1]:.2f} cores, "
+                f"one {of_one[-1]:,.0f}/s on {one.cores:.2f}"
             )
-    what = f"{HOSTS} worker hosts, an invoice of each of {accounts} accounts, a gateway of 50 ms"
+    what = f"{HOSTS} worker hosts, an invoice of each of {accounts:,} accounts, a gateway of 50 ms"
     measured.figures.append(Figure(9, what, "charges/s", "one host", of_four, of_one, at_least=LEAST_OF_FOUR))
+    measured.amounts.append(
+        Amount(9, "cores that the four hosts and PostgreSQL keep busy", "cores", sorted(busy)[ROUNDS // 2])
+    )
 
 
-async def _issued(url: str, used: Sequence[Host], gateway: Outside, *, invoices: int) -> float:
-    """Have hosts issue all that is ready; return the seconds."""
+async def _issued(url: str, used: Sequence[Host], gateway: Outside, *, seconds: int) -> _Issued:
+    """Have hosts issue what is ready, and measure for so long once they are warm."""
     async with AsyncExitStack() as started:
         processes = [
             await started.enter_async_context(
@@ -162,10 +183,20 @@ async def _issued(url: str, used: Sequence[Host], gateway: Outside, *, invoices:
             )
             for each in used
         ]
-        began = time.perf_counter()
         for process in processes:
             all_lanes.go(process)
-        await _until(url, _ISSUED, invoices)
+        first = await _until(url, _ISSUED, WARM_CHARGES * len(used))
+        before, began = await _spent(url, processes), time.perf_counter()
+        await asyncio.sleep(seconds)
+        last = await _until(url, _ISSUED, first + 1)
         took = time.perf_counter() - began
+        cores = (await _spent(url, processes) - before) / took
         await asyncio.gather(*map(all_lanes.ended, processes))
-    return took
+        assert await _until(url, _READY, 1), "the hosts ran out of invoices: too few for this machine"
+    await gateway.take()
+    return _Issued((last - first) / took, cores)
+
+
+async def _spent(url: str, processes: Sequence[asyncio.subprocess.Process]) -> float:
+    """Return the CPU seconds that the processes and PostgreSQL have used so far."""
+    return await cpu.of_server(url) + sum(cpu.of_process(each.pid) for each in processes)

@@ -77,12 +77,11 @@ async def opened(
         await db.close()
 
 
-async def open_accounts(url: str, count: int) -> list[OpenedAccount]:
-    """Open accounts; each has the sandbox gateway."""
+async def open_accounts(url: str, count: int, *, mode: Mode = Mode.SANDBOX) -> list[OpenedAccount]:
+    """Open accounts; those of the sandbox have its gateway."""
     async with opened(url) as deps:
         return [
-            await accounts.open_account(deps, name=f"bench {number}", mode=Mode.SANDBOX)
-            for number in range(count)
+            await accounts.open_account(deps, name=f"bench {number}", mode=mode) for number in range(count)
         ]
 
 

@@ -4,7 +4,9 @@ import asyncio
 from itertools import pairwise
 from uuid import UUID
 
+from fatura.domain.account import Account
 from fatura.usecases.failures import LockTimeoutError
+from fatura.usecases.work import load_account
 from fatura.workers.lanes import Lane
 from fatura.workers.loop import Loop
 from tests.world import World
@@ -18,8 +20,8 @@ async def test_accounts_take_turns(world: World) -> None:
     stop = asyncio.Event()
     served: list[UUID] = []
 
-    async def due(_deps) -> list[UUID]:
-        return [world.account_id, other.account_id]
+    async def due(deps) -> list[Account]:
+        return [await load_account(deps, each.account_id) for each in (world, other)]
 
     async def run(_deps, account) -> int:
         served.append(account.account_id)
@@ -37,12 +39,12 @@ async def test_a_lane_that_cannot_look_does_not_end_the_others(world: World) -> 
     stop = asyncio.Event()
     looked: list[int] = []
 
-    async def failing(_deps) -> list[UUID]:
+    async def failing(_deps) -> list[Account]:
         looked.append(1)
         raise LockTimeoutError
 
-    async def due(_deps) -> list[UUID]:
-        return [world.account_id]
+    async def due(deps) -> list[Account]:
+        return [await load_account(deps, world.account_id)]
 
     async def run(_deps, _account) -> int:
         if looked:

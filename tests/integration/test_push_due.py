@@ -31,7 +31,8 @@ async def next_due_at(world: World) -> datetime | None:
 
 async def is_found(world: World) -> bool:
     """Say whether a worker that looks finds the account."""
-    return world.account_id in [*await due.push(world.deps), *await due.probes(world.deps)]
+    found = [*await due.push(world.deps), *await due.probes(world.deps)]
+    return world.account_id in [each.account_id for each in found]
 
 
 async def now_of(world: World) -> datetime:

@@ -41,7 +41,7 @@ async def load(tx: Tx) -> Account | None:
     row = await tx.fetchrow(
         "SELECT a.account_id, a.mode, a.currency, a.clock_offset FROM account a WHERE a.account_id = $1"
     )
-    return None if row is None else _account(row)
+    return None if row is None else account_of(row)
 
 
 async def set_clock_offset(tx: Tx, offset: timedelta) -> None:
@@ -68,7 +68,7 @@ async def find_key(tx: Tx, secret_hash: bytes) -> KeyHolder | None:
         """,
         secret_hash,
     )
-    return None if row is None else KeyHolder(_account(row), row["api_key_id"], row["last_used_at"])
+    return None if row is None else KeyHolder(account_of(row), row["api_key_id"], row["last_used_at"])
 
 
 async def insert_key(tx: Tx, key: ApiKey, *, secret_hash: bytes) -> None:
@@ -119,5 +119,6 @@ async def touch_key(tx: Tx, api_key_id: UUID, *, used_at: datetime) -> None:
     )
 
 
-def _account(row: Row) -> Account:
+def account_of(row: Row) -> Account:
+    """Return the account of a row with its id, mode, currency and clock offset."""
     return Account(row["account_id"], Mode(row["mode"]), row["currency"], row["clock_offset"])

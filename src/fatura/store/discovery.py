@@ -6,18 +6,20 @@ gather it on one of several nodes.
 """
 
 from datetime import datetime
-from uuid import UUID
 
+from fatura.domain.account import Account
+from fatura.store.accounts import account_of
 from fatura.store.db import Discovery, Tx
 
 
-async def discover_generation(discovery: Discovery, *, real_now: datetime) -> list[UUID]:
+async def discover_generation(discovery: Discovery, *, real_now: datetime) -> list[Account]:
     """Return the accounts with subscriptions due for generation."""
     rows = await discovery.fetch(
         """
-        SELECT a.account_id
+        SELECT a.account_id, a.mode, a.currency, a.clock_offset
         FROM (
-            SELECT a.account_id, $1::timestamptz + a.clock_offset AS now FROM account a
+            SELECT a.account_id, a.mode, a.currency, a.clock_offset, $1::timestamptz + a.clock_offset AS now
+            FROM account a
             WHERE NOT EXISTS (SELECT FROM test_clock t WHERE t.account_id = a.account_id AND t.status = 'advancing')
             GROUP BY a.account_id
         ) a
@@ -29,16 +31,19 @@ async def discover_generation(discovery: Discovery, *, real_now: datetime) -> li
         """,
         real_now,
     )
-    return [row["account_id"] for row in rows]
+    return [account_of(row) for row in rows]
 
 
-async def discover_invoices(discovery: Discovery, statuses: list[str], *, real_now: datetime) -> list[UUID]:
+async def discover_invoices(
+    discovery: Discovery, statuses: list[str], *, real_now: datetime
+) -> list[Account]:
     """Return the accounts with invoices in the given states whose work is due and not leased."""
     rows = await discovery.fetch(
         """
-        SELECT a.account_id
+        SELECT a.account_id, a.mode, a.currency, a.clock_offset
         FROM (
-            SELECT a.account_id, $1::timestamptz + a.clock_offset AS now FROM account a
+            SELECT a.account_id, a.mode, a.currency, a.clock_offset, $1::timestamptz + a.clock_offset AS now
+            FROM account a
             WHERE NOT EXISTS (SELECT FROM test_clock t WHERE t.account_id = a.account_id AND t.status = 'advancing')
             GROUP BY a.account_id
         ) a
@@ -52,16 +57,17 @@ async def discover_invoices(discovery: Discovery, statuses: list[str], *, real_n
         real_now,
         statuses,
     )
-    return [row["account_id"] for row in rows]
+    return [account_of(row) for row in rows]
 
 
-async def discover_second_looks(discovery: Discovery, *, real_now: datetime) -> list[UUID]:
+async def discover_second_looks(discovery: Discovery, *, real_now: datetime) -> list[Account]:
     """Return the accounts with attempts whose charges are to be looked for again."""
     rows = await discovery.fetch(
         """
-        SELECT a.account_id
+        SELECT a.account_id, a.mode, a.currency, a.clock_offset
         FROM (
-            SELECT a.account_id, $1::timestamptz + a.clock_offset AS now FROM account a
+            SELECT a.account_id, a.mode, a.currency, a.clock_offset, $1::timestamptz + a.clock_offset AS now
+            FROM account a
             WHERE NOT EXISTS (SELECT FROM test_clock t WHERE t.account_id = a.account_id AND t.status = 'advancing')
             GROUP BY a.account_id
         ) a
@@ -72,16 +78,17 @@ async def discover_second_looks(discovery: Discovery, *, real_now: datetime) -> 
         """,
         real_now,
     )
-    return [row["account_id"] for row in rows]
+    return [account_of(row) for row in rows]
 
 
-async def discover_pricing(discovery: Discovery, *, real_now: datetime) -> list[UUID]:
+async def discover_pricing(discovery: Discovery, *, real_now: datetime) -> list[Account]:
     """Return the accounts with price calls or warnings due, or with calls whose maker died."""
     rows = await discovery.fetch(
         """
-        SELECT a.account_id
+        SELECT a.account_id, a.mode, a.currency, a.clock_offset
         FROM (
-            SELECT a.account_id, $1::timestamptz + a.clock_offset AS now FROM account a
+            SELECT a.account_id, a.mode, a.currency, a.clock_offset, $1::timestamptz + a.clock_offset AS now
+            FROM account a
             WHERE NOT EXISTS (SELECT FROM test_clock t WHERE t.account_id = a.account_id AND t.status = 'advancing')
             GROUP BY a.account_id
         ) a
@@ -101,16 +108,17 @@ async def discover_pricing(discovery: Discovery, *, real_now: datetime) -> list[
         """,
         real_now,
     )
-    return [row["account_id"] for row in rows]
+    return [account_of(row) for row in rows]
 
 
-async def discover_mirrors(discovery: Discovery, *, real_now: datetime) -> list[UUID]:
+async def discover_mirrors(discovery: Discovery, *, real_now: datetime) -> list[Account]:
     """Return the accounts with products to mirror."""
     rows = await discovery.fetch(
         """
-        SELECT a.account_id
+        SELECT a.account_id, a.mode, a.currency, a.clock_offset
         FROM (
-            SELECT a.account_id, $1::timestamptz + a.clock_offset AS now FROM account a
+            SELECT a.account_id, a.mode, a.currency, a.clock_offset, $1::timestamptz + a.clock_offset AS now
+            FROM account a
             WHERE NOT EXISTS (SELECT FROM test_clock t WHERE t.account_id = a.account_id AND t.status = 'advancing')
             GROUP BY a.account_id
         ) a
@@ -122,16 +130,17 @@ async def discover_mirrors(discovery: Discovery, *, real_now: datetime) -> list[
         """,
         real_now,
     )
-    return [row["account_id"] for row in rows]
+    return [account_of(row) for row in rows]
 
 
-async def discover_push(discovery: Discovery, *, is_down: bool, real_now: datetime) -> list[UUID]:
+async def discover_push(discovery: Discovery, *, is_down: bool, real_now: datetime) -> list[Account]:
     """Return the accounts with an endpoint, up or down, that may be sent to now, and something to send it."""
     rows = await discovery.fetch(
         """
-        SELECT w.account_id
+        SELECT a.account_id, a.mode, a.currency, a.clock_offset
         FROM webhook w JOIN (
-            SELECT a.account_id, $1::timestamptz + a.clock_offset AS now FROM account a
+            SELECT a.account_id, a.mode, a.currency, a.clock_offset, $1::timestamptz + a.clock_offset AS now
+            FROM account a
             WHERE NOT EXISTS (SELECT FROM test_clock t WHERE t.account_id = a.account_id AND t.status = 'advancing')
             GROUP BY a.account_id
         ) a ON a.account_id = w.account_id
@@ -154,19 +163,19 @@ async def discover_push(discovery: Discovery, *, is_down: bool, real_now: dateti
         real_now,
         is_down,
     )
-    return [row["account_id"] for row in rows]
+    return [account_of(row) for row in rows]
 
 
-async def discover_expired_keys(discovery: Discovery, *, real_now: datetime) -> list[UUID]:
+async def discover_expired_keys(discovery: Discovery, *, real_now: datetime) -> list[Account]:
     """Return the accounts with idempotency keys past their time."""
     rows = await discovery.fetch(
         """
-        SELECT a.account_id FROM account a
+        SELECT a.account_id, a.mode, a.currency, a.clock_offset FROM account a
         WHERE EXISTS (SELECT FROM idempotency_key i WHERE i.account_id = a.account_id AND i.expires_at <= $1)
         """,
         real_now,
     )
-    return [row["account_id"] for row in rows]
+    return [account_of(row) for row in rows]
 
 
 async def next_due_at(tx: Tx) -> datetime | None:

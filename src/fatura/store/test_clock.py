@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from uuid import UUID
 
 import msgspec
 
+from fatura.domain.account import Account
+from fatura.store.accounts import account_of
 from fatura.store.db import Discovery, Row, Tx
 
 
@@ -88,16 +89,17 @@ async def finish(tx: Tx, processed: Mapping[str, int]) -> None:
     )
 
 
-async def discover_advancing(discovery: Discovery, *, real_now: datetime) -> list[UUID]:
+async def discover_advancing(discovery: Discovery, *, real_now: datetime) -> list[Account]:
     """Return the accounts whose clock waits for a driver."""
     rows = await discovery.fetch(
         """
-        SELECT c.account_id FROM test_clock c
+        SELECT a.account_id, a.mode, a.currency, a.clock_offset
+        FROM test_clock c JOIN account a ON a.account_id = c.account_id
         WHERE c.status = 'advancing' AND (c.lease_until IS NULL OR c.lease_until <= $1)
         """,
         real_now,
     )
-    return [row["account_id"] for row in rows]
+    return [account_of(row) for row in rows]
 
 
 def _clock(row: Row) -> StoredClock:

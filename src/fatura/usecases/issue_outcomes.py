@@ -121,7 +121,8 @@ async def _issue(work: Work, confirming: Sequence[tuple[Tried, Charge]]) -> set[
             [attempt.attempt for attempt, _ in confirmed],
             charge_ids=[charge_id for _, charge_id in confirmed],
         )
-        work.woken.add(LaneName.RECONCILIATION)
+        if any(charge.state is not ChargeState.OPEN for _, charge in confirming):
+            work.woken.add(LaneName.RECONCILIATION)
     return issued
 
 

@@ -16,7 +16,7 @@ from fatura.store import accounts, discovery, test_clock
 from fatura.store.test_clock import StoredClock
 from fatura.usecases.deps import Deps
 from fatura.usecases.lane_names import LaneName
-from fatura.usecases.work import Work, load_account, perform
+from fatura.usecases.work import Work, perform
 
 LEASE = timedelta(seconds=60)
 WAIT_SECONDS = 100
@@ -132,7 +132,7 @@ async def _run_lanes(
     worked = 0
     for name, run in lanes.items():
         try:
-            count = await run(deps, await load_account(deps, account.account_id))
+            count = await run(deps, account)
         except Exception:  # noqa: BLE001 - told in full; the clock must not stand still for ever
             log.exception("test_clock.lane_failed", lane=name, account_id=str(account.account_id))
             count = 0

@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from uuid import UUID
 
 from fatura.domain.account import Account
 from fatura.usecases import (
@@ -47,7 +46,7 @@ class Lane:
     """
 
     name: str
-    due: Callable[[Deps], Awaitable[list[UUID]]]
+    due: Callable[[Deps], Awaitable[list[Account]]]
     run: Callable[[Deps, Account], Awaitable[int]]
     batches_at_once: int
     batches_an_account: int = 1

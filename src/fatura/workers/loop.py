@@ -7,14 +7,16 @@ from collections import Counter
 from collections.abc import Sequence
 from uuid import UUID
 
+from fatura.domain.account import Account
 from fatura.observability import log
 from fatura.usecases.deps import Deps
 from fatura.usecases.failures import DatabaseUnavailableError
-from fatura.usecases.work import load_account
 from fatura.workers.lanes import Lane
 
 SWEEP_SECONDS = 1
 """How often a lane looks for due work without being woken."""
+QUIET_SECONDS = 0.05
+"""How long a lane that found nothing looks for nothing, though it be woken: each hint is heard by every worker."""
 
 
 class LaneRunner:
@@ -25,32 +27,39 @@ class LaneRunner:
         self._deps = deps
         self._lane = lane
         self._running: dict[asyncio.Task[None], UUID] = {}
-        self._last_served: UUID | None = None
+        self._salt = random.getrandbits(64)  # workers that went in the same order would meet at every account
+        self._last_place: int | None = None
         self.woken = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve due accounts until `stop` is set; batches that were begun are finished."""
         while not stop.is_set():
             self.woken.clear()
-            await self._pass(await self._in_turn(), stop)
+            due = await self._in_turn()
+            await self._pass(due, stop)
+            if not due:
+                await asyncio.sleep(QUIET_SECONDS)
             await _wait(self.woken, SWEEP_SECONDS)
         await asyncio.gather(*self._running)
 
-    async def _pass(self, due: Sequence[UUID], stop: asyncio.Event) -> None:
+    async def _pass(self, due: Sequence[Account], stop: asyncio.Event) -> None:
         """Give each account one batch as places come free; what was seen due a sweep ago is looked for again."""
         seen_at = time.monotonic()
-        for account_id in due:
+        for account in due:
             while len(self._running) >= self._lane.batches_at_once:
                 await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
             if stop.is_set() or time.monotonic() - seen_at > SWEEP_SECONDS:
                 self.woken.set()
                 return
-            self._start(account_id)
+            self._start(account)
 
-    async def _in_turn(self) -> list[UUID]:
-        """Return the due accounts that may have a batch more, from the one after the last served on."""
+    async def _in_turn(self) -> list[Account]:
+        """Return the due accounts that may have a batch more, from the one after the last served on.
+
+        The order is the same in each pass, and another in each worker.
+        """
         try:
-            due = sorted(set(await self._lane.due(self._deps)))
+            due = sorted(await self._lane.due(self._deps), key=self._place)
         except DatabaseUnavailableError as error:
             log.warning("lane.no_database", lane=self._lane.name, error=str(error))
             return []
@@ -58,30 +67,35 @@ class LaneRunner:
             log.exception("lane.not_looked", lane=self._lane.name)
             return []
         batches = Counter(self._running.values())
-        due = [each for each in due if batches[each] < self._lane.batches_an_account]
-        if not due:
-            return []
-        last = self._last_served or random.choice(due)  # noqa: S311 - hosts that start together begin apart
-        return [each for each in due if each > last] + [each for each in due if each <= last]
+        due = [each for each in due if batches[each.account_id] < self._lane.batches_an_account]
+        last = self._last_place
+        if last is None:
+            return due
+        return [each for each in due if self._place(each) > last] + [
+            each for each in due if self._place(each) <= last
+        ]
 
-    def _start(self, account_id: UUID) -> None:
-        self._last_served = account_id
-        name = f"{self._lane.name} {account_id}"
-        task = asyncio.get_running_loop().create_task(self._serve(account_id), name=name)
-        self._running[task] = account_id
+    def _place(self, account: Account) -> int:
+        return hash((self._salt, account.account_id))
+
+    def _start(self, account: Account) -> None:
+        self._last_place = self._place(account)
+        name = f"{self._lane.name} {account.account_id}"
+        task = asyncio.get_running_loop().create_task(self._serve(account), name=name)
+        self._running[task] = account.account_id
         task.add_done_callback(self._running.pop)
 
-    async def _serve(self, account_id: UUID) -> None:
-        if await run_batch(self._deps, self._lane, account_id):
+    async def _serve(self, account: Account) -> None:
+        if await run_batch(self._deps, self._lane, account):
             self.woken.set()
 
 
-async def run_batch(deps: Deps, lane: Lane, account_id: UUID) -> int:
+async def run_batch(deps: Deps, lane: Lane, account: Account) -> int:
     """Run one batch and return how much it did; what fails in one account is told and stops no other."""
     try:
-        return await lane.run(deps, await load_account(deps, account_id))
+        return await lane.run(deps, account)
     except Exception:  # noqa: BLE001 - told in full; the next sweep tries again
-        log.exception("lane.batch_failed", lane=lane.name, account_id=str(account_id))
+        log.exception("lane.batch_failed", lane=lane.name, account_id=str(account.account_id))
         return 0
 
 
