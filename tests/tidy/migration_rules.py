@@ -13,7 +13,7 @@ from tests.tidy.sql_statements import function_names, nodes
 
 MAX_NAME_CHARS = 40
 WALL = "account_id = nullif(current_setting('app.account', true), '')::uuid"
-DISCOVERY = "current_setting('app.discover', true) = 'on'"
+DISCOVERY = "CASE current_setting('app.discover', true) WHEN 'on' THEN 'seen' END <> 'unseen'"
 AT_HOME = {"block", "if", "case", "assign", "return", "raise", "exit", "loop", "while"}
 """The PL/pgSQL statements that touch nothing but the row at hand."""
 
@@ -113,8 +113,9 @@ def walled(statements: Statements) -> Iterator[str]:
         kinds = {command.subtype for command in alter.cmds}
         enabled |= {alter.relation.relname} if AlterTableType.AT_EnableRowSecurity in kinds else set()
         forced |= {alter.relation.relname} if AlterTableType.AT_ForceRowSecurity in kinds else set()
+    altered = {each.policy_name: each.qual for each in nodes(tuple(statements), ast.AlterPolicyStmt)}
     for policy in nodes(tuple(statements), ast.CreatePolicyStmt):
-        says = _normal(policy.qual)
+        says = _normal(altered.get(policy.policy_name, policy.qual))
         if says == _normal(_expression(WALL)) and policy.cmd_name == "all":
             policies.add(policy.table.relname)
         elif says != _normal(_expression(DISCOVERY)) or policy.cmd_name != "select":

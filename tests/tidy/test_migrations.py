@@ -35,6 +35,8 @@ GOOD = """
     ALTER TABLE i FORCE ROW LEVEL SECURITY;
     CREATE POLICY i_of_account ON i USING (account_id = nullif(current_setting('app.account', true), '')::uuid);
     CREATE POLICY i_discovered ON i FOR SELECT USING (current_setting('app.discover', true) = 'on');
+    ALTER POLICY i_discovered ON i
+        USING (CASE current_setting('app.discover', true) WHEN 'on' THEN 'seen' END <> 'unseen');
     ALTER TABLE t ADD COLUMN m integer;
     ALTER TABLE t ADD CONSTRAINT t_m CHECK (m > 0);
 """
@@ -97,6 +99,7 @@ def test_good_migrations_pass(rule):
         (rules.walled, "CREATE POLICY t_of_account ON t USING", "CREATE POLICY t_of_account ON i USING"),
         (rules.walled, "USING (account_id = nullif(", "USING (true OR account_id = nullif("),
         (rules.walled, "FOR SELECT USING", "USING"),
+        (rules.walled, "WHEN 'on' THEN 'seen' END", "WHEN 'on' THEN 'seen' ELSE 'all' END"),
     ],
 )  # fmt: skip
 def test_a_bad_migration_is_found(rule, was, becomes):
