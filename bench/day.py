@@ -1,14 +1,15 @@
 """A whole billing day, generated, priced, charged over HTTP, reconciled and delivered, against its parts alone.
 
-The engine's side is one worker process with all lanes; the gateway, the price endpoint and the webhook receiver are
-another process. The day is over when every invoice is paid and every event delivered. The rival generates with the same
-engine, and then makes the very same HTTP calls in a bare loop, over as many connections as were open at once.
+The engine's side is two worker processes with all lanes, as many as there are cores; the gateway, the price endpoint
+and the webhook receiver are another process. The day is over when every invoice is paid and every event delivered. The
+rival generates with the same engine, and then makes the very same HTTP calls in a bare loop, over as many connections
+as were open at once.
 """
 
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from uuid import UUID
 
@@ -27,6 +28,7 @@ from tests.faults.outside_gateway import outside_providers
 
 ACCOUNTS = 4
 VARIABLE_EVERY = 10
+WORKERS = 2
 LEAST_RATIO = 0.6
 LOOK_EVERY_SECONDS = 0.02
 DAY_SECONDS = 120
@@ -87,9 +89,10 @@ async def _run(options: Options, measured: Measured, server_url: str, *, invoice
                     await _prepare(deps, url, account_id, outside=outside, due=invoices // ACCOUNTS)
 
         await prepared(server_url, "day", fill)
+        events = invoices * 3 + invoices // VARIABLE_EVERY
         for number in range(ROUNDS):
             async with cloned(server_url, "day") as url:
-                seconds = await lived(url, ids, outside, events=invoices * 3 + invoices // VARIABLE_EVERY)
+                seconds = await lived(url, ids, outside, events=events)
             taken = await outside.take()
             async with cloned(server_url, "day") as url:
                 generation = (await worked(url, "generation", invoices)).seconds
@@ -102,17 +105,22 @@ async def _run(options: Options, measured: Measured, server_url: str, *, invoice
                 f"{len(taken.calls):,} bare calls {calls:.2f} s: {theirs[-1]:,.0f}/s"
             )
     what = (
-        f"a day of {invoices:,} invoices, one in {VARIABLE_EVERY} with a price to ask for: paid and delivered"
+        f"a day of {invoices:,} invoices, one in {VARIABLE_EVERY} with a price to ask for: paid and delivered "
+        f"by {WORKERS} worker processes"
     )
     against = "generation alone and a bare loop that makes the same calls"
     measured.figures.append(Figure(2, what, "invoices/s", against, ours, theirs, at_least=LEAST_RATIO))
 
 
 async def lived(url: str, account_ids: Sequence[UUID], outside: Outside, *, events: int) -> float:
-    """Have a worker live through a day that so many events tell of; return the seconds."""
-    async with all_lanes.started(url, outside.url) as process:
+    """Have the workers live through a day that so many events tell of; return the seconds."""
+    async with AsyncExitStack() as started:
+        processes = [
+            await started.enter_async_context(all_lanes.started(url, outside.url)) for _ in range(WORKERS)
+        ]
         began = time.perf_counter()
-        all_lanes.go(process)
+        for process in processes:
+            all_lanes.go(process)
         async with asyncio.timeout(DAY_SECONDS):
             while await outside.events() < events:  # noqa: ASYNC110 - another process works
                 await asyncio.sleep(LOOK_EVERY_SECONDS)
@@ -120,7 +128,7 @@ async def lived(url: str, account_ids: Sequence[UUID], outside: Outside, *, even
                 while await _left(url, account_id):  # noqa: ASYNC110 - another process works
                     await asyncio.sleep(LOOK_EVERY_SECONDS)
         took = time.perf_counter() - began
-        await all_lanes.ended(process)
+        await asyncio.gather(*map(all_lanes.ended, processes))
     return took
 
 

@@ -14,7 +14,7 @@ from uuid import UUID
 import asyncpg
 
 from fatura.open_transaction import mark_open_transaction
-from fatura.store import leader
+from fatura.store import array_types, leader
 from fatura.store.gone import GONE
 
 LOCK_TIMEOUT_SECONDS = 5
@@ -35,8 +35,7 @@ LIMITS = {
     "idle_in_transaction_session_timeout": f"{IDLE_TIMEOUT_SECONDS}s",
 }
 _LOCAL_LIMITS = " ".join(f"SET LOCAL {name} = '{value}';" for name, value in LIMITS.items())
-_BEGIN = "BEGIN"
-_BEGIN_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+_BEGIN, _BEGIN_SNAPSHOT = "BEGIN", "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 
 Row = asyncpg.Record
 T = TypeVar("T")
@@ -279,6 +278,7 @@ async def connect(
         pool = await asyncpg.create_pool(
             pooler_url or url,
             connect=leader.connect,
+            init=array_types.learn,
             min_size=1,
             max_size=max_connections,
             connection_class=connection_class,
