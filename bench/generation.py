@@ -39,7 +39,7 @@ def run(options: Options) -> Measured:
     measured = Measured()
     sizes = [
         (1, 10_000),
-        (1, options.pick(short=50_000, full=100_000)),
+        (1, options.pick(short=30_000, full=100_000)),
         (options.pick(short=100, full=1000), options.pick(short=10_000, full=100_000)),
     ]
     with server() as url:

@@ -140,14 +140,14 @@ class Database:
         return self._transaction(begin, setting, shown=partial(Tx, account_id=account_id))
 
     def discovery(self) -> AbstractAsyncContextManager[Discovery]:
-        """Open a read-only transaction over all accounts. Raises DatabaseUnavailableError."""
-        return self._transaction("BEGIN READ ONLY", "SET LOCAL app.discover = 'on'", shown=Discovery)
+        """Open a read-only transaction over all accounts, planned once. Raises DatabaseUnavailableError."""
+        settings = "SET LOCAL app.discover = 'on'", "SET LOCAL plan_cache_mode = force_generic_plan"
+        return self._transaction("BEGIN READ ONLY", "; ".join(settings), shown=Discovery)
 
     async def ping(self) -> datetime:
         """Return the database's clock, over a connection of its own: a busy pool is not a database that is away.
 
-        A pooler has to answer, too; it does so itself, however busy its connections are.
-        Raises DatabaseUnavailableError.
+        A pooler has to answer, too, however busy its connections are. Raises DatabaseUnavailableError.
         """
         try:
             if self._pooler_url is not None:

@@ -2,7 +2,8 @@
 
 Accounts whose test clock is being advanced are left to its driver. Each account's now is computed first: behind Row
 Level Security an index is asked only with values, not with sums. GROUP BY keeps that step apart; a CTE would, too, but
-gather it on one of several nodes.
+gather it on one of several nodes. What is due is looked for as the first of an order, which only the index on it has:
+PostgreSQL may answer EXISTS by reading the whole table, since it believes that a third of all is due.
 """
 
 from datetime import datetime
@@ -23,10 +24,10 @@ async def discover_generation(discovery: Discovery, *, real_now: datetime) -> li
             WHERE NOT EXISTS (SELECT FROM test_clock t WHERE t.account_id = a.account_id AND t.status = 'advancing')
             GROUP BY a.account_id
         ) a
-        WHERE EXISTS (
-            SELECT FROM subscription s
-            WHERE s.account_id = a.account_id AND s.status = 'active'
-                AND s.generate_at <= a.now
+        WHERE (
+            SELECT true FROM subscription s
+            WHERE s.account_id = a.account_id AND s.status = 'active' AND s.generate_at <= a.now
+            ORDER BY s.generate_at LIMIT 1
         )
         """,
         real_now,
@@ -47,11 +48,15 @@ async def discover_invoices(
             WHERE NOT EXISTS (SELECT FROM test_clock t WHERE t.account_id = a.account_id AND t.status = 'advancing')
             GROUP BY a.account_id
         ) a
-        WHERE EXISTS (
-            SELECT FROM invoice v
-            WHERE v.account_id = a.account_id AND v.status = ANY($2::text[])
-                AND v.next_attempt_at <= a.now
-                AND (v.lease_until IS NULL OR v.lease_until <= $1)
+        WHERE (
+            SELECT true FROM unnest($2::text[]) AS u (status)
+            WHERE (
+                SELECT true FROM invoice v
+                WHERE v.account_id = a.account_id AND v.status = u.status AND v.next_attempt_at <= a.now
+                    AND (v.lease_until IS NULL OR v.lease_until <= $1)
+                ORDER BY v.next_attempt_at LIMIT 1
+            )
+            LIMIT 1
         )
         """,
         real_now,
@@ -71,9 +76,10 @@ async def discover_second_looks(discovery: Discovery, *, real_now: datetime) -> 
             WHERE NOT EXISTS (SELECT FROM test_clock t WHERE t.account_id = a.account_id AND t.status = 'advancing')
             GROUP BY a.account_id
         ) a
-        WHERE EXISTS (
-            SELECT FROM second_look l
+        WHERE (
+            SELECT true FROM second_look l
             WHERE l.account_id = a.account_id AND l.next_look_at <= a.now
+            ORDER BY l.next_look_at LIMIT 1
         )
         """,
         real_now,
@@ -92,17 +98,20 @@ async def discover_pricing(discovery: Discovery, *, real_now: datetime) -> list[
             WHERE NOT EXISTS (SELECT FROM test_clock t WHERE t.account_id = a.account_id AND t.status = 'advancing')
             GROUP BY a.account_id
         ) a
-        WHERE (
-            EXISTS (
-                SELECT FROM price_pull p
+        WHERE coalesce(
+            (
+                SELECT true FROM price_pull p
                 WHERE p.account_id = a.account_id AND p.next_attempt_at <= a.now
                     AND (p.lease_until IS NULL OR p.lease_until <= $1)
-            ) OR EXISTS (
-                SELECT FROM price_pull p
+                ORDER BY p.next_attempt_at LIMIT 1
+            ), (
+                SELECT true FROM price_pull p
                 WHERE p.account_id = a.account_id AND p.warn_at <= a.now
-            ) OR EXISTS (
-                SELECT FROM pricing_attempt t
+                ORDER BY p.warn_at LIMIT 1
+            ), (
+                SELECT true FROM pricing_attempt t
                 WHERE t.account_id = a.account_id AND t.outcome IS NULL AND t.open_until <= $1
+                ORDER BY t.open_until LIMIT 1
             )
         )
         """,
@@ -122,10 +131,11 @@ async def discover_mirrors(discovery: Discovery, *, real_now: datetime) -> list[
             WHERE NOT EXISTS (SELECT FROM test_clock t WHERE t.account_id = a.account_id AND t.status = 'advancing')
             GROUP BY a.account_id
         ) a
-        WHERE EXISTS (
-            SELECT FROM product_mirror m
+        WHERE (
+            SELECT true FROM product_mirror m
             WHERE m.account_id = a.account_id AND m.next_attempt_at <= a.now
                 AND (m.lease_until IS NULL OR m.lease_until <= $1)
+            ORDER BY m.next_attempt_at LIMIT 1
         )
         """,
         real_now,
@@ -147,17 +157,21 @@ async def discover_push(discovery: Discovery, *, is_down: bool, real_now: dateti
         JOIN account_counter n ON n.account_id = w.account_id
         WHERE w.disabled_at IS NULL AND (w.failures > 0) = $2 AND (w.lease_until IS NULL OR w.lease_until <= $1)
             AND (w.next_attempt_at IS NULL OR w.next_attempt_at <= a.now)
-            AND (n.last_sequence > w.fanned_out_to OR EXISTS (
-                SELECT FROM delivery d
-                WHERE d.account_id = w.account_id AND d.next_attempt_at <= a.now
-                    AND d.waits IS NOT TRUE AND NOT EXISTS (
-                        SELECT FROM delivery b
-                        WHERE b.account_id = d.account_id AND b.ordered_by = d.ordered_by AND b.sequence < d.sequence
-                            AND b.next_attempt_at IS NOT NULL
-                    )
-            ) OR EXISTS (
-                SELECT FROM delivery d
-                WHERE d.account_id = w.account_id AND d.next_attempt_at IS NULL AND d.waits IS NOT NULL
+            AND (n.last_sequence > w.fanned_out_to OR coalesce(
+                (
+                    SELECT true FROM delivery d
+                    WHERE d.account_id = w.account_id AND d.next_attempt_at <= a.now
+                        AND d.waits IS NOT TRUE AND NOT EXISTS (
+                            SELECT FROM delivery b
+                            WHERE b.account_id = d.account_id AND b.ordered_by = d.ordered_by
+                                AND b.sequence < d.sequence AND b.next_attempt_at IS NOT NULL
+                        )
+                    ORDER BY d.sequence LIMIT 1
+                ), (
+                    SELECT true FROM delivery d
+                    WHERE d.account_id = w.account_id AND d.next_attempt_at IS NULL AND d.waits IS NOT NULL
+                    ORDER BY d.sequence LIMIT 1
+                )
             ))
         """,
         real_now,
@@ -171,7 +185,10 @@ async def discover_expired_keys(discovery: Discovery, *, real_now: datetime) -> 
     rows = await discovery.fetch(
         """
         SELECT a.account_id, a.mode, a.currency, a.clock_offset FROM account a
-        WHERE EXISTS (SELECT FROM idempotency_key i WHERE i.account_id = a.account_id AND i.expires_at <= $1)
+        WHERE (
+            SELECT true FROM idempotency_key i WHERE i.account_id = a.account_id AND i.expires_at <= $1
+            ORDER BY i.expires_at LIMIT 1
+        )
         """,
         real_now,
     )

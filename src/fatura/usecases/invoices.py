@@ -15,6 +15,9 @@ from fatura.usecases.work import Work
 MAX_SHOWN_ATTEMPTS = 100
 """The newest pricing attempts of an invoice that its detail shows: each may hold 64 KiB of a raw answer."""
 
+MAX_SORTED = 20_000
+"""Of so many invoices of some due dates at most a page is found by sorting them all (10 ms)."""
+
 
 async def read(work: Work, invoice_id: UUID) -> shapes.Shape:
     """Return an invoice with its items and pricing attempts. Raises EngineError: `engine.not_found`."""
@@ -34,7 +37,10 @@ async def read_page(work: Work, page: Page, wanted: InvoiceFilter) -> shapes.Sha
     else:
         total = await invoices.count(work.tx, wanted)
     found: Sequence[Invoice] = []
-    if page.lies_within(total) and page.skip_from_end(total) < page.skip:
+    is_by_date = wanted.due_from is not None or wanted.due_to is not None
+    if page.lies_within(total) and is_by_date and total <= MAX_SORTED:
+        found = await invoices.page_of_few(work.tx, wanted, skip=page.skip, limit=page.size)
+    elif page.lies_within(total) and page.skip_from_end(total) < page.skip:
         found = await invoices.page_from_end(
             work.tx, wanted, skip=page.skip_from_end(total), limit=page.size_within(total)
         )
