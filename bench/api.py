@@ -65,7 +65,7 @@ class Side:
 
 def run(options: Options) -> Measured:
     """Fill the databases, note the SQL, and measure in turns."""
-    reads, writes = options.pick(short=1000, full=8000), options.pick(short=250, full=2000)
+    reads, writes = options.pick(short=800, full=8000), options.pick(short=200, full=2000)
     counts = {READ: reads, PAGE: reads, ENROLL: writes, VALUE: writes}
     with server() as url:
         return asyncio.run(_run(options, url, counts))

@@ -21,7 +21,7 @@ from fatura.usecases.accounts import OpenedAccount
 ROUNDS = 5
 CONNECTIONS = 8
 PER_SECOND = 80
-SECONDS = 4
+SECONDS = 3
 MOST_RATIO = 2
 SPARE = 5_000
 """How many more are due a round: a worker whose share is done still ends the batches that it is at."""
@@ -31,7 +31,7 @@ KINDS = (READ, PAGE)
 def run(options: Options) -> Measured:
     """Fill an account, and measure in turns."""
     with server() as url:
-        return asyncio.run(_run(options, url, share=options.pick(short=40_000, full=200_000)))
+        return asyncio.run(_run(options, url, share=options.pick(short=30_000, full=200_000)))
 
 
 async def _run(options: Options, server_url: str, *, share: int) -> Measured:

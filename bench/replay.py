@@ -11,7 +11,7 @@ from bench.servers import open_accounts, prepared, seen, server
 from bench.sides import ROUNDS, median_ms, points
 from fatura.usecases.accounts import OpenedAccount
 
-READS = 60
+READS = 30
 LIMIT = 200
 MOST_RATIO = 1.2
 TYPES = {"all types": "", "one type": "&type=invoice.created"}
