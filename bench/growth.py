@@ -30,7 +30,7 @@ def run(options: Options) -> Measured:
     """Fill three databases, and take all that grows."""
     measured = Measured()
     with server() as url:
-        asyncio.run(_run(options, measured, url, many=options.pick(short=200_000, full=1_000_000)))
+        asyncio.run(_run(options, measured, url, many=options.pick(short=160_000, full=1_000_000)))
     return measured
 
 

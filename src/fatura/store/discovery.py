@@ -49,14 +49,10 @@ async def discover_invoices(
             GROUP BY a.account_id
         ) a
         WHERE (
-            SELECT true FROM unnest($2::text[]) AS u (status)
-            WHERE (
-                SELECT true FROM invoice v
-                WHERE v.account_id = a.account_id AND v.status = u.status AND v.next_attempt_at <= a.now
-                    AND (v.lease_until IS NULL OR v.lease_until <= $1)
-                ORDER BY v.next_attempt_at LIMIT 1
-            )
-            LIMIT 1
+            SELECT true FROM invoice v
+            WHERE v.account_id = a.account_id AND v.status = ANY($2::text[]) AND v.next_attempt_at <= a.now
+                AND (v.lease_until IS NULL OR v.lease_until <= $1)
+            ORDER BY v.status, v.next_attempt_at LIMIT 1
         )
         """,
         real_now,

@@ -35,8 +35,8 @@ class LaneRunner:
         """Serve due accounts until `stop` is set; batches that were begun are finished."""
         while not stop.is_set():
             self.woken.clear()
-            due = await self._in_turn()
-            await self._pass(due, stop)
+            due = await self._look()
+            await self._pass(self._in_turn(due), stop)
             if not due:
                 await asyncio.sleep(QUIET_SECONDS)
             await _wait(self.woken, SWEEP_SECONDS)
@@ -53,26 +53,29 @@ class LaneRunner:
                 return
             self._start(account)
 
-    async def _in_turn(self) -> list[Account]:
-        """Return the due accounts that may have a batch more, from the one after the last served on.
+    async def _look(self) -> list[Account]:
+        """Return the accounts that have work; none when that cannot be found out now."""
+        try:
+            return await self._lane.due(self._deps)
+        except DatabaseUnavailableError as error:
+            log.warning("lane.no_database", lane=self._lane.name, error=str(error))
+        except Exception:  # noqa: BLE001 - told in full; one lane's trouble must not end the others
+            log.exception("lane.not_looked", lane=self._lane.name)
+        return []
+
+    def _in_turn(self, due: Sequence[Account]) -> list[Account]:
+        """Return the accounts that may have a batch more, from the one after the last served on.
 
         The order is the same in each pass, and another in each worker.
         """
-        try:
-            due = sorted(await self._lane.due(self._deps), key=self._place)
-        except DatabaseUnavailableError as error:
-            log.warning("lane.no_database", lane=self._lane.name, error=str(error))
-            return []
-        except Exception:  # noqa: BLE001 - told in full; one lane's trouble must not end the others
-            log.exception("lane.not_looked", lane=self._lane.name)
-            return []
         batches = Counter(self._running.values())
-        due = [each for each in due if batches[each.account_id] < self._lane.batches_an_account]
+        free = [each for each in due if batches[each.account_id] < self._lane.batches_an_account]
+        free.sort(key=self._place)
         last = self._last_place
         if last is None:
-            return due
-        return [each for each in due if self._place(each) > last] + [
-            each for each in due if self._place(each) <= last
+            return free
+        return [each for each in free if self._place(each) > last] + [
+            each for each in free if self._place(each) <= last
         ]
 
     def _place(self, account: Account) -> int:
