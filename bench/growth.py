@@ -39,12 +39,11 @@ async def _run(options: Options, measured: Measured, server_url: str, *, many: i
     options.say(f"filling in {many:,} subscriptions")
     big = await side(server_url, many + SPARE)
     await _sweeps(options, measured, few, big)
-    before, wal_before = await _sizes(big)
-    await _bill(options, measured, server_url, ten_thousand=ten_thousand, big=big)
-    after, wal_after = await _sizes(big)
+    before = await _sizes(big)
+    wal = await _bill(options, measured, server_url, ten_thousand=ten_thousand, big=big)
+    after = await _sizes(big)
     billed = await _bytes(measured, big, grown={table: after[table] - before[table] for table in TABLES})
-    wal = (wal_after - wal_before) / billed
-    measured.amounts.append(Amount(10, "bytes of WAL an invoice", "B", wal))
+    measured.amounts.append(Amount(10, "bytes of WAL an invoice, pages' images included", "B", wal / billed))
     await worked(few.url, "generation", few.subscriptions)
     await worked(big.url, "generation", big.subscriptions - billed)
     for each in (few, big):
@@ -80,12 +79,14 @@ def _sweeping(deps: Deps) -> Callable[[], Awaitable[None]]:
 
 async def _bill(
     options: Options, measured: Measured, server_url: str, *, ten_thousand: Side, big: Side
-) -> None:
-    """Bill all of the big side in rounds, and a clone of ten thousand after each."""
-    share = (big.subscriptions - SPARE) // ROUNDS
+) -> int:
+    """Bill all of the big side in rounds, a clone of ten thousand after each; return the big side's bytes of WAL."""
+    share, wal = (big.subscriptions - SPARE) // ROUNDS, 0
     costs, small_costs, megabytes = list[float](), list[float](), list[float]()
     for number in range(ROUNDS):
+        wal_began = await _wal(big)
         engine = await worked(big.url, "generation", share)
+        wal += await _wal(big) - wal_began
         costs.append(1000 * engine.seconds / share)
         megabytes += engine.megabytes
         async with cloned(server_url, ten_thousand.name) as url:
@@ -104,17 +105,25 @@ async def _bill(
     }
     title = "The cost of an invoice as the tables grow"
     measured.plots.append(Plot("cost", title, "invoices there are", "ms an invoice", lines))
+    return wal
 
 
-async def _sizes(big: Side) -> tuple[Mapping[str, int], int]:
-    """Return what each table takes with its indexes, and where the WAL is."""
+async def _sizes(big: Side) -> Mapping[str, int]:
+    """Return what each table takes with its indexes."""
     connection = await connected(big.url)
     sizes: dict[str, int] = {}
     for table in TABLES:
         sizes[table] = await connection.fetchval("SELECT pg_total_relation_size($1::text::regclass)", table)
-    wal: int = await connection.fetchval("SELECT (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint")
     await connection.close()
-    return sizes, wal
+    return sizes
+
+
+async def _wal(big: Side) -> int:
+    """Return how many bytes of WAL the server has written so far."""
+    connection = await connected(big.url)
+    written: int = await connection.fetchval("SELECT (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint")
+    await connection.close()
+    return written
 
 
 async def _bytes(measured: Measured, big: Side, *, grown: Mapping[str, int]) -> int:
