@@ -39,7 +39,7 @@ def run(options: Options) -> Measured:
     measured = Measured()
     sizes = [
         (1, 10_000),
-        (1, options.pick(short=30_000, full=100_000)),
+        (1, options.pick(short=20_000, full=100_000)),
         (options.pick(short=50, full=1000), options.pick(short=5_000, full=100_000)),
     ]
     with server() as url:

@@ -9,7 +9,7 @@ from bench.frame import Figure, Measured, Options, Plot
 from bench.servers import seen
 from bench.sides import ROUNDS, Side, median_ms, points
 
-READS = 15
+READS = 10
 MOST_RATIO = 3
 PAGE_SIZE = 20
 

@@ -141,7 +141,7 @@ class Database:
 
     def discovery(self) -> AbstractAsyncContextManager[Discovery]:
         """Open a read-only transaction over all accounts, planned once. Raises DatabaseUnavailableError."""
-        settings = "SET LOCAL app.discover = 'on'", "SET LOCAL plan_cache_mode = force_generic_plan"
+        settings = "SET LOCAL app.discover = 'on'", "SET LOCAL plan_cache_mode = 'force_generic_plan'"
         return self._transaction("BEGIN READ ONLY", "; ".join(settings), shown=Discovery)
 
     async def ping(self) -> datetime:
