@@ -139,7 +139,7 @@ async def _hosts(options: Options, measured: Measured, server_url: str) -> None:
 
 
 async def _issue_on(options: Options, measured: Measured, server_url: str, there: Sequence[Host]) -> None:
-    accounts = options.pick(short=1_200, full=4_000)
+    accounts, seconds = options.pick(short=1_200, full=4_000), options.pick(short=3, full=12)
     async with outside.started(delay=GATEWAY_SECONDS, host="0.0.0.0", state="open") as gateway:  # noqa: S104 - the hosts of this machine only
 
         async def fill(url: str) -> None:
@@ -157,9 +157,9 @@ async def _issue_on(options: Options, measured: Measured, server_url: str, there
         of_four, of_one, busy = list[float](), list[float](), list[float]()
         for number in range(ROUNDS):
             async with cloned(server_url, "ready") as url:
-                four = await _issued(url, there, gateway, seconds=options.pick(short=3, full=12))
+                four = await _issued(url, there, gateway, seconds=seconds)
             async with cloned(server_url, "ready") as url:
-                one = await _issued(url, there[:1], gateway, seconds=options.pick(short=3, full=12))
+                one = await _issued(url, there[:1], gateway, seconds=seconds)
             of_four.append(four.per_second)
             of_one.append(one.per_second)
             busy.append(four.cores)

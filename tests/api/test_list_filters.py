@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 import pytest
 import pytest_asyncio
 
+from fatura.usecases import invoices
 from tests.api.expect import UNKNOWN_ID, invalid
 from tests.conftest import fresh_database
 from tests.world import Json, World, open_world, rows
@@ -166,8 +167,12 @@ async def test_invoices(crowded: Crowded):
         await crowded.check("invoices", ("status", "subscriptionId", "customerId"), wanted, has)
 
 
-async def test_invoices_due_in_a_time(crowded: Crowded):
-    """From one day to another, both included, either left out, with other filters beside. [D-16]"""
+@pytest.mark.parametrize("most_sorted", [invoices.MAX_SORTED, 0], ids=["sorted", "gone-through"])
+async def test_invoices_due_in_a_time(
+    crowded: Crowded, monkeypatch: pytest.MonkeyPatch, most_sorted: int
+) -> None:
+    """From one day to another, both included, either left out, with other filters beside, few or many. [D-16]"""
+    monkeypatch.setattr(invoices, "MAX_SORTED", most_sorted)
     days = sorted({each["dueDate"] for each in crowded.shown["invoices"]})
     first, last = days[2], days[-2]
     day_before_last = str(date.fromisoformat(last) - timedelta(days=1))

@@ -14,6 +14,7 @@ from tests.world import Json, World
 
 SUBSCRIPTIONS = 2_000
 MOST_ROWS = 20
+_EXPLAIN = "EXPLAIN (FORMAT JSON) SELECT FROM invoice v WHERE v.account_id = $1"
 _PLANS: list[Json] = []
 
 
@@ -44,6 +45,23 @@ async def test_looks_read_next_to_nothing_while_nothing_is_due(world: World) -> 
             assert read <= MOST_ROWS, f"{lane.name} read {read:.0f} rows: {json.dumps(_PLANS, indent=1)}"
     finally:
         await db.close()
+
+
+async def test_row_level_security_is_no_filter_to_the_planner(world: World) -> None:
+    """Else it sorts all of an account's invoices for a page, as long as it has not looked at them. [D-16]"""
+    plan = await world.plan(await world.product(100))
+    await world.sql(SUBSCRIBE_MANY, world.account_id, plan["id"], SUBSCRIPTIONS)
+    assert await world.run("generation") == SUBSCRIPTIONS
+    async with world.deps.db.transaction(world.account_id) as tx:
+        behind = await tx.fetchval(_EXPLAIN)
+    bypassing = await asyncpg.connect(world.database_url.replace("://fatura@", "://postgres@"))
+    try:
+        before = await bypassing.fetchval(_EXPLAIN, world.account_id)
+    finally:
+        await bypassing.close()
+    expected = json.loads(before)[0]["Plan"]["Plan Rows"]
+    assert expected > 1, "too few for a difference"
+    assert json.loads(behind)[0]["Plan"]["Plan Rows"] >= expected / 2
 
 
 def _rows(plan: Json) -> float:

@@ -1,14 +1,17 @@
 """The loop of the lanes: fair to all accounts, and not ended by one lane's trouble."""
 
 import asyncio
+import time
+from datetime import timedelta
 from itertools import pairwise
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from fatura.domain.account import Account
+from fatura.domain.credentials import Mode
 from fatura.usecases.failures import LockTimeoutError
 from fatura.usecases.work import load_account
 from fatura.workers.lanes import Lane
-from fatura.workers.loop import Loop
+from fatura.workers.loop import QUIET_SECONDS, Loop
 from tests.world import World
 
 BATCHES = 6
@@ -32,6 +35,60 @@ async def test_accounts_take_turns(world: World) -> None:
     await Loop(world.deps, [Lane("endless", due, run, batches_at_once=1)]).run(stop)
 
     assert all(one != next_one for one, next_one in pairwise(served))
+
+
+async def test_workers_go_round_in_orders_of_their_own(world: World) -> None:
+    """Each in its own, pass after pass; in the same one they would meet at every account. [D-39 fair]"""
+    accounts = [Account(uuid4(), Mode.LIVE, "BRL", timedelta(0)) for _ in range(16)]
+
+    async def turns() -> list[Account]:
+        stop = asyncio.Event()
+        served: list[Account] = []
+
+        async def due(_deps) -> list[Account]:
+            return accounts
+
+        async def run(_deps, account) -> int:
+            served.append(account)
+            if len(served) == 2 * len(accounts):
+                stop.set()
+            return 1
+
+        await Loop(world.deps, [Lane("endless", due, run, batches_at_once=1)]).run(stop)
+        return served
+
+    one, other = await turns(), await turns()
+
+    assert one[:16] == one[16:32]
+    assert set(one[:16]) == set(other[:16]) == set(accounts)
+    assert one[:16] != other[:16]
+
+
+async def test_hints_of_nothing_cost_few_looks(world: World) -> None:
+    """Every worker hears every hint; a lane that found nothing rests before it looks again. [D-5]"""
+    stop = asyncio.Event()
+    looked = hinted = 0
+
+    async def due(_deps) -> list[Account]:
+        nonlocal looked
+        looked += 1
+        return []
+
+    async def run(_deps, _account) -> int:
+        raise AssertionError
+
+    loop = Loop(world.deps, [Lane("idle", due, run, batches_at_once=1)])
+    running = asyncio.create_task(loop.run(stop))
+    began = time.monotonic()
+    while time.monotonic() - began < 10 * QUIET_SECONDS:
+        loop.wake("idle")
+        hinted += 1
+        await asyncio.sleep(0)
+    stop.set()
+    await running
+
+    assert hinted > 100
+    assert 2 <= looked <= (time.monotonic() - began) / QUIET_SECONDS + 1
 
 
 async def test_a_lane_that_cannot_look_does_not_end_the_others(world: World) -> None:

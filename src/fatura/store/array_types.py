@@ -5,7 +5,7 @@ The driver asks PostgreSQL what an array is made of when it first meets its type
 
 from typing import Any
 
-_ALL = """
+ALL = """
 SELECT $1::uuid[], $2::text[], $3::int2[], $4::int4[], $5::int8[], $6::date[],
     $7::timestamptz[], $8::bool[], $9::bytea[]
 """
@@ -14,4 +14,4 @@ SELECT $1::uuid[], $2::text[], $3::int2[], $4::int4[], $5::int8[], $6::date[],
 async def learn(connection: Any) -> None:
     """Have the driver ask for all types; within a transaction, since a pooler may change the server between two."""
     async with connection.transaction():
-        await connection.fetchrow(_ALL, *(None,) * 9)
+        await connection.fetchrow(ALL, *(None,) * ALL.count("$"))

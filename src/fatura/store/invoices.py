@@ -68,11 +68,7 @@ async def count(tx: Tx, wanted: InvoiceFilter) -> int:
             )))
             AND ($5::date IS NULL OR x.due_date >= $5) AND ($6::date IS NULL OR x.due_date <= $6)
         """,
-        wanted.status,
-        wanted.subscription_id,
-        wanted.customer_id,
-        wanted.due_from,
-        wanted.due_to,
+        *_values(wanted),
     )
     return rows[0]["total"]
 
@@ -96,11 +92,7 @@ async def page(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int) -> Seque
         )
         ORDER BY v.invoice_id DESC
         """,
-        wanted.status,
-        wanted.subscription_id,
-        wanted.customer_id,
-        wanted.due_from,
-        wanted.due_to,
+        *_values(wanted),
         skip,
         limit,
     )
@@ -126,11 +118,7 @@ async def page_from_end(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int)
         )
         ORDER BY v.invoice_id DESC
         """,
-        wanted.status,
-        wanted.subscription_id,
-        wanted.customer_id,
-        wanted.due_from,
-        wanted.due_to,
+        *_values(wanted),
         skip,
         limit,
     )
@@ -162,15 +150,16 @@ async def page_of_few(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int) -
         )
         ORDER BY v.invoice_id DESC
         """,
-        wanted.status,
-        wanted.subscription_id,
-        wanted.customer_id,
-        wanted.due_from,
-        wanted.due_to,
+        *_values(wanted),
         skip,
         limit,
     )
     return [_invoice(row) for row in rows]
+
+
+def _values(wanted: InvoiceFilter) -> Sequence[object]:
+    """Return `$2` to `$6` of the statements above."""
+    return wanted.status, wanted.subscription_id, wanted.customer_id, wanted.due_from, wanted.due_to
 
 
 def _invoice(row: Row) -> Invoice:
