@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -80,21 +81,26 @@ def _sweeping(deps: Deps) -> Callable[[], Awaitable[None]]:
 async def _bill(
     options: Options, measured: Measured, server_url: str, *, ten_thousand: Side, big: Side
 ) -> int:
-    """Bill all of the big side in rounds, a clone of ten thousand after each; return the big side's bytes of WAL."""
+    """Bill all of the big side in rounds, ten thousand after each; return the big side's bytes of WAL."""
     share, wal = (big.subscriptions - SPARE) // ROUNDS, 0
     costs, small_costs, megabytes = list[float](), list[float](), list[float]()
-    for number in range(ROUNDS):
-        wal_began = await _wal(big)
-        engine = await worked(big.url, "generation", share)
-        wal += await _wal(big) - wal_began
-        costs.append(1000 * engine.seconds / share)
-        megabytes += engine.megabytes
-        async with cloned(server_url, ten_thousand.name) as url:
+    async with AsyncExitStack() as clones:
+        # All beforehand: a clone makes checkpoints, after which the big side writes each of its pages to WAL anew.
+        urls = [
+            await clones.enter_async_context(cloned(server_url, ten_thousand.name, apart=f"round{number}"))
+            for number in range(ROUNDS)
+        ]
+        for number, url in enumerate(urls, start=1):
+            wal_began = await _wal(big)
+            engine = await worked(big.url, "generation", share)
+            wal += await _wal(big) - wal_began
+            costs.append(1000 * engine.seconds / share)
+            megabytes += engine.megabytes
             small = await worked(url, "generation", TEN_THOUSAND)
             small_costs.append(1000 * small.seconds / TEN_THOUSAND)
-        options.say(
-            f"billed {(number + 1) * share:,}: {costs[-1]:.3f} ms each; of 10,000 {small_costs[-1]:.3f}"
-        )
+            options.say(
+                f"billed {number * share:,}: {costs[-1]:.3f} ms each; of 10,000 {small_costs[-1]:.3f}"
+            )
     what, against = f"an invoice among {big.subscriptions:,} due", f"among {TEN_THOUSAND:,} due"
     measured.figures.append(Figure(1, what, "ms", against, costs, small_costs, at_most=MOST_GROWTH))
     memory = "memory of the worker over these rounds, most over least"
