@@ -3,9 +3,10 @@
 import json
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, LiteralString
 
 import asyncpg
+import pytest
 
 from fatura.store.db import connect
 from fatura.workers.lanes import LANES
@@ -47,16 +48,17 @@ async def test_looks_read_next_to_nothing_while_nothing_is_due(world: World) -> 
         await db.close()
 
 
-async def test_row_level_security_is_no_filter_to_the_planner(world: World) -> None:
-    """Else it sorts all of an account's invoices for a page, as long as it has not looked at them. [D-16]"""
+@pytest.mark.parametrize("locking", ["", "FOR NO KEY UPDATE"])
+async def test_row_level_security_is_no_filter_to_the_planner(world: World, locking: LiteralString) -> None:
+    """Else it sorts all that an account has, to show a page of it, or to claim a batch. [D-16]"""
     plan = await world.plan(await world.product(100))
     await world.sql(SUBSCRIBE_MANY, world.account_id, plan["id"], SUBSCRIPTIONS)
     assert await world.run("generation") == SUBSCRIPTIONS
     async with world.deps.db.transaction(world.account_id) as tx:
-        behind = await tx.fetchval(_EXPLAIN)
+        behind = await tx.fetchval(f"{_EXPLAIN} {locking}")
     bypassing = await asyncpg.connect(world.database_url.replace("://fatura@", "://postgres@"))
     try:
-        before = await bypassing.fetchval(_EXPLAIN, world.account_id)
+        before = await bypassing.fetchval(f"{_EXPLAIN} {locking}", world.account_id)
     finally:
         await bypassing.close()
     expected = json.loads(before)[0]["Plan"]["Plan Rows"]
