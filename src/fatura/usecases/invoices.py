@@ -15,8 +15,8 @@ from fatura.usecases.work import Work
 MAX_SHOWN_ATTEMPTS = 100
 """The newest pricing attempts of an invoice that its detail shows: each may hold 64 KiB of a raw answer."""
 
-MAX_SORTED = 20_000
-"""Of so many invoices of some due dates at most a page is found by sorting them all (10 ms)."""
+MAX_SORTED = 50_000
+"""Of so many invoices of some due dates at most a page is found by sorting them all (25 ms)."""
 
 
 async def read(work: Work, invoice_id: UUID) -> shapes.Shape:
