@@ -58,6 +58,7 @@ async def test_row_level_security_is_no_filter_to_the_planner(world: World, lock
         behind = await tx.fetchval(f"{_EXPLAIN} {locking}")
     bypassing = await asyncpg.connect(world.database_url.replace("://fatura@", "://postgres@"))
     try:
+        assert await bypassing.fetchval("SELECT rolbypassrls FROM pg_roles WHERE rolname = current_user")
         before = await bypassing.fetchval(f"{_EXPLAIN} {locking}", world.account_id)
     finally:
         await bypassing.close()

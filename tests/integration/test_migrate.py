@@ -23,9 +23,9 @@ _numbers = itertools.count()
 
 
 @contextmanager
-def running(data_dir: Path) -> Generator[Server]:
+def running(data_dir: Path, **settings: str) -> Generator[Server]:
     try:
-        with start(data_dir, settings={"fsync": "off"}) as server:
+        with start(data_dir, settings={"fsync": "off", **settings}) as server:
             yield server
     finally:
         sweep(data_dir)
@@ -218,6 +218,23 @@ async def test_a_table_in_use_is_waited_for_without_holding_others_up(
         waiting = asyncio.create_task(migrate(url, folder=folder))
         await asyncio.sleep(1.5)
     assert await waiting == ["0002_age"]
+
+
+async def test_a_deadlock_is_tried_again(tmp_path: Path, folder: Path) -> None:
+    """Whoever reads the two tables the other way round is let through. [D-47]"""
+    with running(tmp_path / "data", deadlock_timeout="100ms") as server:
+        write(folder, _0001_tables=f"{PEOPLE} CREATE TABLE place (id int);")
+        await migrate(server.url, folder=folder)
+        steps = "ALTER TABLE person ADD COLUMN a int; SELECT pg_sleep(1); ALTER TABLE place ADD COLUMN a int;"
+        write(folder, _0002_steps=steps)
+        async with connected(as_user(server.url, "postgres")) as user:
+            await user.execute("SET deadlock_timeout = '1h'")
+            async with user.transaction():
+                await user.execute("SELECT 1 FROM place")
+                migrating = asyncio.create_task(migrate(server.url, folder=folder))
+                await asyncio.sleep(0.5)
+                await user.execute("SELECT 1 FROM person")
+        assert await migrating == ["0002_steps"]
 
 
 async def test_a_superuser_gets_a_role_that_row_security_binds(own_server: Server, folder: Path):

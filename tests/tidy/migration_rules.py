@@ -115,10 +115,13 @@ def walled(statements: Statements) -> Iterator[str]:
     """Every table has Row Level Security, forced, with the account's policy; any other policy only discovers."""
     enabled, forced, policies = set[str](), set[str](), set[str]()
     for alter in nodes(tuple(statements), ast.AlterTableStmt):
-        kinds = {command.subtype for command in alter.cmds}
-        enabled |= {alter.relation.relname} if AlterTableType.AT_EnableRowSecurity in kinds else set()
-        forced |= {alter.relation.relname} if AlterTableType.AT_ForceRowSecurity in kinds else set()
+        kinds, table = {command.subtype for command in alter.cmds}, {alter.relation.relname}
+        enabled |= table if AlterTableType.AT_EnableRowSecurity in kinds else set()
+        enabled -= table if AlterTableType.AT_DisableRowSecurity in kinds else set()
+        forced |= table if AlterTableType.AT_ForceRowSecurity in kinds else set()
+        forced -= table if AlterTableType.AT_NoForceRowSecurity in kinds else set()
     altered = {each.policy_name: each.qual for each in nodes(tuple(statements), ast.AlterPolicyStmt)}
+    yield from _torn_down(statements)
     created = list(nodes(tuple(statements), ast.CreatePolicyStmt))
     discovered = {each.table.relname for each in created if each.cmd_name == "select"}
     for policy in created:
@@ -135,6 +138,18 @@ def walled(statements: Statements) -> Iterator[str]:
 
 
 RULES = (account_leads, names_of_constraints, steady_defaults, triggers_at_home, small_steps, walled)
+
+
+def _torn_down(statements: Statements) -> Iterator[str]:
+    """Yield what a wall would not be seen to lose: a policy is altered by its USING alone, and never dropped."""
+    for policy in nodes(tuple(statements), ast.CreatePolicyStmt, ast.AlterPolicyStmt):
+        if policy.with_check or [each.rolename for each in policy.roles or ()] not in ([], [None]):
+            yield f"the policy {policy.policy_name} says more than USING"
+        if isinstance(policy, ast.CreatePolicyStmt) and not policy.permissive:
+            yield f"the policy {policy.policy_name} is RESTRICTIVE"
+    for drop in nodes(tuple(statements), ast.DropStmt):
+        if drop.removeType == ObjectType.OBJECT_POLICY:
+            yield "a policy is dropped"
 
 
 def _small_alter(statement: Any) -> Iterator[str]:

@@ -13,7 +13,9 @@ _SAME = {"int": "int4", "bigint": "int8", "integer": "int4", "smallint": "int2",
 def test_every_array_is_told_of():
     """By the name that PostgreSQL has for it."""
     sources = repository(".py", under="src/")
-    taken = chain.from_iterable(_ARRAY.findall(source.text) for source in sources)
+    taken = chain.from_iterable(
+        _ARRAY.findall(source.text) for source in sources if "array_types" not in str(source.path)
+    )
     told = set(_ARRAY.findall(array_types.ALL))
     assert len(told) > 5
     assert {_SAME.get(name, name) for name in taken} == told

@@ -148,7 +148,7 @@ async def _apply(connection: Any, migration: Migration) -> None:
                 await connection.execute("SET LOCAL lock_timeout = '1s'")
                 await connection.execute(migration.sql)
                 await _record(connection, migration)
-        except asyncpg.LockNotAvailableError as error:
+        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError) as error:
             if attempt == LOCK_ATTEMPTS:
                 raise MigrationError(
                     f"{migration.name} did not get its locks in {LOCK_ATTEMPTS} attempts: "
