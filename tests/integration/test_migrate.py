@@ -19,6 +19,10 @@ from tests.integration.populated import connected
 from tests.integration.postgres_processes import sweep, until, value
 
 PEOPLE = "CREATE TABLE person (id int CONSTRAINT person_pk PRIMARY KEY, name text);"
+HELD = """
+SELECT count(*) FROM pg_locks WHERE relation = 'person'::regclass AND mode = 'AccessExclusiveLock' AND granted
+"""
+DEADLOCKS = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
 _numbers = itertools.count()
 
 
@@ -232,9 +236,10 @@ async def test_a_deadlock_is_tried_again(tmp_path: Path, folder: Path) -> None:
             async with user.transaction():
                 await user.execute("SELECT 1 FROM place")
                 migrating = asyncio.create_task(migrate(server.url, folder=folder))
-                await asyncio.sleep(0.5)
+                await asyncio.to_thread(until, lambda: value(server.url, HELD) == 1)
                 await user.execute("SELECT 1 FROM person")
         assert await migrating == ["0002_steps"]
+        await asyncio.to_thread(until, lambda: value(server.url, DEADLOCKS) == 1)
 
 
 async def test_a_superuser_gets_a_role_that_row_security_binds(own_server: Server, folder: Path):
