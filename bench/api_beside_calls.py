@@ -15,12 +15,12 @@ from pathlib import Path
 
 import uvloop
 
+from fatura import postgres
 from fatura.observability import configure_logs
 from fatura.outbound.http import MerchantClient
-from fatura.store import embedded
-from fatura.store.migrate import migrate
+from fatura.store.migrations.runner import migrate
 from tests.integration.test_misbehaving_merchants import Merchants, misbehaving_merchants
-from tests.world import World, open_world
+from tests.support.world import World, open_world
 
 TIMES_OVER = 3
 ALONE_SECONDS = 10
@@ -94,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory(prefix="fatura-bench-") as folder:
         Path(folder).chmod(0o711)
         runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
-        with embedded.start(Path(folder) / "data") as server, runner:
+        with postgres.start(Path(folder) / "data") as server, runner:
             runner.run(run(server.url, options.rounds))
 
 

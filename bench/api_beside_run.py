@@ -16,7 +16,7 @@ from bench.load import Answered, loaded
 from bench.one_lane import started
 from bench.prepared import prepare
 from bench.servers import open_accounts, prepared, seen, server
-from fatura.usecases.accounts import OpenedAccount
+from fatura.usecases.accounts.accounts import OpenedAccount
 
 ROUNDS = 5
 CONNECTIONS = 8

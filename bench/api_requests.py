@@ -9,7 +9,7 @@ from bench.one_lane import worked
 from bench.open_calls import VARIABLE
 from bench.prepared import prepare
 from bench.servers import open_accounts, prepared, seen
-from fatura.usecases.accounts import OpenedAccount
+from fatura.usecases.accounts.accounts import OpenedAccount
 
 READ = "GET a subscription"
 PAGE = "GET page 1 of the invoices"

@@ -7,7 +7,7 @@ import httpx
 
 from bench.servers import opened
 from fatura.api.app import create_app
-from fatura.usecases.accounts import OpenedAccount
+from fatura.usecases.accounts.accounts import OpenedAccount
 
 
 @asynccontextmanager

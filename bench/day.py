@@ -21,9 +21,10 @@ from bench.outside import Outside, started
 from bench.prepared import prepare
 from bench.servers import cloned, open_accounts, opened, prepared, seen, server
 from bench.sides import ROUNDS
-from fatura.usecases import gateways, webhooks
+from fatura.usecases.charging import gateway_connections
 from fatura.usecases.deps import Deps
-from fatura.usecases.work import Work, load_account, perform
+from fatura.usecases.transaction import Work, in_transaction, load_account
+from fatura.usecases.webhooks import webhooks
 from tests.faults.outside_gateway import outside_providers
 
 ACCOUNTS = 4
@@ -141,7 +142,7 @@ async def _prepare(deps: Deps, url: str, account_id: UUID, *, outside: Outside, 
     """Give an account due subscriptions, the gateway outside, a webhook, and a price to ask for now and then."""
     connection_id = await connect_gateway(deps, account_id)
     account = await load_account(deps, account_id)
-    await perform(deps, account, lambda work: webhooks.register(work, f"{outside.url}/webhook"))
+    await in_transaction(deps, account, lambda work: webhooks.register(work, f"{outside.url}/webhook"))
     async with seen(url, account_id) as connection:
         await prepare(connection, account_id, due=due)
         for statement in _USAGE:
@@ -161,7 +162,9 @@ async def connect_gateway(deps: Deps, account_id: UUID) -> UUID:
     """Connect an account to the gateway outside; return the connection's id."""
 
     async def connect(work: Work) -> str:
-        made = await gateways.connect(work, provider="outside", label=None, credentials={}, settings={})
+        made = await gateway_connections.connect(
+            work, provider="outside", label=None, credentials={}, settings={}
+        )
         return made["connectionId"]
 
-    return UUID(await perform(deps, await load_account(deps, account_id), connect))
+    return UUID(await in_transaction(deps, await load_account(deps, account_id), connect))

@@ -14,8 +14,8 @@ from bench.one_lane import worked
 from bench.outside import Outside, started
 from bench.servers import cloned, open_accounts, opened, prepared, seen, server
 from bench.sides import ROUNDS
-from fatura.usecases import webhooks
-from fatura.usecases.work import load_account, perform
+from fatura.usecases.transaction import in_transaction, load_account
+from fatura.usecases.webhooks import webhooks
 
 ACCOUNTS = 4
 EVENTS_AN_INVOICE = 3
@@ -79,7 +79,7 @@ async def _tell(url: str, account_id: UUID, receiver: Outside, *, invoices: int)
     """Register a webhook, and put invoices' events into the account's stream after that."""
     async with opened(url) as deps:
         account = await load_account(deps, account_id)
-        await perform(deps, account, lambda work: webhooks.register(work, f"{receiver.url}/webhook"))
+        await in_transaction(deps, account, lambda work: webhooks.register(work, f"{receiver.url}/webhook"))
     async with seen(url, account_id) as connection:
         await connection.execute(_EVENTS, account_id, invoices)
         await connection.execute("ANALYZE event")

@@ -25,17 +25,17 @@ import aiohttp
 
 from bench.endpoints import started
 from bench.prepared import connected, prepare
-from fatura import settings
+from fatura import postgres, settings
 from fatura.bootstrap import wire
 from fatura.domain.account import Account
 from fatura.domain.credentials import Mode
-from fatura.store import embedded
 from fatura.store.db import connect
-from fatura.store.migrate import migrate
+from fatura.store.migrations.runner import migrate
 from fatura.store.vault import Vault, new_key
-from fatura.usecases import accounts, webhooks
+from fatura.usecases.accounts import accounts
 from fatura.usecases.deps import Deps
-from fatura.usecases.work import load_account, perform
+from fatura.usecases.transaction import in_transaction, load_account
+from fatura.usecases.webhooks import webhooks
 
 PACE_SECONDS = 0.1
 FAR_AWAY = "2099-01-01"
@@ -155,7 +155,9 @@ async def run(server_url: str, options: argparse.Namespace) -> None:
         neighbour = await merchant(
             deps, server_url, fast_url, subscribers=options.samples * options.rounds * 2
         )
-        await perform(deps, neighbour.account, lambda work: webhooks.register(work, f"{fast_url}/webhook"))
+        await in_transaction(
+            deps, neighbour.account, lambda work: webhooks.register(work, f"{fast_url}/webhook")
+        )
         async with worker(server_url, key):
             await measure(slow, neighbour, options)
     await db.close()
@@ -194,7 +196,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="fatura-bench-") as folder:
         Path(folder).chmod(0o711)
-        with embedded.start(Path(folder) / "data") as server:
+        with postgres.start(Path(folder) / "data") as server:
             asyncio.run(run(server.url, options))
 
 

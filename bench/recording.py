@@ -14,7 +14,7 @@ import httpx
 from bench.api_requests import Asked
 from bench.servers import opened
 from fatura.api.app import create_app
-from fatura.usecases.accounts import OpenedAccount
+from fatura.usecases.accounts.accounts import OpenedAccount
 
 AT_ONCE = 8
 

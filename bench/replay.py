@@ -9,7 +9,7 @@ from bench.client import client_of
 from bench.frame import Figure, Measured, Options, Plot
 from bench.servers import open_accounts, prepared, seen, server
 from bench.sides import ROUNDS, median_ms, points
-from fatura.usecases.accounts import OpenedAccount
+from fatura.usecases.accounts.accounts import OpenedAccount
 
 READS = 30
 LIMIT = 200

@@ -11,15 +11,14 @@ from uuid import UUID
 import asyncpg
 
 from bench.prepared import connected
-from fatura import settings
+from fatura import postgres, settings
 from fatura.bootstrap import wire
 from fatura.domain.credentials import Mode
-from fatura.store import embedded
 from fatura.store.db import Row, connect
-from fatura.store.migrate import migrate
+from fatura.store.migrations.runner import migrate
 from fatura.store.vault import Vault, new_key
-from fatura.usecases import accounts
-from fatura.usecases.accounts import OpenedAccount
+from fatura.usecases.accounts import accounts
+from fatura.usecases.accounts.accounts import OpenedAccount
 from fatura.usecases.deps import Deps
 
 RING = os.environ.get("FATURA_SECRET_KEYS") or new_key()
@@ -31,7 +30,7 @@ def server() -> Generator[str]:
     """Start a server in a folder that goes away, and yield the URL of its first database."""
     with tempfile.TemporaryDirectory(prefix="fatura-bench-") as folder:
         Path(folder).chmod(0o711)
-        with embedded.start(Path(folder) / "data") as started:
+        with postgres.start(Path(folder) / "data") as started:
             yield started.url
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.prepared import prepare
 from bench.servers import open_accounts, prepared, seen
-from fatura.usecases.accounts import OpenedAccount
+from fatura.usecases.accounts.accounts import OpenedAccount
 
 ROUNDS = 5
 

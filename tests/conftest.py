@@ -9,9 +9,9 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from fatura.store import embedded
-from fatura.store.migrate import migrate
-from tests.world import World, open_world
+from fatura import postgres
+from fatura.store.migrations.runner import migrate
+from tests.support.world import World, open_world
 
 FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "autovacuum": "off"}
 """What tests may do without: no machine loses power between their assertions, no database lives for long.
@@ -24,7 +24,7 @@ Autovacuum runs as a superuser: met in a database that is being dropped by force
 def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server of this test process's own; its URL ends in the database `fatura`."""
     folder: Path = tmp_path_factory.mktemp("postgres")
-    with embedded.start(folder, settings=FAST) as server:
+    with postgres.start(folder, settings=FAST) as server:
         asyncio.run(make_template(server.url))
         yield server.url
 

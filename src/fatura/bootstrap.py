@@ -11,25 +11,26 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+from fatura import postgres
 from fatura.api.app import create_app, create_watch_app
-from fatura.api.server import run_server
+from fatura.api.http.server import run_server
 from fatura.domain.credentials import Mode
-from fatura.gateways.adapters.sandbox import SandboxGateway
-from fatura.gateways.adapters.sandbox_settings import SECRET_SETTINGS
+from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
+from fatura.gateways.adapters.sandbox.settings import SECRET_SETTINGS
 from fatura.gateways.registry import Provider
 from fatura.observability import log
 from fatura.outbound.http import MerchantClient
+from fatura.postgres import EmbeddedPostgresError
 from fatura.settings import Settings, SettingsError
-from fatura.store import embedded, notify
-from fatura.store.accounts import discover_newest
+from fatura.store import notify
+from fatura.store.accounts.accounts import discover_newest
 from fatura.store.db import Database, DatabaseUnavailableError, connect
-from fatura.store.distribute import AT_MOST_GIB as AT_MOST_GIB  # noqa: PLC0414 - for the command
-from fatura.store.distribute import distribute as distribute  # noqa: PLC0414 - as above
-from fatura.store.embedded import EmbeddedPostgresError
-from fatura.store.migrate import MigrationError, migrate, pending
+from fatura.store.migrations.distribute import AT_MOST_GIB as AT_MOST_GIB  # noqa: PLC0414 - for the command
+from fatura.store.migrations.distribute import distribute as distribute  # noqa: PLC0414 - as above
+from fatura.store.migrations.runner import MigrationError, migrate, pending
 from fatura.store.vault import KeyRingError, Vault, new_key
-from fatura.usecases import accounts
-from fatura.usecases.accounts import OpenedAccount
+from fatura.usecases.accounts import accounts
+from fatura.usecases.accounts.accounts import OpenedAccount
 from fatura.usecases.deps import Deps
 from fatura.workers.lanes import LANES
 from fatura.workers.loop import Loop
@@ -126,7 +127,7 @@ def database(settings: Settings) -> Generator[str]:
     if settings.database_url is not None:
         yield settings.database_url
         return
-    with embedded.start(settings.data_dir, bin_dir=settings.pg_bin) as server:
+    with postgres.start(settings.data_dir, bin_dir=settings.pg_bin) as server:
         yield server.url
 
 
@@ -136,7 +137,7 @@ def revive_database(settings: Settings) -> None:
     Raises EmbeddedPostgresError.
     """
     if settings.database_url is None:
-        embedded.start(settings.data_dir, bin_dir=settings.pg_bin).stop()
+        postgres.start(settings.data_dir, bin_dir=settings.pg_bin).stop()
 
 
 @contextmanager

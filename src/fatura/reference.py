@@ -10,7 +10,7 @@ from fatura.domain.invoice_states import BIRTHS, MEANINGS, TABLE, Fact, InvoiceS
 from fatura.event_samples import sample
 from fatura.observability import DESCRIBED
 from fatura.settings import VARIABLES
-from fatura.usecases.checking import OFFENDERS_SHOWN
+from fatura.usecases.operations.checks import OFFENDERS_SHOWN
 
 _GENERATED = "<!-- Generated from the code; `make docs` writes it again. -->\n\n"
 

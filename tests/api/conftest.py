@@ -15,7 +15,7 @@ import pytest_asyncio
 
 from fatura.store.vault import new_key
 from tests.conftest import fresh_database
-from tests.world import World, open_world
+from tests.support.world import World, open_world
 
 START_SECONDS = 20
 FATURA = (sys.executable, "-m", "fatura")

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from fatura.domain.credentials import Mode
-from tests.api.expect import INSTANT, UNKNOWN_ID, invalid, problem
-from tests.world import Answer, World
+from tests.support.expect import INSTANT, UNKNOWN_ID, invalid, problem
+from tests.support.world import Answer, World
 
 KEYS = "/v1/integration/api-keys"
 KEY_TEXT = re.compile(r"rk_(live|test)_[0-9A-Za-z]{22}_[0-9A-Za-z]{43}")

@@ -6,9 +6,9 @@ import pytest
 
 from fatura.domain.credentials import Mode
 from fatura.signature import sign
-from tests.api.contract import Contract
-from tests.api.expect import UNKNOWN_ID
-from tests.world import World, item, plan_body, subscription_body
+from tests.support.contract import Contract
+from tests.support.expect import UNKNOWN_ID
+from tests.support.world import World, item, plan_body, subscription_body
 
 
 @pytest.fixture

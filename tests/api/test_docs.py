@@ -8,8 +8,8 @@ import pytest_asyncio
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from fatura.domain.errors import CATALOGUE
-from tests.api.contract import Contract
-from tests.world import Json, World, rows
+from tests.support.contract import Contract
+from tests.support.world import Json, World, rows
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

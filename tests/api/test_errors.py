@@ -3,8 +3,8 @@
 import pytest
 
 from fatura.domain.errors import CATALOGUE
-from tests.api.expect import UNKNOWN_ID, problem
-from tests.world import World, plan_body, rows
+from tests.support.expect import UNKNOWN_ID, problem
+from tests.support.world import World, plan_body, rows
 
 CODES = rows("""
     code                                  | status

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.api.expect import UNKNOWN_ID, everything, invalid, problem
-from tests.world import Answer, Json, World, plan_body, subscription_body
+from tests.support.expect import UNKNOWN_ID, everything, invalid, problem
+from tests.support.world import Answer, Json, World, plan_body, subscription_body
 
 BODY = {"name": "Gym", "pricing": {"mode": "fixed", "monthlyPriceCents": 9990}}
 KEYS = "/v1/integration/api-keys"

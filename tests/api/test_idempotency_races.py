@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 
 import asyncpg
 
-from tests.api.expect import problem
-from tests.scenarios.sandbox_steps import row_held
-from tests.world import World
+from tests.support.expect import problem
+from tests.support.sandbox_steps import row_held
+from tests.support.world import World
 
 BODY = {"name": "Gym", "pricing": {"mode": "fixed", "monthlyPriceCents": 9990}}
 

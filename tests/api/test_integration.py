@@ -3,8 +3,8 @@
 import pytest
 
 from fatura.domain.credentials import Mode
-from tests.api.expect import INSTANT, UNKNOWN_ID, everything, invalid, problem
-from tests.world import Json, World, plan_body, subscription_body
+from tests.support.expect import INSTANT, UNKNOWN_ID, everything, invalid, problem
+from tests.support.world import Json, World, plan_body, subscription_body
 
 GATEWAYS = "/v1/integration/gateways"
 ALL_METHODS = ["card", "pix", "boleto"]

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.api.expect import invalid
-from tests.world import Answer, Json, World, plan_body
+from tests.support.expect import invalid
+from tests.support.world import Answer, Json, World, plan_body
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from fatura.api.links import LEADS
+from fatura.api.v1.links import LEADS
 from fatura.reference import openapi_document
-from tests.api.contract import Contract
-from tests.world import Json
+from tests.support.contract import Contract
+from tests.support.world import Json
 
 CONTRACT = Contract(openapi_document())
 OPERATIONS = {operation["operationId"]: (path, operation) for _, path, operation in CONTRACT.operations()}

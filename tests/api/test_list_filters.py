@@ -9,10 +9,10 @@ from urllib.parse import urlencode
 import pytest
 import pytest_asyncio
 
-from fatura.usecases import invoices
-from tests.api.expect import UNKNOWN_ID, invalid
+from fatura.usecases.billing import invoices
 from tests.conftest import fresh_database
-from tests.world import Json, World, open_world, rows
+from tests.support.expect import UNKNOWN_ID, invalid
+from tests.support.world import Json, World, open_world, rows
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 LISTS = ("products", "plans", "customers", "subscriptions", "invoices")

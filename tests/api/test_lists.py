@@ -6,8 +6,8 @@ import pytest
 
 from fatura.store import counters
 from fatura.store.db import Tx
-from tests.api.expect import invalid
-from tests.world import World
+from tests.support.expect import invalid
+from tests.support.world import World
 
 LISTS = ["/v1/products", "/v1/plans", "/v1/customers", "/v1/subscriptions", "/v1/invoices"]
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import httpx
 import pytest
 
+from fatura import postgres
 from fatura.api.app import create_app
 from fatura.bootstrap import real_clock
-from fatura.store import embedded
-from fatura.store.migrate import migrate
-from tests.api.expect import problem
+from fatura.store.migrations.runner import migrate
 from tests.conftest import FAST
-from tests.integration.postgres_processes import is_running, postmaster, sweep, until
-from tests.world import World, open_world
+from tests.support.expect import problem
+from tests.support.postgres_processes import is_running, postmaster, sweep, until
+from tests.support.world import World, open_world
 
 BODY = {"name": "Gym", "pricing": {"mode": "fixed", "monthlyPriceCents": 1}}
 HEALTHY = {"status": "ok", "checks": {"database": True, "clock": True}}
@@ -35,7 +35,7 @@ async def test_without_a_database_and_with_it_again(data_dir: Path):
 
     [spec 4.1 GET /health 200, spec 4.1 GET /health/ready 503, spec 4.1 GET /health/ready 200, D-100]
     """
-    server = embedded.start(data_dir, settings=FAST)
+    server = postgres.start(data_dir, settings=FAST)
     await migrate(server.url)
     async with open_world(server.url) as world:
         ready = await world.get("/health/ready")
@@ -63,7 +63,7 @@ async def test_without_a_database_and_with_it_again(data_dir: Path):
         assert malformed.status == 401
         assert (await world.get("/docs-json")).status == 200
 
-        with server, embedded.start(data_dir, settings=FAST):
+        with server, postgres.start(data_dir, settings=FAST):
             created = await world.post("/v1/products", BODY, key="k")
             assert (created.status, "idempotent-replayed" in created.headers) == (201, False)
             assert await world.all("/v1/products") == [product, created.json]

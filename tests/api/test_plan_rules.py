@@ -6,8 +6,8 @@ import pytest
 import pytest_asyncio
 
 from fatura.domain.credentials import Mode
-from tests.api.expect import UNKNOWN_ID, everything, problem
-from tests.world import Json, World, item, plan_body
+from tests.support.expect import UNKNOWN_ID, everything, problem
+from tests.support.world import Json, World, item, plan_body
 
 
 async def offers(world: World, body: Json) -> list[tuple[int, str, Json]]:

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from tests.api.expect import INSTANT, UNKNOWN_ID, invalid, problem
-from tests.world import World, item, plan_body, subscription_body
+from tests.support.expect import INSTANT, UNKNOWN_ID, invalid, problem
+from tests.support.world import World, item, plan_body, subscription_body
 
 UUID_TEXT = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 OFFER = {"periodMonths": 12, "defaultPaymentMethod": "card", "maxInstallments": 12, "commitmentCycles": 2}

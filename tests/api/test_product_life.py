@@ -4,8 +4,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from tests.api.expect import INSTANT, problem
-from tests.world import World, plan_body
+from tests.support.expect import INSTANT, problem
+from tests.support.world import World, plan_body
 
 
 async def test_archived_and_back(world: World):

@@ -5,8 +5,8 @@ import re
 import pytest
 import pytest_asyncio
 
-from tests.api.expect import INSTANT, UNKNOWN_ID, invalid, problem
-from tests.world import Json, World
+from tests.support.expect import INSTANT, UNKNOWN_ID, invalid, problem
+from tests.support.world import Json, World
 
 UUID_TEXT = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 FIXED = {"mode": "fixed", "monthlyPriceCents": 9990}

@@ -3,8 +3,8 @@
 import asyncio
 import time
 
-from tests.api.expect import problem
-from tests.world import Answer, World, open_world
+from tests.support.expect import problem
+from tests.support.world import Answer, World, open_world
 
 BODY = {"name": "Gym", "pricing": {"mode": "fixed", "monthlyPriceCents": 1}}
 

@@ -2,7 +2,7 @@
 
 from uuid import uuid4
 
-from tests.world import Json, World
+from tests.support.world import Json, World
 
 
 async def held(world: World) -> tuple[str, str]:

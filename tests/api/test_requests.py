@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from tests.api.expect import UNKNOWN_ID, invalid, problem
-from tests.world import Answer, World, open_world
+from tests.support.expect import UNKNOWN_ID, invalid, problem
+from tests.support.world import Answer, World, open_world
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 BODY = {"name": "Gym", "pricing": {"mode": "fixed", "monthlyPriceCents": 1}}

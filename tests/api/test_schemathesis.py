@@ -17,9 +17,9 @@ import pytest
 import pytest_asyncio
 
 from fatura.reference import openapi_document
-from tests.api.stocked import Engine, Stocked, running_engine
 from tests.conftest import fresh_database
-from tests.world import Json
+from tests.support.stocked import Engine, Stocked, running_engine
+from tests.support.world import Json
 
 ST = str(Path(sys.executable).with_name("st"))
 CONFIGURATION = Path(__file__).with_name("schemathesis.toml")

@@ -1,5 +1,4 @@
 """What the engine relies on in every gateway: the suite each adapter passes over its provider's double."""
-# ruff: noqa: D102  (a test's name is its sentence)
 
 from dataclasses import replace
 from datetime import date, timedelta

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 from fatura.domain.connection import Connection
 from fatura.domain.credentials import Mode
 from fatura.domain.offer import PaymentMethod
-from fatura.gateways.adapters.sandbox import SandboxGateway
+from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
 from fatura.gateways.port import Charge, ConnectionConfig, Gateway, Webhook
 from fatura.gateways.sandbox_port import (
     WEBHOOK_SIGNATURE,
@@ -19,8 +19,9 @@ from fatura.gateways.sandbox_port import (
     SandboxOperation,
 )
 from fatura.signature import sign
-from fatura.store import accounts, connections
-from fatura.store.connections import StoredConnection
+from fatura.store.accounts import accounts
+from fatura.store.charging import connections
+from fatura.store.charging.connections import StoredConnection
 from fatura.store.db import Database
 from tests.contract.provider import NOW
 

@@ -5,7 +5,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from fatura.gateways.adapters.sandbox import SandboxGateway
+from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
 from fatura.gateways.port import (
     GatewayError,
     PermanentError,

@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from fatura.domain.offer import PaymentMethod
-from fatura.gateways.adapters.sandbox import SandboxGateway
+from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
 from fatura.gateways.port import Capabilities, ConnectionConfig, GatewaySettingsError
 
 

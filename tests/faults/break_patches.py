@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from fatura import ids
-from fatura.api import replies
+from fatura.api.http import replies
 from fatura.domain import invoice
 from fatura.signature import PREFIX
-from fatura.store import counters, db, recovery, subscriptions, vault
+from fatura.store import counters, db, vault
 from fatura.store.db import Tx
+from fatura.store.restore import recovery
+from fatura.store.subscriptions import subscriptions
 from fatura.store.vault import Vault
-from fatura.usecases import charge_calls, delivery, issuance, issue_outcomes
+from fatura.usecases.charging import gateway_calls, issuance, outcomes
 from fatura.usecases.idempotency import Answer, Request, earlier, once
-from fatura.usecases.work import Work
+from fatura.usecases.transaction import Work
+from fatura.usecases.webhooks import delivery
 from fatura.workers.lanes import LANES
 
 STORE = Path(db.__file__).parent
@@ -52,13 +55,13 @@ def send_again_blind() -> None:
 
 def believe_at_once() -> None:
     """Take the first empty look-up for proof."""
-    issue_outcomes.LOOKUP_COUNTS_AFTER = timedelta(0)
-    issue_outcomes.EMPTY_LOOKUPS_NEEDED = 1
+    outcomes.LOOKUP_COUNTS_AFTER = timedelta(0)
+    outcomes.EMPTY_LOOKUPS_NEEDED = 1
 
 
 def send_without_a_last_look() -> None:
     """Send whatever the clocks say: the lease may be another's by now."""
-    charge_calls.SEND_WITHIN_SECONDS = 3600
+    gateway_calls.SEND_WITHIN_SECONDS = 3600
 
 
 def forget_the_lease(*, put: Put = setattr) -> None:

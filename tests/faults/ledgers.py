@@ -13,8 +13,8 @@ from uuid import UUID
 
 import asyncpg
 
-from fatura.usecases import checking
 from fatura.usecases.deps import Deps
+from fatura.usecases.operations import checks
 from tests.faults.journal import Journal
 
 LIVE = ("open", "paid")
@@ -53,7 +53,7 @@ async def check_by(connection: Any, deps: Deps, journal: Journal, *, at_rest: bo
     """Do the same by a connection that is open already."""
     ledgers = Ledgers(deps, journal, at_rest)
     await _check_invariants(ledgers)
-    rows = _AllAccounts(connection, await checking.all_accounts(deps))
+    rows = _AllAccounts(connection, await checks.all_accounts(deps))
     await _check_charges(ledgers, rows)
     await _check_prices(ledgers, rows)
     await _check_events(ledgers, rows)
@@ -76,8 +76,8 @@ class _AllAccounts:
 
 
 async def _check_invariants(ledgers: Ledgers) -> None:
-    for account_id in await checking.all_accounts(ledgers.deps):
-        async for finding in checking.findings(ledgers.deps, account_id):
+    for account_id in await checks.all_accounts(ledgers.deps):
+        async for finding in checks.findings(ledgers.deps, account_id):
             ledgers._found(f"invariant {finding.invariant.name}", finding.offenders)
 
 

@@ -18,10 +18,11 @@ from aiohttp import web
 
 from fatura.domain.calendar import start_of_day
 from fatura.signature import HEADER, SignatureError, verify
-from tests.faults import clock, lies
+from tests.faults import clock
 from tests.faults.clock import FastClock
+from tests.faults.gateway import lies
+from tests.faults.gateway.lies import Lies
 from tests.faults.journal import Journal
-from tests.faults.lies import Lies
 from tests.faults.outside_gateway import SENT_AT
 
 SECRETS_FILE = "secrets.json"

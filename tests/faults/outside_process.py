@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.faults.clock import FastClock
-from tests.faults.lies import Lies
+from tests.faults.gateway.lies import Lies
 from tests.faults.outside import SECRETS_FILE
 
 

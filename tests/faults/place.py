@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-from fatura.store import embedded
+from fatura import postgres
 from tests.conftest import FAST, database_url_of, fresh_database, make_template
 from tests.faults import breaks
 
@@ -25,7 +25,7 @@ def server(settings: Mapping[str, str] | None = None, *, planned_once: bool = Tr
     """Start a server in a folder that goes away, and yield its URL; FAST unless other settings are given."""
     with tempfile.TemporaryDirectory(prefix="fatura-faults-", dir=_memory()) as folder:
         chosen = {**(FAST if settings is None else settings), **(PLANNED_ONCE if planned_once else {})}
-        with embedded.start(Path(folder), settings=chosen) as started:
+        with postgres.start(Path(folder), settings=chosen) as started:
             asyncio.run(_make_template(started.url))
             yield started.url
 

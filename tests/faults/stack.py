@@ -14,10 +14,10 @@ import httpx
 from fatura import settings
 from fatura.bootstrap import open_account
 from fatura.domain.credentials import Mode
-from fatura.usecases.accounts import OpenedAccount
+from fatura.usecases.accounts.accounts import OpenedAccount
 from tests.faults import breaks
-from tests.integration.fatura_processes import Running, environment, free_port, running, serves
-from tests.integration.postgres_processes import until
+from tests.support.fatura_processes import Running, environment, free_port, running, serves
+from tests.support.postgres_processes import until
 
 
 @dataclass(slots=True)

@@ -14,18 +14,18 @@ from fatura.api.app import create_app
 from fatura.domain.calendar import local_date
 from fatura.domain.credentials import Mode
 from fatura.store.vault import new_key
-from fatura.usecases import accounts
+from fatura.usecases.accounts import accounts
 from fatura.usecases.deps import Deps
 from fatura.workers.lanes import LANES
 from fatura.workers.loop import run_to_quiet
 from tests.faults import ledgers
 from tests.faults.clock import FastClock, started
 from tests.faults.engine import open_engine
+from tests.faults.gateway.lies import Lies
 from tests.faults.journal import Journal
-from tests.faults.lies import Lies
 from tests.faults.outside_gateway import outside_providers
 from tests.faults.outside_process import outside, tell_secrets
-from tests.world import Json, Merchant, subscription_body
+from tests.support.world import Json, Merchant, subscription_body
 
 JOURNAL_PLANTS = (
     (

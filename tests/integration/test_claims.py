@@ -6,9 +6,11 @@ import asyncpg
 import pytest
 
 from fatura.domain.invoice_states import InvoiceStatus
-from fatura.store import charges, mirrors, price_pulls
+from fatura.store.catalog import mirrors
+from fatura.store.charging import charges
 from fatura.store.db import Tx
-from tests.world import World
+from fatura.store.pricing import price_pulls
+from tests.support.world import World
 
 DUE = 10
 LIMIT = 4

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 from fatura import reference
 from fatura.cli import app
 from tests.conftest import database_url_of
-from tests.integration.fatura_processes import environment, free_port, run, running, serves
-from tests.integration.postgres_processes import until, value
-from tests.world import Json
+from tests.support.fatura_processes import environment, free_port, run, running, serves
+from tests.support.postgres_processes import until, value
+from tests.support.world import Json
 
 COMMANDS = (
     "up",

@@ -10,17 +10,18 @@ from typing import Any
 import asyncpg
 import pytest
 
-from fatura.store import db, embedded
+from fatura import postgres
+from fatura.store import db
 from fatura.store.db import DatabaseUnavailableError
-from fatura.store.migrate import migrate
-from fatura.usecases import delivery
-from fatura.usecases.work import load_account
-from tests.api.expect import problem
+from fatura.store.migrations.runner import migrate
+from fatura.usecases.transaction import load_account
+from fatura.usecases.webhooks import delivery
 from tests.conftest import FAST
-from tests.integration.postgres_processes import sweep
-from tests.receiver import open_receiver
-from tests.scenarios.push_steps import register
-from tests.world import Answer, World, open_world
+from tests.support.expect import problem
+from tests.support.postgres_processes import sweep
+from tests.support.push_steps import register
+from tests.support.receiver import open_receiver
+from tests.support.world import Answer, World, open_world
 
 BODY = {"name": "Gym", "pricing": {"mode": "fixed", "monthlyPriceCents": 1}}
 COMMIT_WAITS = "SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
@@ -100,7 +101,7 @@ async def test_a_failed_transaction_is_never_taken_for_committed(world: World):
 @pytest.fixture
 async def replicated(tmp_path: Path) -> AsyncIterator["Replicated"]:
     """A world whose commits wait for a standby that is not there."""
-    server = await asyncio.to_thread(embedded.start, tmp_path / "data", settings={"fsync": "off"})
+    server = await asyncio.to_thread(postgres.start, tmp_path / "data", settings={"fsync": "off"})
     try:
         await migrate(server.url)
         async with open_world(server.url) as world:
@@ -202,7 +203,7 @@ async def test_an_endpoint_is_given_back_when_the_database_returns(
 
 async def test_a_silent_host_hides_no_leader(tmp_path: Path):
     """Of two hosts, one takes connections and says nothing: readiness and requests find the other. [D-100]"""
-    server = await asyncio.to_thread(embedded.start, tmp_path / "data", settings=FAST, tcp=True)
+    server = await asyncio.to_thread(postgres.start, tmp_path / "data", settings=FAST, tcp=True)
     silent = socket.create_server(("127.0.0.1", 0))  # the kernel takes connections, and nobody answers
     host, port = silent.getsockname()
     try:

@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 from hatchling.build import build_wheel
 
-from tests.integration.fatura_processes import environment, free_port, run, running
-from tests.integration.postgres_processes import is_running, until
+from tests.support.fatura_processes import environment, free_port, run, running
+from tests.support.postgres_processes import is_running, until
 from tests.tidy.sources import ROOT
 
 

@@ -9,12 +9,12 @@ import os
 
 import pytest
 
-from fatura.store import distribute as spreading
-from fatura.store.distribute import distribute
-from fatura.store.migrate import MigrationError, migrate
-from tests.integration.fatura_processes import environment, run
-from tests.integration.populated import connected
-from tests.world import columns, open_world
+from fatura.store.migrations import distribute as spreading
+from fatura.store.migrations.distribute import distribute
+from fatura.store.migrations.runner import MigrationError, migrate
+from tests.support.fatura_processes import environment, run
+from tests.support.populated import connected
+from tests.support.world import columns, open_world
 
 CITUS_URL = os.environ.get("FATURA_TEST_CITUS_URL", "")
 

@@ -11,8 +11,8 @@ from urllib.parse import parse_qs, urlsplit
 import asyncpg
 import pytest
 
-from fatura.store.embedded import start
-from tests.integration.postgres_processes import is_running, postmaster, sweep, until, using, value
+from fatura.postgres import start
+from tests.support.postgres_processes import is_running, postmaster, sweep, until, using, value
 
 
 @pytest.fixture
@@ -191,8 +191,8 @@ def test_the_first_user_may_give_settings(data_dir: Path):
 
 
 def test_a_log_that_grew_is_cut(data_dir: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("fatura.store.embedded.folder.LOG_LIMIT_BYTES", 4000)
-    monkeypatch.setattr("fatura.store.embedded.folder.LOG_KEPT_BYTES", 1000)
+    monkeypatch.setattr("fatura.postgres.folder.LOG_LIMIT_BYTES", 4000)
+    monkeypatch.setattr("fatura.postgres.folder.LOG_KEPT_BYTES", 1000)
     with start(data_dir) as server:
         log = data_dir / "postgres.log"
         for _ in range(100):

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from fatura.store.embedded import EmbeddedPostgresError, binaries, start
-from fatura.store.embedded.folder import DataFolder
-from fatura.store.embedded.os_user import OsUser, choose
-from tests.integration.postgres_processes import IS_ROOT, is_running, postmaster, sweep, using, value
+from fatura.postgres import EmbeddedPostgresError, binaries, start
+from fatura.postgres.folder import DataFolder
+from fatura.postgres.os_user import OsUser, choose
+from tests.support.postgres_processes import IS_ROOT, is_running, postmaster, sweep, using, value
 
 AS_ROOT = pytest.mark.skipif(not IS_ROOT, reason="only root can become another user or mount a small disk")
 

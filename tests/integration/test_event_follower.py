@@ -5,10 +5,10 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fatura.usecases.work import load_account, open_work
+from fatura.usecases.transaction import load_account, open_work
 from fatura.workers.lanes import ENGINE
 from fatura.workers.loop import run_to_quiet
-from tests.world import Json, Merchant, World, plan_body, subscription_body
+from tests.support.world import Json, Merchant, World, plan_body, subscription_body
 
 WRITERS = 16
 FOLLOWERS = 6
@@ -90,7 +90,7 @@ async def test_an_uncommitted_writer_holds_back_nobody_and_skips_nothing(world: 
 
     async def slow() -> None:
         async with open_work(world.deps, account) as work:
-            work.tell("subscription.created", {"subscription": {"id": "slow"}})
+            work.emit("subscription.created", {"subscription": {"id": "slow"}})
             await slow_may_commit.wait()
 
     running = asyncio.create_task(slow())

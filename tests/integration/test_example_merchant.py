@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import pytest
 
 from fatura.signature import sign
-from tests.integration.example_merchant import PROGRAM, ExampleMerchant, example_merchant
-from tests.integration.fatura_processes import environment
-from tests.integration.postgres_processes import until
-from tests.world import Json
+from tests.support.example_merchant import PROGRAM, ExampleMerchant, example_merchant
+from tests.support.fatura_processes import environment
+from tests.support.postgres_processes import until
+from tests.support.world import Json
 
 SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
 OLD = "whsec_" + base64.b64encode(bytes(32)).decode()

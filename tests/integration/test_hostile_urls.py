@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from fatura.outbound.http import Ended, Exchange, MerchantClient
-from tests.hostile_urls import PRIVATE_ADDRESSES, PUBLIC_ADDRESSES, hostile_urls
-from tests.world import Answer, World, open_world
+from tests.support.hostile_urls import PRIVATE_ADDRESSES, PUBLIC_ADDRESSES, hostile_urls
+from tests.support.world import Answer, World, open_world
 
 _watched: list[list[tuple[str, int]]] = []
 LOOPBACK = ("127.0.0.1", "::1")

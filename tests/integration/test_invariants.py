@@ -6,9 +6,9 @@ from typing import Any
 from fatura.domain.invoice_states import moves
 from fatura.store.db import Tx
 from fatura.store.invariants import INVARIANTS, offenders
-from tests.integration.populated import connected, populate
 from tests.integration.test_row_security import as_superuser
-from tests.world import World, item, rows
+from tests.support.populated import connected, populate
+from tests.support.world import World, item, rows
 
 ISSUED = "invoice_id = (SELECT v.invoice_id FROM invoice v WHERE v.status = 'issued' ORDER BY v.invoice_id LIMIT 1)"
 WITH_DOCUMENT = {"externalRef": "ana", "name": "Ana", "email": "ana@example.com", "document": "12345678909"}

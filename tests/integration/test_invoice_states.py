@@ -9,11 +9,11 @@ import pytest
 
 from fatura.domain.errors import EngineError
 from fatura.domain.invoice_states import Fact
-from fatura.usecases import invoice_moves
-from fatura.usecases.invoice_moves import Report
-from fatura.usecases.work import Work, load_account, perform
-from tests import invoice_table
-from tests.world import World, rows
+from fatura.usecases.billing import invoice_moves
+from fatura.usecases.billing.invoice_moves import Report
+from fatura.usecases.transaction import Work, in_transaction, load_account
+from tests.support import invoice_table
+from tests.support.world import World, rows
 
 STATES: tuple[str, ...] = invoice_table.STATES
 WAYS: dict[str, tuple[str, ...]] = {
@@ -220,7 +220,7 @@ async def reported(world: World, invoice_id: UUID, fact: Fact) -> str:
 
     account = await load_account(world.deps, world.account_id)
     try:
-        moved = await perform(world.deps, account, effect)
+        moved = await in_transaction(world.deps, account, effect)
     except EngineError as refusal:
         return str(refusal.problem.status)
     status = (await world.get(f"/v1/invoices/{invoice_id}")).json["status"]

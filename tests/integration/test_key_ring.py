@@ -9,7 +9,7 @@ import pytest
 from fatura import bootstrap, settings
 from fatura.domain.credentials import Mode
 from fatura.store.vault import KeyRingError, new_key
-from tests.integration.fatura_processes import environment, run
+from tests.support.fatura_processes import environment, run
 
 
 @pytest.fixture

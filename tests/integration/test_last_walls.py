@@ -1,9 +1,9 @@
-"""What the walls inside PostgreSQL let pass; what they refuse is tried by tests/faults/walls.py."""
+"""What the walls inside PostgreSQL let pass; what they refuse is tried by tests/faults/constraints/run.py."""
 
 import json
 
-from tests.integration.populated import connected, populate, wall
-from tests.world import World
+from tests.support.populated import connected, populate, wall
+from tests.support.world import World
 
 
 async def test_the_same_id_in_two_accounts(world: World):

@@ -15,13 +15,13 @@ from fatura.cli import app
 from fatura.cli.client import ApiError, Client
 from fatura.cli.forwarding import Forwarding, Place, forward
 from fatura.signature import HEADER, sign, standard_signature, verify
-from tests.integration.example_merchant import example_merchant
-from tests.integration.fatura_processes import environment, free_port, run, running
-from tests.integration.listening import SECRET, Api, listening, soon
-from tests.integration.postgres_processes import until
-from tests.receiver import OK, Receiver, Reply, always, open_receiver
-from tests.scenarios.push_steps import tell
-from tests.world import World
+from tests.support.example_merchant import example_merchant
+from tests.support.fatura_processes import environment, free_port, run, running
+from tests.support.listening import SECRET, Api, listening, soon
+from tests.support.postgres_processes import until
+from tests.support.push_steps import tell
+from tests.support.receiver import OK, Receiver, Reply, always, open_receiver
+from tests.support.world import World
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 import asyncpg
 import pytest
 
-from fatura.store.migrate import MIGRATIONS, migrate
+from fatura.store.migrations.runner import MIGRATIONS, migrate
 from tests.conftest import fresh_database
 
 COUNTING = "0006_lists_and_customers.sql"

@@ -10,8 +10,8 @@ import pytest
 
 from fatura.store.db import connect
 from fatura.workers.lanes import LANES
-from tests.integration.crowd import SUBSCRIBE_MANY
-from tests.world import Json, World
+from tests.support.crowd import SUBSCRIBE_MANY
+from tests.support.world import Json, World
 
 SUBSCRIPTIONS = 2_000
 MOST_ROWS = 20

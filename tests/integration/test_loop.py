@@ -8,11 +8,11 @@ from uuid import UUID, uuid4
 
 from fatura.domain.account import Account
 from fatura.domain.credentials import Mode
-from fatura.usecases.failures import LockTimeoutError
-from fatura.usecases.work import load_account
+from fatura.usecases.database_errors import LockTimeoutError
+from fatura.usecases.transaction import load_account
 from fatura.workers.lanes import Lane
 from fatura.workers.loop import QUIET_SECONDS, Loop
-from tests.world import World
+from tests.support.world import World
 
 BATCHES = 6
 

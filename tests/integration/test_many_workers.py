@@ -5,8 +5,8 @@ import random
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.integration.crowd import Crowd, open_crowd
-from tests.integration.fatura_processes import Running, environment, run, running
+from tests.support.crowd import Crowd, open_crowd
+from tests.support.fatura_processes import Running, environment, run, running
 
 WORKERS = 8
 SUBSCRIPTIONS = 10_000

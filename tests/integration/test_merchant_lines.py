@@ -14,8 +14,8 @@ import pytest
 from fatura.bootstrap import allow_many_open_files
 from fatura.outbound.http import Ended, Exchange, Line, MerchantClient, OutOfResourcesError
 from fatura.outbound.http.dialing import LOOKUP_SECONDS, AresResolver
-from tests.strain import strain
-from tests.world import World
+from tests.support.strain import strain
+from tests.support.world import World
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 MANY = 2000

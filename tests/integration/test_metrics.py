@@ -6,12 +6,12 @@ from pathlib import Path
 
 import httpx
 
-from tests.integration.fatura_processes import environment, free_port, run, running, serves
-from tests.integration.populated import populate
-from tests.integration.postgres_processes import until
-from tests.receiver import always, open_receiver
-from tests.scenarios.push_steps import register, skip
-from tests.world import World
+from tests.support.fatura_processes import environment, free_port, run, running, serves
+from tests.support.populated import populate
+from tests.support.postgres_processes import until
+from tests.support.push_steps import register, skip
+from tests.support.receiver import always, open_receiver
+from tests.support.world import World
 
 
 async def metrics(world: World) -> dict[str, float]:

@@ -12,11 +12,11 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from fatura.store import migrate as runner
-from fatura.store.embedded import Server, start
-from fatura.store.migrate import MigrationError, migrate, pending
-from tests.integration.populated import connected
-from tests.integration.postgres_processes import sweep, until, value
+from fatura.postgres import Server, start
+from fatura.store.migrations import runner
+from fatura.store.migrations.runner import MigrationError, migrate, pending
+from tests.support.populated import connected
+from tests.support.postgres_processes import sweep, until, value
 
 PEOPLE = "CREATE TABLE person (id int CONSTRAINT person_pk PRIMARY KEY, name text);"
 HELD = """
@@ -75,7 +75,7 @@ def as_user(url: str, name: str) -> str:
 
 def process(url: str, folder: Path) -> "subprocess.Popen[str]":
     program = (
-        "import asyncio, sys; from pathlib import Path; from fatura.store.migrate import migrate\n"
+        "import asyncio, sys; from pathlib import Path; from fatura.store.migrations.runner import migrate\n"
         "print(*asyncio.run(migrate(sys.argv[1], folder=Path(sys.argv[2]))))"
     )
     return subprocess.Popen([sys.executable, "-c", program, url, folder], stdout=subprocess.PIPE, text=True)

@@ -15,10 +15,10 @@ import uvloop
 
 from fatura.outbound.http import MAX_BODY_BYTES, Exchange, Line, MerchantClient
 from fatura.outbound.price_endpoint import PriceReply, ask
-from tests.misbehaving import BEHAVIOURS
-from tests.strain import Strain, strain
+from tests.support.misbehaving import BEHAVIOURS
+from tests.support.strain import Strain, strain
+from tests.support.world import rows
 from tests.tidy.sources import ROOT
-from tests.world import rows
 
 AT_ONCE = 200
 WITHIN_SECONDS = 10.5
@@ -136,7 +136,7 @@ class Merchants:
 @contextmanager
 def misbehaving_merchants() -> Generator[Merchants]:
     """Start them in a process of their own, so that what they cost is not taken for ours."""
-    command = [sys.executable, "-m", "tests.misbehaving"]
+    command = [sys.executable, "-m", "tests.support.misbehaving"]
     with (
         subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process,
         socket.create_server(("127.0.0.1", 0), backlog=1000) as deaf,

@@ -9,8 +9,8 @@ import pytest
 
 from fatura.store.vault import new_key
 from tests.faults.stack import Client, Stack, open_stack
-from tests.integration.fatura_processes import environment, run
-from tests.integration.pgbouncer_process import PROGRAM, SERVER_CONNECTIONS, pgbouncer
+from tests.support.fatura_processes import environment, run
+from tests.support.pgbouncer_process import PROGRAM, SERVER_CONNECTIONS, pgbouncer
 
 pytestmark = [
     pytest.mark.skipif(PROGRAM is None, reason="pgbouncer is not installed (`apt-get install pgbouncer`)"),

@@ -7,13 +7,14 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from fatura.store import accounts, discovery
-from fatura.usecases import due
-from fatura.usecases.work import load_account, open_work
+from fatura.store import discovery
+from fatura.store.accounts import accounts
+from fatura.usecases import due_accounts
+from fatura.usecases.transaction import load_account, open_work
 from fatura.workers.loop import Loop
-from tests.receiver import OK, Received, Receiver, Reply, always, open_receiver
-from tests.scenarios.push_steps import deliveries, redeliver, register, skip, tell, webhook
-from tests.world import LANE, World
+from tests.support.push_steps import deliveries, redeliver, register, skip, tell, webhook
+from tests.support.receiver import OK, Received, Receiver, Reply, always, open_receiver
+from tests.support.world import LANE, World
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ async def next_due_at(world: World) -> datetime | None:
 
 async def is_found(world: World) -> bool:
     """Say whether a worker that looks finds the account."""
-    found = [*await due.push(world.deps), *await due.probes(world.deps)]
+    found = [*await due_accounts.push(world.deps), *await due_accounts.probes(world.deps)]
     return world.account_id in [each.account_id for each in found]
 
 
@@ -108,7 +109,7 @@ async def test_what_is_told_wakes_the_lane(world: World) -> None:
     woken: list[str] = []
     deps = replace(world.deps, wake=woken.append)
     async with open_work(deps, await load_account(world.deps, world.account_id)) as work:
-        work.tell("webhook.disabled", {})
+        work.emit("webhook.disabled", {})
         assert woken == []
     assert woken == ["push"]
 

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from tests.receiver import Receiver, Reply, always, open_receiver
-from tests.scenarios.push_steps import orders, redeliver, register, skip, tell
-from tests.world import World
+from tests.support.push_steps import orders, redeliver, register, skip, tell
+from tests.support.receiver import Receiver, Reply, always, open_receiver
+from tests.support.world import World
 
 READY = """
     SELECT sequence FROM delivery

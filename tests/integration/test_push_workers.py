@@ -11,14 +11,14 @@ import pytest
 from fatura.domain.account import Account
 from fatura.domain.delivery import Answer, Outcome
 from fatura.outbound.http import DEADLINE_SECONDS
-from fatura.usecases import delivery
-from fatura.usecases.delivery import Round, Tried
 from fatura.usecases.deps import Deps
-from fatura.usecases.health import MAX_PUSH_SKEW
-from fatura.usecases.work import Work, load_account, perform
-from tests.receiver import Receiver, always, open_receiver
-from tests.scenarios.push_steps import deliveries, register, tell
-from tests.world import World
+from fatura.usecases.operations.health import MAX_PUSH_SKEW
+from fatura.usecases.transaction import Work, in_transaction, load_account
+from fatura.usecases.webhooks import delivery
+from fatura.usecases.webhooks.delivery import Round, Tried
+from tests.support.push_steps import deliveries, register, tell
+from tests.support.receiver import Receiver, always, open_receiver
+from tests.support.world import World
 
 GOOD = Answer(Outcome.DELIVERED, 200, 5, None, None, None)
 BAD = Answer(Outcome.HTTP_ERROR, 500, 5, "answered 500", None, None)
@@ -42,7 +42,7 @@ async def reserved(world: World, deps: Deps | None = None) -> Round:
     async def reserve(work: Work) -> Round | None:
         return await delivery._reserve(work, work.new_id(), renewed=False)
 
-    planned = await perform(deps or world.deps, await account_of(world), reserve)
+    planned = await in_transaction(deps or world.deps, await account_of(world), reserve)
     assert planned is not None
     return planned
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from fatura.gateways.port import Charge, ChargeRequest
-from fatura.usecases import issuance
-from fatura.usecases.charge_calls import Job
-from fatura.usecases.work import Work, load_account, perform
-from tests.world import World
+from fatura.usecases.charging import issuance
+from fatura.usecases.charging.gateway_calls import Job
+from fatura.usecases.transaction import Work, in_transaction, load_account
+from tests.support.world import World
 
 INVOICES = 5
 _ISSUED = "SELECT count(*) AS invoices, count(DISTINCT xmin::text) AS transactions FROM invoice WHERE status = 'issued'"
@@ -44,7 +44,7 @@ async def _reserved(world: World) -> Sequence[Job]:
         _, jobs = await issuance._reserve(work, limit=INVOICES)
         return jobs
 
-    return await perform(world.deps, await load_account(world.deps, world.account_id), reserve)
+    return await in_transaction(world.deps, await load_account(world.deps, world.account_id), reserve)
 
 
 async def test_answers_that_come_together_are_one_transaction(world: World) -> None:

@@ -12,10 +12,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.integration.crowd import Crowd, open_crowd
-from tests.integration.fatura_processes import Running, environment, free_port, run, running, serves
-from tests.integration.postgres_processes import is_running, postmaster, sweep, until
-from tests.world import Json, plan_body, subscription_body
+from tests.support.crowd import Crowd, open_crowd
+from tests.support.fatura_processes import Running, environment, free_port, run, running, serves
+from tests.support.postgres_processes import is_running, postmaster, sweep, until
+from tests.support.world import Json, plan_body, subscription_body
 
 KEY = re.compile(r"API key +(rk_test_\S+)")
 

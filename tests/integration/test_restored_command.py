@@ -14,11 +14,13 @@ from fatura.cli import app
 from fatura.domain.credentials import Mode
 from fatura.domain.offer import PaymentMethod
 from fatura.gateways.port import ChargeRequest, Payer
-from fatura.store import connections
-from fatura.usecases import accounts, gateways, recovery
-from fatura.usecases.work import Work, load_account, perform
-from tests.integration.fatura_processes import environment, run
-from tests.integration.postgres_processes import value
+from fatura.store.charging import connections
+from fatura.usecases.accounts import accounts
+from fatura.usecases.charging import gateway_connections
+from fatura.usecases.restore import recovery
+from fatura.usecases.transaction import Work, in_transaction, load_account
+from tests.support.fatura_processes import environment, run
+from tests.support.postgres_processes import value
 
 
 async def _charge_of_nothing(env: dict[str, str], database_url: str) -> UUID:
@@ -27,14 +29,14 @@ async def _charge_of_nothing(env: dict[str, str], database_url: str) -> UUID:
         account_id = (await accounts.open_account(deps, name="Gym", mode=Mode.SANDBOX)).account_id
 
         async def effect(work: Work) -> None:
-            gateway = gateways.opened(work, (await connections.find_all(work.tx))[0])
+            gateway = gateway_connections.opened(work, (await connections.find_all(work.tx))[0])
             assert gateway is not None
             due_date = date.fromisoformat("2099-01-01")
             payer = Payer(uuid4(), "Ana", "ana@example.com", None)
             request = ChargeRequest(uuid4(), 1, 500, "BRL", PaymentMethod.PIX, None, due_date, (), payer)
             await gateway.create_charge(request)
 
-        await perform(deps, await load_account(deps, account_id), effect)
+        await in_transaction(deps, await load_account(deps, account_id), effect)
         await recovery.freeze(deps, account_id)
     return account_id
 

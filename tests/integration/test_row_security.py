@@ -1,4 +1,4 @@
-"""Row Level Security, the second wall, as the engine uses it; table by table it is tried by tests/faults/walls.py."""
+"""Row Level Security, the second wall, as the engine uses it; table by table see tests/faults/constraints."""
 
 from typing import LiteralString
 from urllib.parse import urlsplit, urlunsplit
@@ -7,9 +7,9 @@ import asyncpg
 import pytest
 
 from fatura.store.db import DatabaseUnavailableError
-from fatura.store.migrate import migrate
-from tests.integration.populated import connected, populate, tables
-from tests.world import World, open_world
+from fatura.store.migrations.runner import migrate
+from tests.support.populated import connected, populate, tables
+from tests.support.world import World, open_world
 
 DISCOVERED = {
     "account",

@@ -3,11 +3,11 @@
 from datetime import timedelta
 
 from fatura.gateways.port import TransientError
-from fatura.usecases import issuance, issue_outcomes
-from fatura.usecases.charge_calls import Job
-from fatura.usecases.issue_delays import Tried
-from fatura.usecases.work import Work, load_account, perform
-from tests.world import World
+from fatura.usecases.charging import issuance, outcomes
+from fatura.usecases.charging.delays import Tried
+from fatura.usecases.charging.gateway_calls import Job
+from fatura.usecases.transaction import Work, in_transaction, load_account
+from tests.support.world import World
 
 
 async def _reserved(world: World) -> Job:
@@ -18,7 +18,7 @@ async def _reserved(world: World) -> Job:
         _, (job,) = await issuance._reserve(work, limit=1)
         return job
 
-    return await perform(world.deps, account, reserve)
+    return await in_transaction(world.deps, account, reserve)
 
 
 async def _end_leases(world: World) -> None:
@@ -49,9 +49,9 @@ async def test_a_late_refusal_does_not_undo_a_charge_sent_since(world: World) ->
         tried = Tried(
             frozen.claimed, frozen.attempt, frozen.sent_at, asked_at=frozen.asked_at, looked_up=False
         )
-        await issue_outcomes.record(work, tried, TransientError("429"))
+        await outcomes.record(work, tried, TransientError("429"))
 
-    await perform(world.deps, await load_account(world.deps, world.account_id), thaw)
+    await in_transaction(world.deps, await load_account(world.deps, world.account_id), thaw)
     await world.advance(days=1)
 
     assert len((await world.get("/v1/sandbox/charges")).json["data"]) == 1
@@ -139,10 +139,10 @@ async def test_a_look_up_counts_from_when_the_gateway_was_asked(world: World) ->
             asked_at=asked_early.asked_at,
             looked_up=True,
         )
-        await issue_outcomes.record(work, tried, None)
-        await issue_outcomes.record(work, tried, None)
+        await outcomes.record(work, tried, None)
+        await outcomes.record(work, tried, None)
 
-    await perform(world.deps, await load_account(world.deps, world.account_id), thaw)
+    await in_transaction(world.deps, await load_account(world.deps, world.account_id), thaw)
 
     [attempt] = await world.sql(
         "SELECT state, empty_lookups FROM charge_attempt WHERE account_id = $1", world.account_id

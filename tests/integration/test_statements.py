@@ -8,10 +8,10 @@ import asyncpg
 import pytest
 
 from fatura.store.db import connect
-from tests import world as worlds
+from tests.support import world as worlds
+from tests.support.world import item, open_world
 from tests.tidy.sources import repository
 from tests.tidy.sql_statements import literals
-from tests.world import item, open_world
 
 _SESSION = re.compile(
     r"(BEGIN\b[^;]*|COMMIT|ROLLBACK)?;?( *SET LOCAL (ROLE fatura_app|[a-z_.]+ = '[^']*');?)*"

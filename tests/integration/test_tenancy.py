@@ -1,12 +1,12 @@
 """Accounts know nothing of each other: neither by lists and cursors, nor by references and keys of clients.
 
-Every place where an id goes is probed by tests/faults/probes.py.
+Every place where an id goes is probed by tests/faults/probes/run.py.
 """
 
 import pytest
 
-from tests.integration.account_resources import Owned, everything_of, own_everything
-from tests.world import Json, World, subscription_body
+from tests.support.account_resources import Owned, everything_of, own_everything
+from tests.support.world import Json, World, subscription_body
 
 
 @pytest.fixture

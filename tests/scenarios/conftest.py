@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.price_server import PriceServer, price_server
+from tests.support.price_server import PriceServer, price_server
 
 
 @pytest.fixture

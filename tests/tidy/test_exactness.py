@@ -10,8 +10,8 @@ from tests.tidy.sources import Finding, Source, none, repository
 
 EXACT_ROOMS = ("src/fatura/domain/", "src/fatura/store/")
 SECONDS_AND_PATHS = {
-    "src/fatura/store/embedded/": "starts a process: waits seconds and joins paths",
-    "src/fatura/store/migrate": "joins paths",
+    "src/fatura/postgres/": "starts a process: waits seconds and joins paths",
+    "src/fatura/store/migrations/": "joins paths, waits seconds",
     "src/fatura/store/notify.py": "waits fractions of a second",
 }
 MONEY = re.compile(r"cents|amount|price|total|money", re.IGNORECASE)

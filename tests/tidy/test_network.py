@@ -21,7 +21,7 @@ CALLS = {
 }
 LISTENERS = {
     "src/fatura/bootstrap.py": "tries whether a port is free",
-    "src/fatura/store/embedded/address.py": "finds the embedded server's socket",
+    "src/fatura/postgres/address.py": "finds the embedded server's socket",
 }
 """Who else may know sockets, and what for."""
 

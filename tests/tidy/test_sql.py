@@ -220,7 +220,7 @@ def test_a_statement_in_pieces_is_found(bad):
 
 def test_a_statement_in_the_wrong_room_is_found():
     """Use cases have no SQL."""
-    assert list(misplaced(Source("src/fatura/usecases/plans.py", 'sql = "SELECT 1"')))
+    assert list(misplaced(Source("src/fatura/usecases/catalog/plans.py", 'sql = "SELECT 1"')))
 
 
 @pytest.mark.parametrize("bad", ['x = "SELECT FROM WHERE"', 'x = "SELECT 1; SELECT 2"'])

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 from starlette.requests import ClientDisconnect
 
-from fatura.api import body
-from fatura.api.body import MAX_BYTES, MAX_DEPTH, TOO_DEEP, UNSTORABLE
+from fatura.api.http import body
+from fatura.api.http.body import MAX_BYTES, MAX_DEPTH, TOO_DEEP, UNSTORABLE
 from fatura.domain.errors import INVALID_REQUEST, PAYLOAD_TOO_LARGE, EngineError
 from tests.unit.tiny_api import client_of, fields_of, tiny_api
 

@@ -10,7 +10,7 @@ from itertools import islice
 import pytest
 
 from fatura.domain.calendar import LEAD, cap_day, first_cycle, next_period_start
-from tests.world import rows
+from tests.support.world import rows
 
 
 def day(text: str) -> date:

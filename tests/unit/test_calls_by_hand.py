@@ -5,7 +5,7 @@ from uuid import uuid4
 import pytest
 
 from fatura.domain.errors import RATE_LIMITED, EngineError
-from fatura.usecases.calls_by_hand import MOST_OPEN, CallsByHand
+from fatura.usecases.pricing.open_call_limit import MOST_OPEN, CallsByHand
 
 
 def test_an_account_has_so_many_open_at_once() -> None:

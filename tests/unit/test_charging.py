@@ -16,7 +16,7 @@ from fatura.domain.charging import (
     retry_delay,
 )
 from fatura.domain.offer import PaymentMethod
-from tests.world import rows
+from tests.support.world import rows
 
 HOLIDAYS_OF_2026 = """01-01 04-03 04-21 05-01 09-07 10-12 11-02 11-15 11-20 12-25"""
 """Brazil's national holidays by law, among them Good Friday and, since 2024, the day of Zumbi."""

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from fatura.usecases.clock_trust import ClockTrust
+from fatura.usecases.operations.clock_trust import ClockTrust
 
 
 class _Clocks:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fatura.domain.offer import Discount, discount_percent
-from tests.world import rows
+from tests.support.world import rows
 
 LAST = 12
 """Cycles looked at; an open end reaches beyond."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fatura.store.distribute import ForeignKey, order
+from fatura.store.migrations.distribute import ForeignKey, order
 
 
 def keys(text: str) -> list[ForeignKey]:

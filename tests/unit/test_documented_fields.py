@@ -6,7 +6,7 @@ from typing import Annotated
 import pytest
 from pydantic import TypeAdapter
 
-from fatura.api.fields import (
+from fatura.api.http.fields import (
     Cents,
     Day,
     Email,

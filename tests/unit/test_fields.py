@@ -10,7 +10,7 @@ from hypothesis import strategies as some
 from pydantic import TypeAdapter, ValidationError
 
 from fatura import settings
-from fatura.api.fields import (
+from fatura.api.http.fields import (
     Cents,
     Count,
     Day,
@@ -27,7 +27,7 @@ from fatura.api.fields import (
     Whole,
     WholeText,
 )
-from fatura.api.refused_fields import listed
+from fatura.api.http.validation_errors import listed
 
 Url = Annotated[str, EndpointUrl()]
 Number = Annotated[int, Whole(1, 100), WholeText()]

@@ -8,7 +8,7 @@ from fatura.domain.errors import INVOICE_NOT_CANCELABLE
 from fatura.domain.events import CATALOGUE
 from fatura.domain.invoice_states import BIRTHS, MEANINGS, REFUSALS, TABLE, Fact, InvoiceStatus, decide, moves
 from fatura.reference import states_page
-from tests import invoice_table
+from tests.support import invoice_table
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "states.md"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fatura.api.limits import FEWEST_REMEMBERED, RateLimiter
+from fatura.api.http.rate_limits import FEWEST_REMEMBERED, RateLimiter
 from fatura.domain.errors import RATE_LIMITED, EngineError
 from tests.unit.tiny_api import OTHER_KEY, client_of, tiny_api
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fatura.api import body, protocol
-from fatura.api.server import run_server
+from fatura.api.http import body, protocol
+from fatura.api.http.server import run_server
 from fatura.domain.errors import INVALID_REQUEST, PAYLOAD_TOO_LARGE, UNAUTHORIZED, Problem
 from tests.unit.tiny_api import KEY, tiny_api
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fatura.domain.public_address import is_public
-from tests.hostile_urls import PRIVATE_ADDRESSES, PUBLIC_ADDRESSES
+from tests.support.hostile_urls import PRIVATE_ADDRESSES, PUBLIC_ADDRESSES
 
 TAKEN_FOR_GLOBAL = (
     *("64:ff9b::a9fe:a9fe", "2002:7f00:1::", "::127.0.0.1", "fec0::1", "224.0.0.1", "168.63.129.16"),

@@ -11,17 +11,17 @@ from pydantic import BaseModel, Field, model_validator
 from starlette.responses import Response
 
 from fatura import settings
-from fatura.api.answers import answer
 from fatura.api.app import create_app
-from fatura.api.declare import Routes
-from fatura.api.fields import Cents, Count, ExternalRef, Flag, Id, Text, Whole, refusals
-from fatura.api.forms import Body, Paging, unsent
-from fatura.api.route import Call, Key, Noun, read_text_id
+from fatura.api.http.answers import answer
+from fatura.api.http.declare import Routes
+from fatura.api.http.fields import Cents, Count, ExternalRef, Flag, Id, Text, Whole, refusals
+from fatura.api.http.forms import Body, Paging, unsent
+from fatura.api.http.route import Call, Key, Noun, read_text_id
 from fatura.domain.account import Account
 from fatura.domain.credentials import Mode
 from fatura.domain.errors import GATEWAY_CHOICE_REQUIRED, UNAUTHORIZED, EngineError
+from fatura.usecases.database_errors import DatabaseUnavailableError, DeadlockError, LockTimeoutError
 from fatura.usecases.deps import Deps
-from fatura.usecases.failures import DatabaseUnavailableError, DeadlockError, LockTimeoutError
 
 KEY, OTHER_KEY = "rk_test_one", "rk_test_other"
 ACCOUNTS = {

@@ -6,13 +6,14 @@ from fastapi import FastAPI
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.types import StatelessLifespan
 
-from fatura.api import docs, gateway_webhook, health, problems
-from fatura.api.declare import Routes
-from fatura.api.gate import Authenticate, Gate
-from fatura.api.limits import RateLimiter
-from fatura.api.observer import Observer
-from fatura.api.routes import NOUNS
-from fatura.usecases import accounts
+from fatura.api.http import docs, health, problems
+from fatura.api.http.authentication import Authenticate, Gate
+from fatura.api.http.declare import Routes
+from fatura.api.http.observer import Observer
+from fatura.api.http.rate_limits import RateLimiter
+from fatura.api.v1 import gateway_webhook
+from fatura.api.v1.routes import NOUNS
+from fatura.usecases.accounts import accounts
 from fatura.usecases.deps import Deps
 
 

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from fatura import __version__
 from fatura.bootstrap import STARTUP_FAILURES
-from fatura.cli import accounts, checks, demo, keys, listen, migrations, papers, restored, serve, up
+from fatura.cli import accounts, checks, demo, keys, listen, migrations, reference, restored, serve, up
 
 app = typer.Typer(
     name="fatura",
@@ -26,8 +26,8 @@ app.command("demo")(demo.demo)
 app.command("listen")(listen.listen)
 app.command("check")(checks.check)
 app.command("restored")(restored.restored)
-app.command("states")(papers.states)
-app.command("openapi")(papers.openapi)
+app.command("states")(reference.states)
+app.command("openapi")(reference.openapi)
 app.add_typer(accounts.app, name="account")
 app.add_typer(keys.app, name="keys")
 

@@ -9,7 +9,7 @@ import typer
 from fatura import bootstrap
 from fatura.cli.options import DataDir, Json, read_settings
 from fatura.domain.credentials import Mode
-from fatura.usecases.accounts import OpenedAccount
+from fatura.usecases.accounts.accounts import OpenedAccount
 
 app = typer.Typer(help="Open accounts.", no_args_is_help=True)
 MAX_NAME_CHARS = 120

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from fatura import bootstrap
 from fatura.cli.options import DataDir, Json, read_settings
-from fatura.usecases.checking import Finding, all_accounts, findings, measured
+from fatura.usecases.operations.checks import Finding, all_accounts, findings, measured
 
 TextFile = Annotated[
     Path | None,

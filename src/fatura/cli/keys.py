@@ -12,9 +12,9 @@ from rich.table import Table
 
 from fatura import bootstrap
 from fatura.cli.options import DataDir, Json, read_settings
-from fatura.usecases import key_rotation
-from fatura.usecases.checking import all_accounts
+from fatura.usecases.accounts import key_ring
 from fatura.usecases.deps import Deps
+from fatura.usecases.operations.checks import all_accounts
 
 app = typer.Typer(help="The key ring that seals secrets at rest.", no_args_is_help=True)
 
@@ -79,7 +79,7 @@ async def _with_deps(settings: bootstrap.Settings, url: str, *, rotate: bool) ->
         resealed, unreadable = await _rotate(deps) if rotate else (0, 0)
         used = Counter[bytes]()
         for account_id in await all_accounts(deps):
-            used += await key_rotation.usage(deps, account_id)
+            used += await key_ring.usage(deps, account_id)
         return _State(deps.vault.key_ids, used, resealed, unreadable)
 
 
@@ -89,7 +89,7 @@ async def _rotate(deps: Deps) -> tuple[int, int]:
     with Progress(console=Console(stderr=True), transient=True) as progress:
         shown = progress.add_task("sealing anew", total=len(accounts))
         for account_id in accounts:
-            async for batch in key_rotation.rotate(deps, account_id):
+            async for batch in key_ring.rotate(deps, account_id):
                 resealed += batch.resealed
                 unreadable += batch.unreadable
                 progress.update(shown, description=f"{resealed} sealed anew")

@@ -16,10 +16,10 @@ from rich.table import Table
 
 from fatura import bootstrap
 from fatura.cli.options import DataDir, Json, read_settings
-from fatura.usecases import recovery
-from fatura.usecases.checking import all_accounts
-from fatura.usecases.found_charges import MEANINGS, Found
-from fatura.usecases.recovery import Swept
+from fatura.usecases.operations.checks import all_accounts
+from fatura.usecases.restore import recovery
+from fatura.usecases.restore.matching import MEANINGS, Found
+from fatura.usecases.restore.recovery import Swept
 
 A_PERSON_HAS_TO_LOOK = 3
 """The exit code when charges are left that nothing here explains, or an account could not be compared."""

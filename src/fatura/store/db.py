@@ -14,8 +14,8 @@ from uuid import UUID
 import asyncpg
 
 from fatura.open_transaction import mark_open_transaction
-from fatura.store import array_types, leader
-from fatura.store.gone import GONE
+from fatura.store import array_types, multi_host
+from fatura.store.unavailable_errors import GONE
 
 LOCK_TIMEOUT_SECONDS = 5
 """How long a statement waits for another transaction's lock (D-14)."""
@@ -151,8 +151,8 @@ class Database:
         """
         try:
             if self._pooler_url is not None:
-                (await leader.connect(self._pooler_url, timeout=PING_TIMEOUT_SECONDS)).terminate()
-            connection = await leader.connect(self._url, timeout=PING_TIMEOUT_SECONDS)
+                (await multi_host.connect(self._pooler_url, timeout=PING_TIMEOUT_SECONDS)).terminate()
+            connection = await multi_host.connect(self._url, timeout=PING_TIMEOUT_SECONDS)
             try:
                 return await connection.fetchval("SELECT clock_timestamp()", timeout=PING_TIMEOUT_SECONDS)
             finally:
@@ -277,7 +277,7 @@ async def connect(
     try:
         pool = await asyncpg.create_pool(
             pooler_url or url,
-            connect=leader.connect,
+            connect=multi_host.connect,
             init=array_types.learn,
             min_size=1,
             max_size=max_connections,

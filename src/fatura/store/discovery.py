@@ -9,7 +9,7 @@ PostgreSQL may answer EXISTS by reading the whole table, since it believes that 
 from datetime import datetime
 
 from fatura.domain.account import Account
-from fatura.store.accounts import account_of
+from fatura.store.accounts.accounts import account_of
 from fatura.store.db import Discovery, Tx
 
 

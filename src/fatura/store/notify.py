@@ -6,7 +6,7 @@ from collections.abc import Callable
 import asyncpg
 
 from fatura.observability import log
-from fatura.store import leader
+from fatura.store import multi_host
 from fatura.store.db import GONE, Database, DatabaseUnavailableError
 
 CHANNEL = "fatura_work"
@@ -50,7 +50,7 @@ async def listen(url: str, hear: Callable[[str], None]) -> None:
 
 
 async def _listen_once(url: str, hear: Callable[[str], None]) -> None:
-    connection: asyncpg.Connection[asyncpg.Record] = await leader.connect(
+    connection: asyncpg.Connection[asyncpg.Record] = await multi_host.connect(
         url, server_settings={"application_name": "fatura listen"}
     )
     gone = asyncio.Event()

@@ -9,8 +9,8 @@ from fatura.outbound.http import MerchantClient
 from fatura.settings import Settings
 from fatura.store.db import Database
 from fatura.store.vault import Vault
-from fatura.usecases.calls_by_hand import CallsByHand
-from fatura.usecases.clock_trust import ClockTrust
+from fatura.usecases.operations.clock_trust import ClockTrust
+from fatura.usecases.pricing.open_call_limit import CallsByHand
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from fatura.domain.shapes import Shape
 from fatura.store import idempotency
 from fatura.store.db import LockTimeoutError
 from fatura.usecases.deps import Deps
-from fatura.usecases.work import Work, perform
+from fatura.usecases.transaction import Work, in_transaction
 
 KEPT_FOR = timedelta(days=30)
 SECRET_KEPT_FOR = timedelta(hours=24)
@@ -79,7 +79,7 @@ async def once(
         return Answer(status, body)
 
     try:
-        return await perform(deps, account, run)
+        return await in_transaction(deps, account, run)
     except LockTimeoutError:
         if request.key is None or is_ours:
             raise
@@ -120,7 +120,7 @@ async def earlier(deps: Deps, account: Account, request: Request) -> Answer | No
             return None
         return await _replay(work, request, request.key)
 
-    return None if request.key is None else await perform(deps, account, run)
+    return None if request.key is None else await in_transaction(deps, account, run)
 
 
 async def _claim(work: Work, request: Request, key: str) -> bool:

@@ -4,21 +4,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from fatura.domain.account import Account
-from fatura.usecases import (
-    delivery,
-    due,
-    generation,
-    idempotency,
-    issuance,
-    mirroring,
-    pricing,
-    reconciliation,
-    second_looks,
-    test_clock,
-)
+from fatura.usecases import due_accounts, idempotency
+from fatura.usecases.billing import generation
+from fatura.usecases.catalog import mirroring
+from fatura.usecases.charging import issuance, late_charge_checks, polling
 from fatura.usecases.deps import Deps
 from fatura.usecases.lane_names import LaneName
-from fatura.usecases.work import Work, perform
+from fatura.usecases.pricing import price_pull
+from fatura.usecases.sandbox import test_clock
+from fatura.usecases.transaction import Work, in_transaction
+from fatura.usecases.webhooks import delivery
 
 GENERATION_BATCH = 1000
 """Subscriptions billed in one transaction."""
@@ -57,7 +52,7 @@ async def _generate(deps: Deps, account: Account) -> int:
 
 
 async def _price(deps: Deps, account: Account) -> int:
-    return await pricing.pull(deps, account, limit=PRICE_BATCH)
+    return await price_pull.pull(deps, account, limit=PRICE_BATCH)
 
 
 async def _issue(deps: Deps, account: Account) -> int:
@@ -65,8 +60,8 @@ async def _issue(deps: Deps, account: Account) -> int:
 
 
 async def _reconcile(deps: Deps, account: Account) -> int:
-    asked = await reconciliation.reconcile(deps, account, limit=CALL_BATCH)
-    return asked + await second_looks.look(deps, account, limit=CALL_BATCH)
+    asked = await polling.reconcile(deps, account, limit=CALL_BATCH)
+    return asked + await late_charge_checks.look(deps, account, limit=CALL_BATCH)
 
 
 async def _mirror(deps: Deps, account: Account) -> int:
@@ -77,7 +72,7 @@ async def _forget_keys(deps: Deps, account: Account) -> int:
     async def effect(work: Work) -> int:
         return await idempotency.forget_expired(work, limit=EXPIRED_KEYS_BATCH)
 
-    return await perform(deps, account, effect)
+    return await in_transaction(deps, account, effect)
 
 
 async def _drive_clock(deps: Deps, account: Account) -> int:
@@ -85,18 +80,18 @@ async def _drive_clock(deps: Deps, account: Account) -> int:
 
 
 ENGINE: tuple[Lane, ...] = (
-    Lane(LaneName.GENERATION, due.generation, _generate, batches_at_once=3, batches_an_account=2),
-    Lane(LaneName.PRICING, due.pricing, _price, batches_at_once=64, batches_an_account=32),
-    Lane(LaneName.ISSUANCE, due.issuance, _issue, batches_at_once=4),
-    Lane(LaneName.RECONCILIATION, due.asking, _reconcile, batches_at_once=4),
-    Lane(LaneName.MIRRORING, due.mirroring, _mirror, batches_at_once=2),
-    Lane(LaneName.PUSH, due.push, delivery.deliver, batches_at_once=PUSHES_AT_ONCE),
+    Lane(LaneName.GENERATION, due_accounts.generation, _generate, batches_at_once=3, batches_an_account=2),
+    Lane(LaneName.PRICING, due_accounts.pricing, _price, batches_at_once=64, batches_an_account=32),
+    Lane(LaneName.ISSUANCE, due_accounts.issuance, _issue, batches_at_once=4),
+    Lane(LaneName.RECONCILIATION, due_accounts.asking, _reconcile, batches_at_once=4),
+    Lane(LaneName.MIRRORING, due_accounts.mirroring, _mirror, batches_at_once=2),
+    Lane(LaneName.PUSH, due_accounts.push, delivery.deliver, batches_at_once=PUSHES_AT_ONCE),
 )
 """The work that follows an account's clock; the test clock drives these same lanes."""
 
 LANES: tuple[Lane, ...] = (
     *ENGINE,
-    Lane(LaneName.PROBE, due.probes, delivery.deliver, batches_at_once=PUSHES_AT_ONCE),
-    Lane(LaneName.TEST_CLOCK, due.advancing_clocks, _drive_clock, batches_at_once=CLOCKS_AT_ONCE),
-    Lane(LaneName.RETENTION, due.expired_keys, _forget_keys, batches_at_once=1),
+    Lane(LaneName.PROBE, due_accounts.probes, delivery.deliver, batches_at_once=PUSHES_AT_ONCE),
+    Lane(LaneName.TEST_CLOCK, due_accounts.advancing_clocks, _drive_clock, batches_at_once=CLOCKS_AT_ONCE),
+    Lane(LaneName.RETENTION, due_accounts.expired_keys, _forget_keys, batches_at_once=1),
 )

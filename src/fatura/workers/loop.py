@@ -9,8 +9,8 @@ from uuid import UUID
 
 from fatura.domain.account import Account
 from fatura.observability import log
+from fatura.usecases.database_errors import DatabaseUnavailableError
 from fatura.usecases.deps import Deps
-from fatura.usecases.failures import DatabaseUnavailableError
 from fatura.workers.lanes import Lane
 
 SWEEP_SECONDS = 1

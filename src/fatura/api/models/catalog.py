@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from fatura.api.fields import PeriodMonths
+from fatura.api.http.fields import PeriodMonths
 from fatura.api.models.shared import Shown, ShownCents, ShownId, ShownInstant, ShownRef
 from fatura.domain.endpoint_url import MAX_CHARS
 from fatura.domain.offer import MAX_DISCOUNTS, MAX_INSTALLMENTS, MAX_ITEMS, PaymentMethod

@@ -4,7 +4,7 @@
 
 -- True: an earlier one of the invoice is open. False: it may be sent, as far as is known. A closed one is null once
 -- the next one was told that its turn has come. Null while open: nobody has looked (a row from before this column, or
--- opened again by a version that does not know it). It is a hint that spares reading: `store.deliveries.due` itself makes
+-- opened again by a version that does not know it). It is a hint that spares reading: `store.webhooks.deliveries.due` itself makes
 -- sure of the order. A version without the column writes false, which hides nothing, and closes without null, which is
 -- found by `delivery_turn_kept` and put right; so both may run beside each other.
 SET lock_timeout = '1s';

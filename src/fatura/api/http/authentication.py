@@ -1,0 +1,77 @@
+"""Who may pass: the account that a request's API key speaks for (spec 5), and the headers read on the way in."""
+
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+
+from fatura.api.http.rate_limits import RateLimiter
+from fatura.api.http.trace import values
+from fatura.domain.account import Account
+from fatura.domain.errors import IDEMPOTENCY_KEY_REQUIRED, EngineError, invalid_fields
+from fatura.usecases.deps import Deps
+
+Authenticate = Callable[[Deps, str | None], Awaitable[Account]]
+Headers = Iterable[tuple[bytes, bytes]]
+
+IDEMPOTENCY_KEY = "Idempotency-Key"
+_KEY = re.compile(rb"[\x21-\x7e]{1,255}")
+_JSON = re.compile(rb'application/json\s*(;\s*charset\s*=\s*("utf-8"|utf-8)\s*)?', re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """What every authenticated route passes first."""
+
+    deps: Deps
+    authenticate: Authenticate
+    limiter: RateLimiter
+
+    async def admit(self, headers: Headers) -> Account:
+        """Return the caller's account. Raises EngineError: `engine.unauthorized`, then `engine.rate_limited`."""
+        key = bearer_token(headers)
+        account = await self.authenticate(self.deps, key)
+        assert key is not None, "nobody is let in without a key"
+        self.limiter.take(key)
+        return account
+
+
+def bearer_token(headers: Headers) -> str | None:
+    """Return the one token of the one Authorization header of scheme Bearer, else None (spec 5 rule 1)."""
+    sent = values(headers, b"authorization")
+    if len(sent) != 1:
+        return None
+    scheme, _, token = sent[0].partition(b" ")
+    if scheme.lower() != b"bearer" or not token.isascii() or b" " in token:
+        return None
+    return token.decode() or None
+
+
+def idempotency_key(headers: Headers, *, required: bool) -> str | None:
+    """Return the Idempotency-Key (D-14).
+
+    Raises EngineError: `engine.idempotency_key_required`, `engine.invalid_request` naming the header.
+    """
+    sent = values(headers, b"idempotency-key")
+    if not sent:
+        if required:
+            raise EngineError(
+                IDEMPOTENCY_KEY_REQUIRED,
+                f"Send a fresh `{IDEMPOTENCY_KEY}` header, such as a UUID; repeat it when you repeat the request.",
+            )
+        return None
+    if len(sent) > 1 or not _KEY.fullmatch(sent[0]):
+        raise invalid_fields((IDEMPOTENCY_KEY, "must be one header of 1 to 255 visible ASCII characters"))
+    return sent[0].decode()
+
+
+def content_length(headers: Headers) -> int | None:
+    """Return how long the body says it is; None when it does not say (it may come in chunks)."""
+    sent = values(headers, b"content-length")
+    return int(sent[0]) if sent and sent[0].isdigit() else None
+
+
+def check_media_type(headers: Headers) -> None:
+    """Refuse bodies that do not call themselves JSON in UTF-8 (D-11). Raises EngineError: `engine.invalid_request`."""
+    sent = values(headers, b"content-type")
+    if len(sent) != 1 or not _JSON.fullmatch(sent[0].strip()):
+        raise invalid_fields(("Content-Type", "must be application/json"))

@@ -1,0 +1,74 @@
+"""`/docs` and `/docs-json`: the contract to read and to try, with nothing loaded from another host (spec 4.6)."""
+
+import base64
+import hashlib
+import json
+from functools import cache
+from pathlib import Path
+
+import fastapi_offline
+import msgspec
+from fastapi import FastAPI, Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
+
+from fatura.api.http.openapi import document
+from fatura.api.http.route import OpenRoute
+
+DOCUMENT_PATH = "/docs-json"
+_ASSETS_PATH = "/docs/assets"
+_ASSETS = Path(fastapi_offline.__file__).parent / "static"
+_OPTIONS = {
+    "url": DOCUMENT_PATH,
+    "dom_id": "#ui",
+    "deepLinking": True,
+    "defaultModelsExpandDepth": 0,
+    "displayRequestDuration": True,
+    "persistAuthorization": True,
+    "validatorUrl": None,
+}
+_SCRIPT = f"SwaggerUIBundle({json.dumps(_OPTIONS)})"
+_PAGE = f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Fatura API</title>
+<link rel="icon" href="data:,">
+<link rel="stylesheet" href="{_ASSETS_PATH}/swagger-ui.css">
+</head>
+<body>
+<div id="ui"></div>
+<script src="{_ASSETS_PATH}/swagger-ui-bundle.js"></script>
+<script>{_SCRIPT}</script>
+</body>
+</html>
+"""
+_SCRIPT_HASH = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
+_HEADERS = {
+    "content-security-policy": "default-src 'none'; connect-src 'self'; img-src 'self' data:; "
+    f"script-src 'self' 'sha256-{_SCRIPT_HASH}'; style-src 'self' 'unsafe-inline'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "referrer-policy": "no-referrer",
+}
+
+
+def add(app: FastAPI) -> None:
+    """Add the routes of the documentation; the document is made when it is first asked for."""
+    described = cache(lambda: document(app))
+    encoded = cache(lambda: msgspec.json.encode(described()))
+    app.openapi = described
+
+    async def show_document(_request: Request) -> Response:
+        return Response(encoded(), media_type="application/json")
+
+    app.router.routes += [
+        OpenRoute("/docs", _show_ui, include_in_schema=False),
+        OpenRoute(DOCUMENT_PATH, show_document, include_in_schema=False),
+        Mount(_ASSETS_PATH, StaticFiles(directory=_ASSETS)),
+    ]
+
+
+async def _show_ui(_request: Request) -> Response:
+    return HTMLResponse(_PAGE, headers=_HEADERS)

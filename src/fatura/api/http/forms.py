@@ -1,0 +1,52 @@
+"""What requests may hold: the models that bodies and queries are, and the paging every list takes (spec 2.7, D-16)."""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from fatura.api.http.fields import Whole, WholeText
+from fatura.usecases.paging import Page
+
+MAX_PAGE = 1_000_000_000
+MAX_PAGE_SIZE = 100
+DEFAULT_PAGE_SIZE = 25
+
+
+class Body(BaseModel):
+    """A JSON object of a request; fields it does not know are refused (D-11). Its fields are named as on the wire."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def sent(self) -> dict[str, Any]:
+        """Return the fields that the client sent, by their wire names: what a PATCH changes."""
+        return {name: getattr(self, name) for name in self.model_fields_set}
+
+
+def unsent() -> Any:
+    """Return the default of a PATCH's field: it may be left out, but null is a value that its type may refuse."""
+    return Field(default_factory=_nothing)
+
+
+def _nothing() -> None:
+    return None
+
+
+class Query(BaseModel):
+    """The parameters of a query; ones it does not know are ignored, ones that stand twice are refused."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class Paging(Query):
+    """Which page of a list is asked for (spec 8, D-16)."""
+
+    page: Annotated[
+        int, Whole(1, MAX_PAGE), WholeText(), Field(description="Page to show, counted from 1.")
+    ] = 1
+    pageSize: Annotated[
+        int, Whole(1, MAX_PAGE_SIZE), WholeText(), Field(description="Records of a page.")
+    ] = DEFAULT_PAGE_SIZE
+
+    def asked(self) -> Page:
+        """Return the page as use cases take it."""
+        return Page(self.page, self.pageSize)

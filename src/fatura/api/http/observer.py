@@ -1,0 +1,86 @@
+"""The outermost layer of every request: its id, its log line, its metrics, and the last catch (D-13)."""
+
+import time
+from functools import cache
+
+import structlog
+from prometheus_client import Counter, Histogram
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fatura.api.http import trace
+from fatura.api.http.problems import internal_error, problem_response
+from fatura.observability import counter, histogram, log
+
+CLIENT_GONE = 499
+"""Logged in place of a status when the client left before its answer."""
+UNMATCHED = "unmatched"
+"""The route of requests that no route of the API takes."""
+
+_requests = counter("fatura_http_requests_total", "Requests answered.", "method", "route", "status")
+_seconds = histogram(
+    "fatura_http_request_duration_seconds", "Time until a request was answered.", "method", "route"
+)
+_METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
+
+
+class Observer:
+    """ASGI middleware around the whole application. It serves HEAD as the GET whose body the server drops."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request; nothing but a half-sent answer's failure gets past."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = time.perf_counter()
+        method: str = scope["method"]
+        current = trace.begin(scope)
+        structlog.contextvars.clear_contextvars()
+        structlog.contextvars.bind_contextvars(request_id=current.request_id)
+
+        async def stamped(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                current.status = message["status"]
+                message["headers"] = [
+                    *message["headers"],
+                    (b"x-request-id", current.request_id.encode()),
+                    (b"x-content-type-options", b"nosniff"),
+                ]
+            await send(message)
+
+        served = {**scope, "method": "GET"} if method == "HEAD" else scope
+        try:
+            await self._app(served, receive, stamped)
+        except ClientDisconnect:
+            current.status = CLIENT_GONE
+        except Exception:
+            log.exception("request.failed", method=method, route=current.route)
+            if current.status is not None:
+                raise
+            await problem_response(internal_error(), current.request_id)(served, receive, stamped)
+        finally:
+            _record(current, method, time.perf_counter() - started)
+
+
+@cache
+def _children(method: str, route: str, status: int) -> tuple[Counter, Histogram]:
+    """Return the metrics of one series: they are looked up once, and there are only so many."""
+    return _requests.labels(method, route, str(status)), _seconds.labels(method, route)
+
+
+def _record(current: trace.Trace, method: str, seconds: float) -> None:
+    route = current.route or UNMATCHED
+    status = CLIENT_GONE if current.status is None else current.status
+    requests, durations = _children(method if method in _METHODS else "other", route, status)
+    requests.inc()
+    durations.observe(seconds)
+    log.info(
+        "request",
+        method=method,
+        route=route,
+        status=status,
+        latency_ms=round(seconds * 1000, 2),
+    )

@@ -1,0 +1,86 @@
+"""HTTP/1.1 with the limits that uvicorn lacks: on a request's head, and on the rest of bodies already answered."""
+
+import asyncio
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from fatura.api.http.problems import problem_response
+from fatura.domain.errors import INVALID_REQUEST, EngineError
+
+MAX_HEAD_BYTES = 64 * 1024
+"""Request line and headers together, give or take one read of the socket."""
+PATIENCE_SECONDS = 10
+"""How long a head may take to arrive, and how long the rest of an answered body is still read and thrown away."""
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """Closes a connection whose client owes bytes for too long; a body that is being read has `body.READ_SECONDS`.
+
+    What follows an early answer (401, 413) is read for a while, since closing at once could lose the answer.
+    """
+
+    _in_head: bool = True
+    _in_body: bool = False
+    _head_bytes: int = 0
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] - as its parent does
+        """Begin to wait for a first request."""
+        super().connection_made(transport)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no more."""
+        self._in_head = self._in_body = False
+        self._watch()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Feed the parser, and see what is still owed."""
+        super().data_received(data)
+        if self._in_head and not self.transport.is_closing():
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES:
+                self.send_400_response(f"The headers are larger than {MAX_HEAD_BYTES // 1024} KiB.")
+        self._watch()
+
+    def on_message_begin(self) -> None:
+        """Begin to count a head."""
+        self._in_head, self._head_bytes = True, 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """Hand the request over; its body is what it owes now. What has no readable URL is not handed over."""
+        super().on_headers_complete()
+        self._in_head, self._in_body = False, True
+
+    def on_message_complete(self) -> None:
+        """Owe nothing; a body that ended after its answer leaves the connection idle."""
+        self._in_body = False
+        super().on_message_complete()
+        if self.cycle.response_complete:
+            self._unset_keepalive_if_required()
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+
+    def on_response_complete(self) -> None:
+        """Go on with the connection, and throw away what is left of the body."""
+        super().on_response_complete()
+        self._watch()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP request as a problem too (spec 7), and close."""
+        answer = problem_response(EngineError(INVALID_REQUEST, msg), None, headers={"connection": "close"})
+        head = b"".join(b"%b: %b\r\n" % header for header in answer.raw_headers)
+        self.transport.write(b"HTTP/1.1 400 Bad Request\r\n" + head + b"\r\n" + bytes(answer.body))
+        self.transport.close()
+
+    def _watch(self) -> None:
+        """Keep one deadline while the client owes bytes that no request handler waits for."""
+        owes = self._in_head or (self._in_body and self.cycle.response_complete)
+        if owes and self._deadline is None:
+            self._deadline = self.loop.call_later(PATIENCE_SECONDS, self.transport.close)
+        elif not owes and self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None

@@ -1,0 +1,279 @@
+"""One route of the API: FastAPI matches and documents it, and it is served here, in the order of D-10.
+
+FastAPI's own way of serving reads the body before it asks who is there.
+"""
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Annotated, Any, get_args
+from urllib.parse import parse_qsl
+
+import structlog
+from fastapi import Path
+from fastapi import Query as QueryParameter
+from fastapi.routing import APIRoute
+from pydantic import TypeAdapter, ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Match
+from starlette.types import Receive, Scope, Send
+
+from fatura.api.http import body, validation_errors
+from fatura.api.http.authentication import Gate, check_media_type, content_length, idempotency_key
+from fatura.api.http.fields import read_uuid
+from fatura.api.http.trace import trace_of
+from fatura.domain.account import Account
+from fatura.domain.errors import invalid_fields, not_found
+from fatura.settings import Settings
+from fatura.usecases.deps import Deps
+
+Endpoint = Callable[..., Awaitable[Response]]
+MAX_QUERY_PARAMETERS = 100
+MAX_ID_CHARS = 255
+_NO_MATCH: tuple[Match, Scope] = (Match.NONE, {})
+_TAKES_BODY = frozenset({"DELETE", "PATCH", "POST", "PUT"})
+
+
+class Key(Enum):
+    """What a route does with an Idempotency-Key (D-14)."""
+
+    REQUIRED = auto()
+    HONOURED = auto()
+    IGNORED = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An admitted request, as its endpoint gets it.
+
+    `route` is the method and the path's template. `target` is the method and the path itself: with `body_value` (the
+    parsed JSON, None without a body) it tells a request's repeat from another request (D-14).
+    """
+
+    deps: Deps
+    account: Account
+    request_id: str
+    route: str
+    target: str
+    idempotency_key: str | None
+    body_value: object
+
+    @property
+    def only_reads(self) -> bool:
+        """Say whether the method promises to change nothing."""
+        return self.route.partition(" ")[0] in {"GET", "HEAD"}
+
+
+def read_text_id(text: str) -> str:
+    """Read an id that is not ours to form. Raises ValueError for what cannot be stored, and so not be found."""
+    if len(text) > MAX_ID_CHARS or not body.is_storable(text):
+        raise ValueError(text)
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Noun:
+    """Metadata of a path parameter: whose id it is, so that one that cannot be is a 404 like an unknown one (D-11)."""
+
+    noun: str
+    form: Callable[[str], object] = read_uuid
+
+    def read(self, text: str) -> object:
+        """Return the id. Raises EngineError: `engine.not_found`."""
+        try:
+            return self.form(text)
+        except ValueError:
+            raise not_found(self.noun, text) from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Inputs:
+    """What an endpoint takes, by its parameters: `call`, `query`, `body`; all others are ids in the path."""
+
+    ids: tuple[tuple[str, str, Noun], ...]
+    query: TypeAdapter[Any] | None
+    scalars: frozenset[str]
+    body: TypeAdapter[Any] | None
+
+
+def _inputs(parameters: Mapping[str, inspect.Parameter]) -> _Inputs:
+    query = parameters.get("query")
+    taken = parameters.get("body")
+    return _Inputs(
+        ids=tuple(
+            (name, wire_name(name), _noun(parameter.annotation))
+            for name, parameter in parameters.items()
+            if name not in {"call", "query", "body"}
+        ),
+        query=None if query is None else TypeAdapter(query.annotation),
+        scalars=frozenset() if query is None else frozenset(query.annotation.model_fields),
+        body=None if taken is None else TypeAdapter(taken.annotation),
+    )
+
+
+def _noun(annotation: Any) -> Noun:
+    found = [each for each in get_args(annotation) if isinstance(each, Noun)]
+    assert len(found) == 1, f"a path parameter is Annotated with its Noun: {annotation}"
+    return found[0]
+
+
+def wire_name(name: str) -> str:
+    """Return the wire's spelling of a parameter: `product_id` is `productId`."""
+    return re.sub(r"_(\w)", lambda found: found[1].upper(), name)
+
+
+def _documented(signature: inspect.Signature) -> inspect.Signature:
+    """Return the signature that FastAPI documents: path and query declared its way, our `call` left out."""
+    shown: list[inspect.Parameter] = []
+    for name, parameter in signature.parameters.items():
+        if name == "query":
+            shown.append(parameter.replace(annotation=Annotated[parameter.annotation, QueryParameter()]))
+        elif name == "body":
+            shown.append(parameter)
+        elif name != "call":
+            shown.append(
+                parameter.replace(annotation=Annotated[parameter.annotation, Path(alias=wire_name(name))])
+            )
+    return signature.replace(parameters=shown)
+
+
+class ApiRoute(APIRoute):
+    """A route behind the gate. Its endpoint is `async (call, [ids...], [query], [body]) -> Response`."""
+
+    def __init__(self, path: str, endpoint: Any, *, key: Key, **documentation: Any) -> None:
+        """Take an endpoint apart once; `documentation` is what FastAPI's APIRoute takes."""
+        signature = inspect.signature(endpoint, eval_str=True)
+        self._inputs = _inputs(signature.parameters)
+        self._run: Endpoint = endpoint
+        self._key = key
+        endpoint.__signature__ = _documented(signature)
+        super().__init__(path, endpoint, **documentation)
+        self._fixed_start = path.partition("{")[0]
+        self.app = self._serve
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """As any route does, but most others are told from it by how their paths begin."""
+        if not scope["path"].startswith(self._fixed_start):
+            return _NO_MATCH
+        return super().matches(scope)
+
+    @property
+    def takes_query(self) -> bool:
+        """Say whether the route reads its query."""
+        return self._inputs.query is not None
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request that was routed here: 401, 429, 413, 400, then the endpoint's own (D-10)."""
+        gate: Gate = scope["app"].state.gate
+        trace = trace_of(scope)
+        trace.route = self.path
+        method, headers = scope["method"], scope["headers"]
+        account = await gate.admit(headers)
+        structlog.contextvars.bind_contextvars(account_id=str(account.account_id))
+        raw = b""
+        if method in _TAKES_BODY:
+            raw = await body.read(receive, announced_bytes=content_length(headers))
+        key = None
+        if self._key is not Key.IGNORED:
+            key = idempotency_key(headers, required=self._key is Key.REQUIRED)
+        if raw:
+            check_media_type(headers)
+        value = body.parse(raw) if raw else None
+        if self._inputs.body is None:
+            value = _nothing(value, sent=bool(raw))
+        arguments = self._validated(scope["query_string"], value, gate.deps.settings)
+        for name, wire, noun in self._inputs.ids:
+            arguments[name] = noun.read(scope["path_params"][wire])
+        call = Call(
+            gate.deps,
+            account,
+            trace.request_id,
+            f"{method} {self.path}",
+            f"{method} {scope['path']}",
+            key,
+            value,
+        )
+        response = await self._run(call, **arguments)
+        await response(scope, receive, send)
+
+    def _validated(self, query_string: bytes, value: Any, settings: Settings) -> dict[str, Any]:
+        """Return the query and the body as their models; `settings` are the validators' context.
+
+        Raises EngineError: `engine.invalid_request` with every invalid field of both.
+        """
+        inputs, arguments = self._inputs, dict[str, Any]()
+        refused: list[tuple[str, str]] = []
+        if inputs.query is not None:
+            parameters, refused = read_query(query_string, inputs.scalars)
+            try:
+                arguments["query"] = inputs.query.validate_python(parameters)
+            except ValidationError as error:
+                refused += validation_errors.listed(error, parameters)
+        if inputs.body is not None:
+            try:
+                arguments["body"] = inputs.body.validate_python(value, context=settings)
+            except ValidationError as error:
+                refused += validation_errors.listed(error, value)
+        if refused:
+            raise invalid_fields(*refused)
+        return arguments
+
+
+def _nothing(value: Any, *, sent: bool) -> None:
+    """Refuse a body where none is taken; an empty object counts as none.
+
+    Raises EngineError: `engine.invalid_request`.
+    """
+    if sent and value != {}:
+        raise invalid_fields((body.WHOLE_BODY, "must be empty, or an empty JSON object"))
+
+
+class OpenRoute(APIRoute):
+    """A route open to everybody. Its endpoint is `async (request) -> Response`."""
+
+    def __init__(
+        self, path: str, endpoint: Callable[[Request], Awaitable[Response]], **documentation: Any
+    ) -> None:
+        """`documentation` is what FastAPI's APIRoute takes."""
+        super().__init__(path, endpoint, **documentation)
+        self._run = endpoint
+        self.app = self._serve
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        trace_of(scope).route = self.path
+        response = await self._run(Request(scope, receive))
+        await response(scope, receive, send)
+
+
+def read_query(query_string: bytes, scalars: frozenset[str]) -> tuple[dict[str, str], list[tuple[str, str]]]:
+    """Return a query's parameters, and what is wrong with those that the route knows (`scalars`).
+
+    Raises EngineError: `engine.invalid_request` when it cannot be read at all (D-11).
+    """
+    if not query_string:
+        return {}, []
+    try:
+        pairs = parse_qsl(
+            query_string.decode(),
+            keep_blank_values=True,
+            errors="strict",
+            max_num_fields=MAX_QUERY_PARAMETERS,
+        )
+    except ValueError:
+        raise invalid_fields(
+            ("query", f"must be at most {MAX_QUERY_PARAMETERS} parameters in percent-encoded UTF-8")
+        ) from None
+    parameters: dict[str, str] = {}
+    refused: list[tuple[str, str]] = []
+    for name, text in pairs:
+        if name not in scalars:
+            continue
+        if name in parameters:
+            refused.append((name, "must stand once in the query"))
+        elif not body.is_storable(text):
+            refused.append((name, body.UNSTORABLE))
+        parameters[name] = text
+    return parameters, refused

@@ -1,0 +1,52 @@
+"""How the application is served: uvicorn with limits against slow and oversized clients."""
+
+import asyncio
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import uvicorn
+from fastapi import FastAPI
+
+from fatura.api.http.protocol import LimitedProtocol
+
+KEEP_ALIVE_SECONDS = 15
+DRAIN_SECONDS = 10
+"""How long running requests may take to end when the server is told to stop."""
+MAX_OPEN_CONNECTIONS = 2000
+BACKLOG = 2048
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to the command that runs it."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Install no handlers."""
+        yield
+
+
+async def run_server(app: FastAPI, stop: asyncio.Event, *, host: str, port: int) -> None:
+    """Serve until `stop` is set; running requests are finished. Raises OSError when the port is taken."""
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        http=LimitedProtocol,
+        ws="none",
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=DRAIN_SECONDS,
+        limit_concurrency=MAX_OPEN_CONNECTIONS,
+        backlog=BACKLOG,
+    )
+    server = _Server(config)
+    serving = asyncio.create_task(server.serve())
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    server.should_exit = True
+    stopping.cancel()
+    await serving

@@ -1,0 +1,93 @@
+"""Plan terms on the wire, shared by plans and by a subscription's own terms (spec 4.3, 4.4)."""
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from fatura.api.http.fields import Count, Id, PeriodMonths, Whole, refusals
+from fatura.api.http.forms import Body
+from fatura.domain.offer import (
+    MAX_DISCOUNTS,
+    MAX_INSTALLMENTS,
+    MAX_ITEMS,
+    Discount,
+    OfferItem,
+    PaymentMethod,
+    Terms,
+)
+
+
+class DiscountForm(Body):
+    """One rule of a discount schedule; the first rule that covers a cycle applies, rules never stack."""
+
+    percent: Annotated[int, Whole(1, 100), Field(description="Discount percentage.")]
+    fromCycle: Annotated[Count, Field(description="First cycle of the rule; a cycle is an invoice.")]
+    toCycle: Annotated[
+        Count | None, Field(description="Last cycle of the rule; leave it out for no end.")
+    ] = None
+
+    @model_validator(mode="after")
+    def _ends_after_it_begins(self) -> Self:
+        if self.toCycle is not None and self.toCycle < self.fromCycle:
+            raise refusals(("toCycle", "must be at least fromCycle"))
+        return self
+
+
+class ItemForm(Body):
+    """One product of the terms."""
+
+    productId: Annotated[
+        Id, Field(description="Product of the catalog; an archived one is refused with 409.")
+    ]
+    position: Annotated[
+        int | None,
+        Whole(0, MAX_ITEMS - 1),
+        Field(description="May be sent back when it is the item's place."),
+    ] = None
+    discounts: list[DiscountForm] = Field(
+        default_factory=list[DiscountForm],
+        max_length=MAX_DISCOUNTS,
+        description="Discount schedule in priority order; fixed prices only.",
+        json_schema_extra={"default": []},
+    )
+
+
+class TermsForm(Body):
+    """The complete terms of an offer."""
+
+    periodMonths: Annotated[PeriodMonths, Field(description="Months of a cycle.")]
+    defaultPaymentMethod: Annotated[PaymentMethod, Field(description="Method of new subscribers.")]
+    maxInstallments: Annotated[
+        int, Whole(1, MAX_INSTALLMENTS), Field(description="Card installments; 1 is a single payment.")
+    ] = 1
+    commitmentCycles: Annotated[
+        Count | None, Field(description="Commitment in cycles; recorded, never enforced.")
+    ] = None
+    items: Annotated[list[ItemForm], Field(min_length=1, max_length=MAX_ITEMS)]
+
+    @model_validator(mode="after")
+    def _positions_are_places(self) -> Self:
+        wrong = [
+            (f"items[{place}].position", f"must be {place}, the item's place")
+            for place, item in enumerate(self.items)
+            if item.position not in {None, place}
+        ]
+        if wrong:
+            raise refusals(*wrong)
+        return self
+
+    def terms(self) -> Terms:
+        """Return the terms as the domain knows them."""
+        return Terms(
+            period_months=self.periodMonths,
+            default_payment_method=self.defaultPaymentMethod,
+            max_installments=self.maxInstallments,
+            commitment_cycles=self.commitmentCycles,
+            items=tuple(
+                OfferItem(
+                    item.productId,
+                    tuple(Discount(rule.percent, rule.fromCycle, rule.toCycle) for rule in item.discounts),
+                )
+                for item in self.items
+            ),
+        )

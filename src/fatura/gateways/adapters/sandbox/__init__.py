@@ -1,0 +1,1 @@
+"""The sandbox gateway: an adapter with its own storage."""

@@ -1,0 +1,264 @@
+"""The `sandbox` provider: a stateful gateway of its own that sandbox accounts bill through (D-44, D-46).
+
+Every call opens its own transactions, never the engine's. Time passes on the account's clock, and what it
+changes is written down when a charge is next read.
+"""
+
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import datetime
+from typing import ClassVar
+from uuid import UUID
+
+import uuid_utils
+
+from fatura.gateways.adapters.sandbox import books
+from fatura.gateways.adapters.sandbox.rules import MOVES, as_charge, check_request, outcome
+from fatura.gateways.adapters.sandbox.settings import SandboxSettings, parse
+from fatura.gateways.adapters.sandbox.webhook import hint
+from fatura.gateways.port import (
+    Capabilities,
+    Charge,
+    ChargeRequest,
+    ConnectionConfig,
+    NotFoundError,
+    PermanentError,
+    ProductMirror,
+    TransientError,
+    UnknownOutcomeError,
+    Webhook,
+    WebhookHint,
+)
+from fatura.gateways.sandbox_port import (
+    CHARGES_LISTED,
+    MAX_FAULT_TIMES,
+    SandboxCharge,
+    SandboxFault,
+    SandboxMove,
+    SandboxOperation,
+    SandboxProduct,
+    SandboxStatus,
+)
+
+_CHARGE_ID = re.compile("sbx_[0-9a-f]{32}")
+_WRITES = (
+    SandboxOperation.CREATE_CHARGE,
+    SandboxOperation.CANCEL_CHARGE,
+    SandboxOperation.CREATE_PRODUCT,
+)
+
+
+class SandboxGateway:
+    """One sandbox connection; implements `port.Gateway` and `sandbox_port.SandboxBooks`.
+
+    A failing database is no answer of the sandbox: its errors pass through, and a create so ended is a crash.
+    """
+
+    provider: ClassVar[str] = "sandbox"
+    __slots__ = ("_config", "_database")
+
+    def __init__(self, database: books.Database, config: ConnectionConfig) -> None:
+        """Keep the database lent by the bootstrap, and the connection."""
+        self._database = database
+        self._config = config
+
+    def capabilities(self) -> Capabilities:
+        """Return what the settings allow; a repeat is guarded against by looking the reference up alone.
+
+        Raises GatewaySettingsError.
+        """
+        settings = self._settings()
+        return Capabilities(
+            issues_charges=settings.issues_charges,
+            methods=settings.methods,
+            max_installments=settings.max_installments,
+            product_catalog=settings.product_catalog,
+            idempotency="lookup",
+            lists_charges=True,
+        )
+
+    async def check_credentials(self) -> None:
+        """Accept: there are none, and `capabilities` refuses any that are given."""
+
+    async def create_charge(self, request: ChargeRequest) -> Charge:
+        """Create a charge, which the behaviour may settle at once; a repeat creates a second one.
+
+        Raises UnknownOutcomeError, TransientError, PermanentError.
+        """
+        settings, now = self._settings(), self._config.now
+        async with self._call(SandboxOperation.CREATE_CHARGE):
+            check_request(request, settings, now=now)
+            born = outcome(settings.behaviour, due_date=request.due_date, created_at=now, now=now)
+            charge = SandboxCharge(
+                charge_id=f"sbx_{_new_id().hex}",
+                connection_id=self._config.connection_id,
+                invoice_id=request.invoice_id,
+                attempt=request.attempt,
+                amount_cents=request.amount_cents,
+                method=request.method,
+                installments=request.installments,
+                due_date=request.due_date,
+                status=born.status,
+                paid_at=born.paid_at,
+                created_at=now,
+            )
+            async with self._transaction() as tx:
+                await books.insert_charge(tx, charge)
+        return as_charge(charge)
+
+    async def find_charge(self, invoice_id: UUID, attempt: int) -> Charge | None:
+        """Return the oldest charge with this reference. Raises TransientError, PermanentError `rejected`."""
+        return next(iter(await self.find_charges(invoice_id, attempt)), None)
+
+    async def find_charges(self, invoice_id: UUID, attempt: int) -> Sequence[Charge]:
+        """Return all charges with this reference. Raises TransientError, PermanentError `rejected`."""
+        async with self._call(SandboxOperation.LIST_CHARGES):
+            charges = await self.charges(invoice_id)
+        return [as_charge(charge) for charge in reversed(charges) if charge.attempt == attempt]
+
+    async def get_charge(self, charge_id: str) -> Charge:
+        """Return a charge. Raises NotFoundError, TransientError, PermanentError `rejected`."""
+        async with self._call(SandboxOperation.GET_CHARGE), self._transaction() as tx:
+            return as_charge(await self._find(tx, charge_id))
+
+    async def charges_since(self, since: datetime) -> AsyncIterator[Charge]:
+        """Yield the charges made since an instant, oldest first. Raises TransientError, PermanentError `rejected`."""
+        after = ""
+        while True:
+            async with self._call(SandboxOperation.LIST_CHARGES), self._transaction() as tx:
+                page = await books.charges_since(tx, self._config.connection_id, since, after=after)
+                charges = await self._settled(tx, page)
+            for charge in charges:
+                yield as_charge(charge)
+            if not charges:
+                return
+            after = charges[-1].charge_id
+
+    async def cancel_charge(self, charge_id: str) -> Charge:
+        """Cancel an open or refused charge, and return it as it is then; another one is left as it is.
+
+        Raises NotFoundError, UnknownOutcomeError, TransientError, PermanentError `rejected`.
+        """
+        connection_id = self._config.connection_id
+        async with self._call(SandboxOperation.CANCEL_CHARGE), self._transaction() as tx:
+            await self._find(tx, charge_id)
+            rule = MOVES[SandboxMove.CANCEL]
+            await books.move_charge(tx, connection_id, charge_id, rule=rule, paid_at=None)
+            return as_charge(await self._find(tx, charge_id))
+
+    def read_webhook(self, webhook: Webhook) -> WebhookHint:
+        """Return what a webhook signed with the setting `webhookSecret` is about. Raises AuthFailedError."""
+        return hint(webhook, secret=self._settings().webhook_secret)
+
+    async def mirror_product(self, product: ProductMirror) -> str:
+        """Create or update a product of the catalog, and return its id there.
+
+        Raises UnknownOutcomeError, TransientError, PermanentError.
+        """
+        settings, connection_id = self._settings(), self._config.connection_id
+        mirrored = SandboxProduct(
+            connection_id, product.product_id, product.name, product.description, created_at=self._config.now
+        )
+        async with self._call(SandboxOperation.CREATE_PRODUCT):
+            if not settings.product_catalog:
+                raise PermanentError("no_catalog", "This connection has no product catalog.")
+            async with self._transaction() as tx:
+                await books.upsert_product(tx, mirrored)
+        return mirrored.gateway_product_id
+
+    async def charges(self, invoice_id: UUID | None) -> Sequence[SandboxCharge]:
+        """Return an invoice's charges, or the CHARGES_LISTED newest of the connection; newest first."""
+        connection_id = self._config.connection_id
+        async with self._transaction() as tx:
+            if invoice_id is None:
+                return await self._settled(tx, await books.newest_charges(tx, connection_id, CHARGES_LISTED))
+            return await self._settled(tx, await books.charges_of_invoice(tx, connection_id, invoice_id))
+
+    async def move_charge(self, charge_id: str, move: SandboxMove) -> SandboxCharge:
+        """Pay, refuse, cancel or refund a charge, after what time has made of it; a repeat changes nothing.
+
+        Raises NotFoundError, PermanentError `charge_status`.
+        """
+        rule, connection_id = MOVES[move], self._config.connection_id
+        paid_at = self._config.now if rule.target is SandboxStatus.PAID else None
+        async with self._transaction() as tx:
+            await self._find(tx, charge_id)
+            await books.move_charge(tx, connection_id, charge_id, rule=rule, paid_at=paid_at)
+            charge = await self._find(tx, charge_id)
+        if charge.status is not rule.target:
+            raise PermanentError(
+                "charge_status", f"The charge is {charge.status} and cannot become {rule.target}."
+            )
+        return charge
+
+    async def products(self) -> Sequence[SandboxProduct]:
+        """Return what was mirrored to the connection's catalog, newest first."""
+        async with self._transaction() as tx:
+            return await books.products(tx, self._config.connection_id)
+
+    async def add_fault(self, operation: SandboxOperation, fault: SandboxFault, *, times: int) -> UUID:
+        """Queue a fault for the next `times` calls of an operation, and return its id."""
+        assert 1 <= times <= MAX_FAULT_TIMES, times
+        fault_id, connection_id = _new_id(), self._config.connection_id
+        async with self._transaction() as tx:
+            await books.insert_fault(
+                tx, connection_id, fault_id, operation=operation, fault=fault, times=times
+            )
+        return fault_id
+
+    def _settings(self) -> SandboxSettings:
+        return parse(self._config.settings, self._config.credentials)
+
+    def _transaction(self) -> AbstractAsyncContextManager[books.Tx]:
+        return self._database.transaction(self._config.account_id)
+
+    @asynccontextmanager
+    async def _call(self, operation: SandboxOperation) -> AsyncGenerator[None]:
+        """Run a call as the network lets it: a queued fault stops it, or loses its answer."""
+        async with self._transaction() as tx:
+            fault = await books.take_fault(tx, self._config.connection_id, operation)
+        no_answer = UnknownOutcomeError if operation in _WRITES else TransientError
+        match fault:
+            case SandboxFault.TIMEOUT_BEFORE | SandboxFault.SERVER_ERROR:
+                raise no_answer(fault)
+            case SandboxFault.RATE_LIMITED:
+                raise TransientError(fault)
+            case SandboxFault.REJECTED:
+                raise PermanentError("rejected", "A queued fault refuses this call.")
+            case SandboxFault.TIMEOUT_AFTER | None:
+                yield
+        if fault is SandboxFault.TIMEOUT_AFTER:
+            raise no_answer(fault)
+
+    async def _find(self, tx: books.Tx, charge_id: str) -> SandboxCharge:
+        """Return a charge as it is now; an id that the sandbox cannot have given out costs no query."""
+        charge = None
+        if _CHARGE_ID.fullmatch(charge_id):
+            charge = await books.find_charge(tx, self._config.connection_id, charge_id)
+        if charge is None:
+            raise NotFoundError(charge_id)
+        return (await self._settled(tx, [charge]))[0]
+
+    async def _settled(self, tx: books.Tx, charges: list[SandboxCharge]) -> list[SandboxCharge]:
+        """Write down what time has made of open charges, and return the charges as they are now."""
+        behaviour, now = self._settings().behaviour, self._config.now
+        outcomes = {
+            charge.charge_id: outcome(
+                behaviour, due_date=charge.due_date, created_at=charge.created_at, now=now
+            )
+            for charge in charges
+            if charge.status is SandboxStatus.OPEN
+        }
+        due = {
+            charge_id: made for charge_id, made in outcomes.items() if made.status is not SandboxStatus.OPEN
+        }
+        if not due:
+            return charges
+        settled = await books.settle_charges(tx, self._config.connection_id, due)
+        return [settled.get(charge.charge_id, charge) for charge in charges]
+
+
+def _new_id() -> UUID:
+    """Return an id of the sandbox's own real clock: in the order of creation even within a millisecond."""
+    return UUID(bytes=uuid_utils.uuid7().bytes)

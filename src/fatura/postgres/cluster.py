@@ -1,0 +1,143 @@
+"""The cluster: made once, with our role and database in it, so that it exists whole or not at all."""
+
+import os
+import secrets
+import shutil
+from pathlib import Path
+
+from fatura.postgres.binaries import Binaries
+from fatura.postgres.failure import EmbeddedPostgresError, failed
+from fatura.postgres.folder import DataFolder
+
+SUPERUSER = "postgres"
+"""Used at creation only: Row Level Security would not bind it."""
+
+_SETTINGS = """
+# Fatura's choices for billing on a small machine; change them as you like, they are written once.
+fsync = on
+synchronous_commit = on
+full_page_writes = on
+max_connections = 100
+shared_buffers = 128MB
+max_wal_size = 1GB
+wal_compression = on
+jit = off
+max_parallel_workers_per_gather = 0
+max_parallel_maintenance_workers = 0
+timezone = 'UTC'
+log_timezone = 'UTC'
+log_checkpoints = off
+log_error_verbosity = terse             # no customer's data in the log
+log_min_error_statement = panic
+log_parameter_max_length_on_error = 0
+"""
+
+_BOOTSTRAP = """
+CREATE ROLE fatura LOGIN NOSUPERUSER NOBYPASSRLS CREATEDB NOCREATEROLE NOREPLICATION;
+CREATE DATABASE fatura OWNER fatura;
+"""
+
+
+def major_of(cluster: Path) -> int | None:
+    """Return the major version of PostgreSQL that made the cluster, None where there is none yet.
+
+    Raises EmbeddedPostgresError when the folder is something else, or closed to us.
+    """
+    if not cluster.exists():
+        return None
+    try:
+        return int((cluster / "PG_VERSION").read_text())
+    except PermissionError as error:
+        raise EmbeddedPostgresError(
+            f"{cluster} belongs to another user: run Fatura as that user, or choose another data folder"
+        ) from error
+    except (FileNotFoundError, NotADirectoryError, ValueError) as error:
+        if cluster.is_dir() and not any(cluster.iterdir()):
+            cluster.rmdir()
+            return None
+        raise EmbeddedPostgresError(
+            f"{cluster} is neither empty nor a PostgreSQL cluster: move it away or choose another data folder"
+        ) from error
+
+
+def create(folder: DataFolder, binaries: Binaries) -> None:
+    """Make the cluster beside its place and move it there when it is whole.
+
+    Raises EmbeddedPostgresError when PostgreSQL fails to.
+    """
+    unfinished = folder.cluster.with_name("postgres.new")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(mode=0o700)
+    try:
+        folder.user.own(unfinished)
+        _fill(folder, binaries, unfinished)
+        unfinished.rename(folder.cluster)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+    _keep_name(folder.path)
+
+
+def _fill(folder: DataFolder, binaries: Binaries, cluster: Path) -> None:
+    """Make the cluster's files, settings, role and database in an empty folder."""
+    initdb = [
+        binaries.initdb,
+        "--pgdata",
+        cluster,
+        f"--username={SUPERUSER}",
+        "--encoding=UTF8",
+        "--locale=C",
+        "--data-checksums",
+        # The socket lies in a folder that its user alone may enter; on TCP a password is asked for.
+        "--auth-local=trust",
+        "--auth-host=scram-sha-256",
+        "--no-instructions",
+    ]
+    made = folder.user.run(initdb, folder=cluster)
+    if made.returncode != 0:
+        raise failed("making a database in", made.stdout, where=folder.path)
+    configured = folder.user.run(
+        ["/bin/sh", "-c", 'cat >>"$1"/postgresql.conf', "sh", cluster], folder=cluster, text=_SETTINGS
+    )
+    if configured.returncode != 0:
+        raise failed("writing the settings of", configured.stdout, where=cluster)
+    run_alone(folder, binaries, cluster=cluster, sql=_BOOTSTRAP)
+
+
+def set_password(folder: DataFolder, binaries: Binaries) -> str:
+    """Give our role a new password, write it beside the data and return it; only while no server runs."""
+    password = secrets.token_hex(24)
+    change = f"ALTER ROLE fatura PASSWORD '{password}';\n"  # single-user mode takes no parameters
+    run_alone(folder, binaries, cluster=folder.cluster, sql=change)
+    descriptor = folder.user.open(folder.password, os.O_WRONLY | os.O_TRUNC)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(password)
+    return password
+
+
+def run_alone(folder: DataFolder, binaries: Binaries, *, cluster: Path, sql: str) -> None:
+    """Run statements, one a line, as superuser on a cluster that no server runs.
+
+    Raises EmbeddedPostgresError at the first that fails.
+    """
+    command = [
+        binaries.postgres,
+        "--single",
+        "-D",
+        cluster,
+        "-c",
+        "exit_on_error=on",
+        "postgres",
+    ]
+    done = folder.user.run(command, folder=cluster, text=sql)
+    if done.returncode != 0:
+        raise failed("preparing", done.stdout, where=cluster)
+
+
+def _keep_name(folder: Path) -> None:
+    """Bring a renamed entry of the folder to the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

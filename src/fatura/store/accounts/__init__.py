@@ -1,0 +1,1 @@
+"""Accounts, their API keys and integration secrets."""

@@ -1,0 +1,124 @@
+"""Accounts, their counters and API keys. Integration secrets stand in `store.accounts.secrets`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from fatura.domain.account import Account
+from fatura.domain.credentials import ApiKey, Mode
+from fatura.store.db import Discovery, Row, Tx
+
+
+async def insert(tx: Tx, *, name: str, mode: Mode, currency: str, created_at: datetime) -> None:
+    """Create the account that the transaction belongs to."""
+    await tx.execute(
+        """
+        INSERT INTO account (account_id, name, mode, currency, clock_offset, created_at)
+        VALUES ($1, $2, $3, $4, $5, $6)
+        """,
+        name,
+        mode,
+        currency,
+        timedelta(0),
+        created_at,
+    )
+
+
+async def discover_newest(discovery: Discovery) -> UUID | None:
+    """Return the account that was opened last."""
+    rows = await discovery.fetch("SELECT a.account_id FROM account a ORDER BY a.account_id DESC LIMIT 1")
+    return rows[0]["account_id"] if rows else None
+
+
+async def insert_counter(tx: Tx) -> None:
+    """Create the account's counter row, all zero."""
+    await tx.execute("INSERT INTO account_counter (account_id) VALUES ($1)")
+
+
+async def load(tx: Tx) -> Account | None:
+    """Return the account that the transaction belongs to."""
+    row = await tx.fetchrow(
+        "SELECT a.account_id, a.mode, a.currency, a.clock_offset FROM account a WHERE a.account_id = $1"
+    )
+    return None if row is None else account_of(row)
+
+
+async def set_clock_offset(tx: Tx, offset: timedelta) -> None:
+    """Move the account's clock (D-45)."""
+    await tx.execute("UPDATE account a SET clock_offset = $2 WHERE a.account_id = $1", offset)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyHolder:
+    """Who a key belongs to."""
+
+    account: Account
+    api_key_id: UUID
+    last_used_at: datetime | None
+
+
+async def find_key(tx: Tx, secret_hash: bytes) -> KeyHolder | None:
+    """Return the account of a key that is not revoked."""
+    row = await tx.fetchrow(
+        """
+        SELECT a.account_id, a.mode, a.currency, a.clock_offset, k.api_key_id, k.last_used_at
+        FROM api_key k JOIN account a ON a.account_id = k.account_id
+        WHERE k.account_id = $1 AND a.account_id = $1 AND k.secret_hash = $2 AND k.revoked_at IS NULL
+        """,
+        secret_hash,
+    )
+    return None if row is None else KeyHolder(account_of(row), row["api_key_id"], row["last_used_at"])
+
+
+async def insert_key(tx: Tx, key: ApiKey, *, secret_hash: bytes) -> None:
+    """Store a key by its hash."""
+    await tx.execute(
+        """
+        INSERT INTO api_key (account_id, api_key_id, name, prefix, secret_hash, created_at)
+        VALUES ($1, $2, $3, $4, $5, $6)
+        """,
+        key.api_key_id,
+        key.name,
+        key.prefix,
+        secret_hash,
+        key.created_at,
+    )
+
+
+async def list_keys(tx: Tx) -> Sequence[ApiKey]:
+    """Return the account's keys, newest first, revoked ones included."""
+    rows = await tx.fetch(
+        """
+        SELECT k.api_key_id, k.name, k.prefix, k.created_at, k.last_used_at, k.revoked_at
+        FROM api_key k WHERE k.account_id = $1 ORDER BY k.api_key_id DESC
+        """
+    )
+    return [ApiKey(**row) for row in rows]
+
+
+async def revoke_key(tx: Tx, api_key_id: UUID, *, revoked_at: datetime) -> bool:
+    """Revoke a key, for good; say whether it exists."""
+    touched = await tx.execute(
+        """
+        UPDATE api_key k SET revoked_at = coalesce(k.revoked_at, $3)
+        WHERE k.account_id = $1 AND k.api_key_id = $2
+        """,
+        api_key_id,
+        revoked_at,
+    )
+    return touched == 1
+
+
+async def touch_key(tx: Tx, api_key_id: UUID, *, used_at: datetime) -> None:
+    """Note when a key was last used."""
+    await tx.execute(
+        "UPDATE api_key k SET last_used_at = $3 WHERE k.account_id = $1 AND k.api_key_id = $2",
+        api_key_id,
+        used_at,
+    )
+
+
+def account_of(row: Row) -> Account:
+    """Return the account of a row with its id, mode, currency and clock offset."""
+    return Account(row["account_id"], Mode(row["mode"]), row["currency"], row["clock_offset"])

@@ -1,0 +1,1 @@
+"""Invoices: generated, read, and moved between states."""

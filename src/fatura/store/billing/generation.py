@@ -1,0 +1,185 @@
+"""The billing run's statements: due subscriptions claimed, advanced and billed by the thousand (D-28)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from uuid import UUID
+
+from fatura.domain.invoice import InvoiceDraft, PricingStatus
+from fatura.domain.offer import PaymentMethod
+from fatura.store.db import Tx, fields
+from fatura.store.pricing import price_pulls
+
+
+@dataclass(frozen=True, slots=True)
+class DueSubscription:
+    """What billing one cycle needs of a subscription."""
+
+    subscription_id: UUID
+    external_ref: str | None
+    plan_version_id: UUID
+    customer_id: UUID
+    customer_external_ref: str
+    connection_id: UUID
+    payment_method: PaymentMethod
+    charge_day: int
+    cycle_count: int
+    next_period_start: date
+    next_due_date: date
+
+
+async def claim_due(tx: Tx, *, now: datetime, limit: int) -> Sequence[DueSubscription]:
+    """Lock due subscriptions that no other run holds; they stay locked until the commit."""
+    rows = await tx.fetch(
+        """
+        SELECT s.subscription_id, s.external_ref, s.plan_version_id, s.customer_id,
+            c.external_ref AS customer_external_ref, s.connection_id, s.payment_method, s.charge_day, s.cycle_count,
+            s.next_period_start, s.next_due_date
+        FROM subscription s JOIN customer c ON c.customer_id = s.customer_id
+        WHERE s.account_id = $1 AND c.account_id = $1 AND s.status = 'active' AND s.generate_at <= $2
+        ORDER BY s.generate_at LIMIT $3
+        FOR NO KEY UPDATE OF s SKIP LOCKED
+        """,
+        now,
+        limit,
+    )
+    return [
+        DueSubscription(**fields(row, payment_method=PaymentMethod(row["payment_method"]))) for row in rows
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class NewInvoice:
+    """One invoice of a batch: its own facts, and the place of its template in the batch."""
+
+    invoice_id: UUID
+    item_ids: Sequence[UUID]
+    due: DueSubscription
+    period_end: date
+    template: int
+    following_period_start: date
+    following_generate_at: datetime
+
+
+async def advance_subscriptions(tx: Tx, batch: Sequence[NewInvoice]) -> None:
+    """Move each billed subscription to its next cycle."""
+    touched = await tx.execute(
+        """
+        UPDATE subscription s SET cycle_count = s.cycle_count + 1, next_period_start = u.start, next_due_date = u.start,
+            generate_at = u.generate_at
+        FROM unnest($2::uuid[], $3::date[], $4::timestamptz[]) AS u (subscription_id, start, generate_at)
+        WHERE s.account_id = $1 AND s.subscription_id = u.subscription_id
+        """,
+        [new.due.subscription_id for new in batch],
+        [new.following_period_start for new in batch],
+        [new.following_generate_at for new in batch],
+    )
+    assert touched == len(batch), (touched, len(batch))
+
+
+async def insert_invoices(
+    tx: Tx, batch: Sequence[NewInvoice], templates: Sequence[InvoiceDraft], *, now: datetime
+) -> None:
+    """Store a batch of invoices; what equal ones share travels once, as their template."""
+    touched = await tx.execute(
+        """
+        INSERT INTO invoice (account_id, invoice_id, subscription_id, connection_id, cycle, status, period_start,
+            period_end, due_date, payment_method, installments, total_cents, paid_at, created_at, next_attempt_at)
+        SELECT o.account_id, u.invoice_id, u.subscription_id, u.connection_id, t.cycle, t.status, u.period_start,
+            u.period_end, u.due_date, t.payment_method, t.installments, t.total_cents,
+            CASE WHEN t.status = 'paid' THEN $2::timestamptz END, $2,
+            CASE WHEN t.status = 'ready' THEN $2::timestamptz END
+        FROM account o
+        CROSS JOIN unnest($3::uuid[], $4::uuid[], $5::uuid[], $6::date[], $7::date[], $8::date[], $9::int4[])
+            AS u (invoice_id, subscription_id, connection_id, period_start, period_end, due_date, template)
+        JOIN unnest($10::int4[], $11::text[], $12::text[], $13::int2[], $14::int8[])
+            WITH ORDINALITY AS t (cycle, status, payment_method, installments, total_cents, template)
+            ON t.template = u.template + 1
+        WHERE o.account_id = $1
+        """,
+        now,
+        [new.invoice_id for new in batch],
+        [new.due.subscription_id for new in batch],
+        [new.due.connection_id for new in batch],
+        [new.due.next_period_start for new in batch],
+        [new.period_end for new in batch],
+        [new.due.next_due_date for new in batch],
+        [new.template for new in batch],
+        [draft.cycle for draft in templates],
+        [draft.status for draft in templates],
+        [draft.payment_method for draft in templates],
+        [draft.installments for draft in templates],
+        [draft.total_cents for draft in templates],
+    )
+    assert touched == len(batch), touched
+
+
+async def insert_items(tx: Tx, batch: Sequence[NewInvoice], templates: Sequence[InvoiceDraft]) -> None:
+    """Store the items of a batch; ids are given row by row, all else comes from the templates."""
+    shared = [
+        (place, position, item)
+        for place, draft in enumerate(templates)
+        for position, item in enumerate(draft.items)
+    ]
+    touched = await tx.execute(
+        """
+        INSERT INTO invoice_item (account_id, invoice_id, position, item_id, product_id, product_name, pricing_source,
+            pricing_status, months, monthly_price_cents, discount_percent, amount_cents)
+        SELECT o.account_id, u.invoice_id, u.position, u.item_id, t.product_id, t.product_name, t.pricing_source,
+            t.pricing_status, t.months, t.monthly_price_cents, t.discount_percent, t.amount_cents
+        FROM account o
+        CROSS JOIN unnest($2::uuid[], $3::uuid[], $4::int4[], $5::int2[]) AS u (item_id, invoice_id, template, position)
+        JOIN unnest($6::int4[], $7::int2[], $8::uuid[], $9::text[], $10::text[], $11::text[], $12::int2[], $13::int8[],
+                $14::int2[], $15::int8[])
+            AS t (template, position, product_id, product_name, pricing_source, pricing_status, months,
+                monthly_price_cents, discount_percent, amount_cents)
+            ON t.template = u.template AND t.position = u.position
+        WHERE o.account_id = $1
+        """,
+        [item_id for new in batch for item_id in new.item_ids],
+        [new.invoice_id for new in batch for _ in new.item_ids],
+        [new.template for new in batch for _ in new.item_ids],
+        [position for new in batch for position in range(len(new.item_ids))],
+        [place for place, _, _ in shared],
+        [position for _, position, _ in shared],
+        [item.product_id for _, _, item in shared],
+        [item.product_name for _, _, item in shared],
+        [item.pricing_source for _, _, item in shared],
+        [item.pricing_status for _, _, item in shared],
+        [item.months for _, _, item in shared],
+        [item.monthly_price_cents for _, _, item in shared],
+        [item.discount_percent for _, _, item in shared],
+        [item.amount_cents for _, _, item in shared],
+    )
+    assert touched == sum(len(new.item_ids) for new in batch), touched
+
+
+async def insert_price_pulls(
+    tx: Tx, batch: Sequence[NewInvoice], templates: Sequence[InvoiceDraft], *, now: datetime
+) -> None:
+    """Have the pending items of a batch asked for at once (D-24)."""
+    pending = [
+        [place for place, item in enumerate(draft.items) if item.pricing_status is PricingStatus.PENDING]
+        for draft in templates
+    ]
+    keys = [(new.invoice_id, position) for new in batch for position in pending[new.template]]
+    if keys:
+        await price_pulls.insert(tx, keys, due_at=now)
+
+
+async def put_off(tx: Tx, subscription_id: UUID, *, until: datetime) -> None:
+    """Leave a subscription that cannot be billed alone until an instant; its due date stands."""
+    await tx.execute(
+        "UPDATE subscription s SET generate_at = $3 WHERE s.account_id = $1 AND s.subscription_id = $2",
+        subscription_id,
+        until,
+    )
+
+
+async def product_refs(tx: Tx, product_ids: Sequence[UUID]) -> dict[UUID, str | None]:
+    """Return the merchant's own ids of products, for events."""
+    rows = await tx.fetch(
+        "SELECT p.product_id, p.external_ref FROM product p WHERE p.account_id = $1 AND p.product_id = ANY($2::uuid[])",
+        product_ids,
+    )
+    return {row["product_id"]: row["external_ref"] for row in rows}

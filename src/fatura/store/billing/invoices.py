@@ -1,0 +1,195 @@
+"""Invoices read: details, pages, and what events carry. Status is written by `store.billing.invoice_status` alone."""
+
+from collections.abc import Mapping, Sequence
+from uuid import UUID
+
+from fatura.domain.filters import InvoiceFilter
+from fatura.domain.invoice import Invoice, InvoiceDetail, InvoiceItem, PricingSource, PricingStatus
+from fatura.domain.invoice_states import InvoiceStatus
+from fatura.domain.offer import PaymentMethod
+from fatura.store.db import Row, Tx
+
+
+async def details(tx: Tx, invoice_ids: Sequence[UUID]) -> Mapping[UUID, InvoiceDetail]:
+    """Return invoices with their items and the merchant's own ids."""
+    rows = await tx.fetch(
+        """
+        SELECT v.invoice_id, v.subscription_id, v.cycle, v.status, v.due_date, v.payment_method, v.installments,
+            v.total_cents, v.gateway_invoice_id, v.issued_at, v.paid_at, v.created_at,
+            s.external_ref AS subscription_external_ref, c.customer_id, c.external_ref AS customer_external_ref
+        FROM invoice v
+        JOIN subscription s ON s.subscription_id = v.subscription_id
+        JOIN customer c ON c.customer_id = s.customer_id
+        WHERE v.account_id = $1 AND s.account_id = $1 AND c.account_id = $1 AND v.invoice_id = ANY($2::uuid[])
+        """,
+        invoice_ids,
+    )
+    items = await items_of(tx, invoice_ids)
+    return {
+        row["invoice_id"]: InvoiceDetail(
+            invoice=_invoice(row),
+            items=items[row["invoice_id"]],
+            customer_id=row["customer_id"],
+            customer_external_ref=row["customer_external_ref"],
+            subscription_external_ref=row["subscription_external_ref"],
+        )
+        for row in rows
+    }
+
+
+async def items_of(tx: Tx, invoice_ids: Sequence[UUID]) -> Mapping[UUID, Sequence[InvoiceItem]]:
+    """Return the items of invoices, each in its order."""
+    rows = await tx.fetch(
+        """
+        SELECT i.invoice_id, i.item_id, i.product_id, i.product_name, i.pricing_source, i.pricing_status, i.months,
+            i.monthly_price_cents, i.discount_percent, i.amount_cents, i.description,
+            p.external_ref AS product_external_ref
+        FROM invoice_item i JOIN product p ON p.product_id = i.product_id
+        WHERE i.account_id = $1 AND p.account_id = $1 AND i.invoice_id = ANY($2::uuid[])
+        ORDER BY i.invoice_id, i.position
+        """,
+        invoice_ids,
+    )
+    found: dict[UUID, list[InvoiceItem]] = {}
+    for row in rows:
+        found.setdefault(row["invoice_id"], []).append(_item(row))
+    return found
+
+
+async def count(tx: Tx, wanted: InvoiceFilter) -> int:
+    """Return how many invoices a filter lets through."""
+    rows = await tx.fetch_by_values(
+        """
+        SELECT count(*) AS total FROM invoice x
+        WHERE x.account_id = $1 AND ($2::text IS NULL OR x.status = $2)
+            AND ($3::uuid IS NULL OR x.subscription_id = $3)
+            AND ($4::uuid IS NULL OR x.subscription_id = ANY(ARRAY(
+                SELECT s.subscription_id FROM subscription s WHERE s.account_id = $1 AND s.customer_id = $4
+            )))
+            AND ($5::date IS NULL OR x.due_date >= $5) AND ($6::date IS NULL OR x.due_date <= $6)
+        """,
+        *_values(wanted),
+    )
+    return rows[0]["total"]
+
+
+async def page(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int) -> Sequence[Invoice]:
+    """Return one page of the invoices that a filter lets through, newest first."""
+    rows = await tx.fetch_by_values(
+        """
+        SELECT v.invoice_id, v.subscription_id, v.cycle, v.status, v.due_date, v.payment_method, v.installments,
+            v.total_cents, v.gateway_invoice_id, v.issued_at, v.paid_at, v.created_at
+        FROM invoice v
+        WHERE v.account_id = $1 AND v.invoice_id IN (
+            SELECT x.invoice_id FROM invoice x
+            WHERE x.account_id = $1 AND ($2::text IS NULL OR x.status = $2)
+                AND ($3::uuid IS NULL OR x.subscription_id = $3)
+                AND ($4::uuid IS NULL OR x.subscription_id = ANY(ARRAY(
+                    SELECT s.subscription_id FROM subscription s WHERE s.account_id = $1 AND s.customer_id = $4
+                )))
+                AND ($5::date IS NULL OR x.due_date >= $5) AND ($6::date IS NULL OR x.due_date <= $6)
+            ORDER BY x.invoice_id DESC OFFSET $7 LIMIT $8
+        )
+        ORDER BY v.invoice_id DESC
+        """,
+        *_values(wanted),
+        skip,
+        limit,
+    )
+    return [_invoice(row) for row in rows]
+
+
+async def page_from_end(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int) -> Sequence[Invoice]:
+    """Return the same, newest first, but skip from the oldest on: a page past the middle is nearer from there."""
+    rows = await tx.fetch_by_values(
+        """
+        SELECT v.invoice_id, v.subscription_id, v.cycle, v.status, v.due_date, v.payment_method, v.installments,
+            v.total_cents, v.gateway_invoice_id, v.issued_at, v.paid_at, v.created_at
+        FROM invoice v
+        WHERE v.account_id = $1 AND v.invoice_id IN (
+            SELECT x.invoice_id FROM invoice x
+            WHERE x.account_id = $1 AND ($2::text IS NULL OR x.status = $2)
+                AND ($3::uuid IS NULL OR x.subscription_id = $3)
+                AND ($4::uuid IS NULL OR x.subscription_id = ANY(ARRAY(
+                    SELECT s.subscription_id FROM subscription s WHERE s.account_id = $1 AND s.customer_id = $4
+                )))
+                AND ($5::date IS NULL OR x.due_date >= $5) AND ($6::date IS NULL OR x.due_date <= $6)
+            ORDER BY x.invoice_id OFFSET $7 LIMIT $8
+        )
+        ORDER BY v.invoice_id DESC
+        """,
+        *_values(wanted),
+        skip,
+        limit,
+    )
+    return [_invoice(row) for row in rows]
+
+
+async def page_of_few(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int) -> Sequence[Invoice]:
+    """Return the same by sorting all that a filter lets through, which has to be little.
+
+    PostgreSQL would go through the invoices, newest first, until enough of a day are found; but a day's lie together.
+    """
+    rows = await tx.fetch_by_values(
+        """
+        SELECT v.invoice_id, v.subscription_id, v.cycle, v.status, v.due_date, v.payment_method, v.installments,
+            v.total_cents, v.gateway_invoice_id, v.issued_at, v.paid_at, v.created_at
+        FROM invoice v
+        WHERE v.account_id = $1 AND v.invoice_id IN (
+            SELECT f.invoice_id FROM (
+                SELECT x.invoice_id FROM invoice x
+                WHERE x.account_id = $1 AND ($2::text IS NULL OR x.status = $2)
+                    AND ($3::uuid IS NULL OR x.subscription_id = $3)
+                    AND ($4::uuid IS NULL OR x.subscription_id = ANY(ARRAY(
+                        SELECT s.subscription_id FROM subscription s WHERE s.account_id = $1 AND s.customer_id = $4
+                    )))
+                    AND ($5::date IS NULL OR x.due_date >= $5) AND ($6::date IS NULL OR x.due_date <= $6)
+                OFFSET 0
+            ) f
+            ORDER BY f.invoice_id DESC OFFSET $7 LIMIT $8
+        )
+        ORDER BY v.invoice_id DESC
+        """,
+        *_values(wanted),
+        skip,
+        limit,
+    )
+    return [_invoice(row) for row in rows]
+
+
+def _values(wanted: InvoiceFilter) -> Sequence[object]:
+    """Return `$2` to `$6` of the statements above."""
+    return wanted.status, wanted.subscription_id, wanted.customer_id, wanted.due_from, wanted.due_to
+
+
+def _invoice(row: Row) -> Invoice:
+    return Invoice(
+        invoice_id=row["invoice_id"],
+        subscription_id=row["subscription_id"],
+        cycle=row["cycle"],
+        status=InvoiceStatus(row["status"]),
+        due_date=row["due_date"],
+        payment_method=PaymentMethod(row["payment_method"]),
+        installments=row["installments"],
+        total_cents=row["total_cents"],
+        gateway_invoice_id=row["gateway_invoice_id"],
+        issued_at=row["issued_at"],
+        paid_at=row["paid_at"],
+        created_at=row["created_at"],
+    )
+
+
+def _item(row: Row) -> InvoiceItem:
+    return InvoiceItem(
+        item_id=row["item_id"],
+        product_id=row["product_id"],
+        product_name=row["product_name"],
+        pricing_source=PricingSource(row["pricing_source"]),
+        pricing_status=PricingStatus(row["pricing_status"]),
+        months=row["months"],
+        monthly_price_cents=row["monthly_price_cents"],
+        discount_percent=row["discount_percent"],
+        amount_cents=row["amount_cents"],
+        description=row["description"],
+        product_external_ref=row["product_external_ref"],
+    )

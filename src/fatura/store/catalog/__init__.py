@@ -1,0 +1,1 @@
+"""Products, plans with their versions, propagation and product mirrors."""

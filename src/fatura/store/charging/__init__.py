@@ -1,0 +1,1 @@
+"""Charge attempts, poll schedules and gateway connections."""

@@ -1,6 +1,0 @@
-"""PostgreSQL for people who have none: `start` a server over a data folder, use its `url`, `stop` it."""
-
-from fatura.store.embedded.failure import EmbeddedPostgresError
-from fatura.store.embedded.server import Server, start
-
-__all__ = ["EmbeddedPostgresError", "Server", "start"]

@@ -1,0 +1,1 @@
+"""The schema as plain SQL files, and the runner that applies them."""

@@ -1,0 +1,1 @@
+"""Price pulls, their attempts, and the values of variable items."""

@@ -1,0 +1,1 @@
+"""Frozen accounts, and the charges that a restore found at the gateways."""

@@ -1,0 +1,1 @@
+"""The test clock of sandbox accounts."""

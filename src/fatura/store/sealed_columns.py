@@ -1,0 +1,144 @@
+"""Every sealed column, for what is done to all of them: counting what each key sealed, and sealing it anew."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import LiteralString
+from uuid import UUID
+
+from fatura.store import idempotency
+from fatura.store.accounts import secrets
+from fatura.store.charging import connections
+from fatura.store.db import Tx
+from fatura.store.subscriptions import customers
+
+RowId = UUID | str
+
+
+@dataclass(frozen=True, slots=True)
+class SealedColumn:
+    """One place of secrets: how many each key sealed, the next rows that another key than `$3` sealed, their rewrite.
+
+    `first` lies before every row id.
+    """
+
+    place: str
+    first: RowId
+    usage: LiteralString
+    page: LiteralString
+    write: LiteralString
+
+
+COLUMNS: tuple[SealedColumn, ...] = (
+    SealedColumn(
+        secrets.PLACE,
+        UUID(int=0),
+        """
+        SELECT substr(s.sealed, 1, 4) AS key_id, count(*) AS total
+        FROM integration_secret s WHERE s.account_id = $1 GROUP BY 1
+        """,
+        """
+        SELECT s.integration_secret_id AS row_id, s.sealed AS sealed FROM integration_secret s
+        WHERE s.account_id = $1 AND s.integration_secret_id > $2 AND substr(s.sealed, 1, 4) <> $3
+        ORDER BY s.integration_secret_id LIMIT $4 FOR NO KEY UPDATE
+        """,
+        """
+        UPDATE integration_secret s SET sealed = n.sealed
+        FROM unnest($2::uuid[], $3::bytea[]) AS n (row_id, sealed)
+        WHERE s.account_id = $1 AND s.integration_secret_id = n.row_id
+        """,
+    ),
+    SealedColumn(
+        connections.CREDENTIALS_PLACE,
+        UUID(int=0),
+        """
+        SELECT substr(g.credentials_sealed, 1, 4) AS key_id, count(*) AS total
+        FROM gateway_connection g WHERE g.account_id = $1 GROUP BY 1
+        """,
+        """
+        SELECT g.connection_id AS row_id, g.credentials_sealed AS sealed FROM gateway_connection g
+        WHERE g.account_id = $1 AND g.connection_id > $2 AND substr(g.credentials_sealed, 1, 4) <> $3
+        ORDER BY g.connection_id LIMIT $4 FOR NO KEY UPDATE
+        """,
+        """
+        UPDATE gateway_connection g SET credentials_sealed = n.sealed
+        FROM unnest($2::uuid[], $3::bytea[]) AS n (row_id, sealed)
+        WHERE g.account_id = $1 AND g.connection_id = n.row_id
+        """,
+    ),
+    SealedColumn(
+        customers.DOCUMENT_PLACE,
+        UUID(int=0),
+        """
+        SELECT substr(c.document_sealed, 1, 4) AS key_id, count(*) AS total
+        FROM customer c WHERE c.account_id = $1 AND c.document_sealed IS NOT NULL GROUP BY 1
+        """,
+        """
+        SELECT c.customer_id AS row_id, c.document_sealed AS sealed FROM customer c
+        WHERE c.account_id = $1 AND c.customer_id > $2 AND substr(c.document_sealed, 1, 4) <> $3
+        ORDER BY c.customer_id LIMIT $4 FOR NO KEY UPDATE
+        """,
+        """
+        UPDATE customer c SET document_sealed = n.sealed
+        FROM unnest($2::uuid[], $3::bytea[]) AS n (row_id, sealed)
+        WHERE c.account_id = $1 AND c.customer_id = n.row_id
+        """,
+    ),
+    SealedColumn(
+        idempotency.PLACE,
+        "",
+        """
+        SELECT substr(i.answer, 1, 4) AS key_id, count(*) AS total
+        FROM idempotency_key i WHERE i.account_id = $1 AND i.is_sealed GROUP BY 1
+        """,
+        """
+        SELECT i.key AS row_id, i.answer AS sealed FROM idempotency_key i
+        WHERE i.account_id = $1 AND i.key > $2 AND i.is_sealed AND substr(i.answer, 1, 4) <> $3
+        ORDER BY i.key LIMIT $4 FOR NO KEY UPDATE
+        """,
+        """
+        UPDATE idempotency_key i SET answer = n.sealed
+        FROM unnest($2::text[], $3::bytea[]) AS n (row_id, sealed)
+        WHERE i.account_id = $1 AND i.key = n.row_id
+        """,
+    ),
+    SealedColumn(
+        idempotency.BODY_PLACE,
+        "",
+        """
+        SELECT substr(i.body_hash, 1, 4) AS key_id, count(*) AS total
+        FROM idempotency_key i WHERE i.account_id = $1 GROUP BY 1
+        """,
+        """
+        SELECT i.key AS row_id, i.body_hash AS sealed FROM idempotency_key i
+        WHERE i.account_id = $1 AND i.key > $2 AND substr(i.body_hash, 1, 4) <> $3
+        ORDER BY i.key LIMIT $4 FOR NO KEY UPDATE
+        """,
+        """
+        UPDATE idempotency_key i SET body_hash = n.sealed
+        FROM unnest($2::text[], $3::bytea[]) AS n (row_id, sealed)
+        WHERE i.account_id = $1 AND i.key = n.row_id
+        """,
+    ),
+)
+"""All places of secrets: a column that holds another is added here, or its old key can never be dropped."""
+
+
+async def usage(tx: Tx, column: SealedColumn) -> Mapping[bytes, int]:
+    """Return how many values of a column each key sealed, by the key's id."""
+    return {row["key_id"]: row["total"] for row in await tx.fetch(column.usage)}
+
+
+async def page(
+    tx: Tx, column: SealedColumn, *, after: RowId, sealing_id: bytes, limit: int
+) -> Sequence[tuple[RowId, bytes]]:
+    """Hold and return the next rows after one that another key sealed than `sealing_id`.
+
+    Raises LockTimeoutError when another transaction holds one of them for too long.
+    """
+    rows = await tx.fetch(column.page, after, sealing_id, limit)
+    return [(row["row_id"], row["sealed"]) for row in rows]
+
+
+async def rewrite(tx: Tx, column: SealedColumn, values: Sequence[tuple[RowId, bytes]]) -> None:
+    """Put newly sealed values in the place of those that `page` returned in this transaction."""
+    await tx.execute(column.write, [row_id for row_id, _ in values], [sealed for _, sealed in values])

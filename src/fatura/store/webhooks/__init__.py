@@ -1,0 +1,1 @@
+"""Events, deliveries and the webhook."""

@@ -1,0 +1,1 @@
+"""Open accounts, create API keys, rotate the integration secret and re-encrypt with a new key ring."""

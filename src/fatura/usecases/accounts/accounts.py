@@ -1,0 +1,133 @@
+"""Accounts and their credentials: opening one, and who an API key speaks for (spec 5, D-41, D-47)."""
+
+import secrets
+from dataclasses import dataclass
+from datetime import timedelta
+from uuid import UUID
+
+from fatura.domain import shapes
+from fatura.domain.account import Account
+from fatura.domain.credentials import (
+    SECRET_BYTES,
+    ApiKey,
+    Mode,
+    format_key,
+    hash_secret,
+    parse_key,
+    visible_prefix,
+)
+from fatura.domain.errors import UNAUTHORIZED, EngineError, not_found
+from fatura.ids import new_id
+from fatura.store.accounts import accounts
+from fatura.store.accounts import secrets as stored_secrets
+from fatura.store.sandbox import test_clock
+from fatura.usecases.accounts import integration_secret
+from fatura.usecases.charging import gateway_connections
+from fatura.usecases.deps import Deps
+from fatura.usecases.transaction import Work
+
+CURRENCY = "BRL"
+TOUCH_EVERY = timedelta(minutes=1)
+"""How coarsely a key's last use is kept."""
+SANDBOX_PROVIDER = "sandbox"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedAccount:
+    """A new account with its secrets in the clear, for the only time."""
+
+    account_id: UUID
+    api_key: str
+    secret: str
+
+
+async def open_account(deps: Deps, *, name: str, mode: Mode) -> OpenedAccount:
+    """Create an account with its first API key, its integration secret and, in a sandbox, gateway and clock (D-44)."""
+    real_now = deps.clock()
+    account = Account(new_id(real_now), mode, CURRENCY, timedelta(0))
+    async with deps.db.transaction(account.account_id) as tx:
+        now = account.now(real_now)
+        await accounts.insert(tx, name=name, mode=mode, currency=CURRENCY, created_at=now)
+        await accounts.insert_counter(tx)
+        work = Work(deps, tx, account, now)
+        _, key = await create_api_key(work, "first key")
+        secret = await integration_secret.make_secret(work)
+        if mode is Mode.SANDBOX:
+            await test_clock.insert(tx)
+            await gateway_connections.connect(
+                work, provider=SANDBOX_PROVIDER, label="Sandbox", credentials={}, settings={}
+            )
+        await work.finish()
+    return OpenedAccount(account.account_id, key, secret)
+
+
+async def check_key_ring(deps: Deps) -> None:
+    """Find out before anything is sealed whether this process has the ring that the newest account was sealed with.
+
+    Raises KeyRingError, DatabaseUnavailableError.
+    """
+    account_id = await newest_account(deps)
+    if account_id is None:
+        return
+    async with deps.db.transaction(account_id) as tx:
+        found = await stored_secrets.find_current(tx)
+    if found is not None:
+        secret_id, sealed = found
+        deps.vault.open(sealed, place=stored_secrets.PLACE, account_id=account_id, row_id=str(secret_id))
+
+
+async def newest_account(deps: Deps) -> UUID | None:
+    """Return the account opened last, or None when there is none yet."""
+    async with deps.db.discovery() as look:
+        return await accounts.discover_newest(look)
+
+
+async def authenticate(deps: Deps, key_text: str | None) -> Account:
+    """Return the account that an API key speaks for; a malformed key costs no query (spec 5, D-41).
+
+    Raises EngineError: `engine.unauthorized`, in the same words whatever was wrong.
+    """
+    parsed = parse_key(key_text) if key_text else None
+    if parsed is None:
+        raise _unauthorized()
+    real_now = deps.clock()
+    async with deps.db.transaction(parsed.account_id) as tx:
+        holder = await accounts.find_key(tx, parsed.secret_hash)
+        if holder is None or holder.account.mode is not parsed.mode:
+            raise _unauthorized()
+        now = holder.account.now(real_now)
+        if holder.last_used_at is None or now - holder.last_used_at >= TOUCH_EVERY:
+            await accounts.touch_key(tx, holder.api_key_id, used_at=now)
+    return holder.account
+
+
+def _unauthorized() -> EngineError:
+    return EngineError(
+        UNAUTHORIZED,
+        "Send a valid API key as `Authorization: Bearer rk_...`; see POST /v1/integration/api-keys.",
+    )
+
+
+async def create_api_key(work: Work, name: str) -> tuple[ApiKey, str]:
+    """Create an API key; its text is returned once and stored as a hash (D-41)."""
+    text = format_key(work.account.account_id, work.account.mode, secret=secrets.token_bytes(SECRET_BYTES))
+    key = ApiKey(work.new_id(), name, visible_prefix(text), work.now, None, None)
+    await accounts.insert_key(work.tx, key, secret_hash=hash_secret(text))
+    return key, text
+
+
+async def issue_api_key(work: Work, name: str) -> shapes.Shape:
+    """Create an API key and return it with its text (D-41)."""
+    key, text = await create_api_key(work, name)
+    return {"key": text} | shapes.api_key(key)
+
+
+async def list_api_keys(work: Work) -> list[shapes.Shape]:
+    """Return the account's keys, newest first (D-41)."""
+    return [shapes.api_key(key) for key in await accounts.list_keys(work.tx)]
+
+
+async def revoke_api_key(work: Work, api_key_id: UUID) -> None:
+    """Revoke a key at once and for good (D-41). Raises EngineError: `engine.not_found`."""
+    if not await accounts.revoke_key(work.tx, api_key_id, revoked_at=work.now):
+        raise not_found("API key", api_key_id)

@@ -1,0 +1,67 @@
+"""The integration secret: made, rotated, and opened for what is signed with it (spec 5.5 to 5.7, D-40, D-42)."""
+
+import base64
+import secrets
+from datetime import timedelta
+from uuid import UUID
+
+from fatura.domain import shapes
+from fatura.domain.credentials import SECRET_BYTES
+from fatura.observability import log
+from fatura.signature import PREFIX
+from fatura.store.accounts import secrets as stored_secrets
+from fatura.store.vault import KeyRingError
+from fatura.usecases.transaction import Work
+
+PREVIOUS_VALID_FOR = timedelta(hours=24)
+"""How long a replaced secret still signs, on the account's clock (spec 5.7)."""
+MAX_SIGNATURES = 8
+"""How many secrets one call is signed with at most, however often they were rotated: the header stays short."""
+
+
+async def signing_secrets(work: Work) -> tuple[str, ...]:
+    """Return the account's current secret, then the previous ones that still count, newest first (D-40).
+
+    A previous one that does not open is left out, told in the log: rotating mends a current one that does not.
+    Raises KeyRingError.
+    """
+    (current_id, sealed), *previous = await stored_secrets.find_valid(
+        work.tx, now=work.now, limit=MAX_SIGNATURES
+    )
+    opened = [_opened(work, current_id, sealed)]
+    for secret_id, sealed in previous:
+        try:
+            opened.append(_opened(work, secret_id, sealed))
+        except KeyRingError as error:
+            log.error("secret.unreadable", error=str(error))
+    return tuple(opened)
+
+
+def _opened(work: Work, secret_id: UUID, sealed: bytes) -> str:
+    return work.deps.vault.open(
+        sealed, place=stored_secrets.PLACE, account_id=work.account.account_id, row_id=str(secret_id)
+    ).decode()
+
+
+async def rotate(work: Work) -> shapes.Shape:
+    """Make a new secret; the one before it still signs for 24 hours (D-40, D-42)."""
+    await stored_secrets.lock(work.tx)
+    await work.refresh()
+    valid_until = work.now + PREVIOUS_VALID_FOR
+    await stored_secrets.retire(work.tx, valid_until=valid_until)
+    secret = await make_secret(work)
+    return {"secret": secret, "previousValidUntil": shapes.instant(valid_until)}
+
+
+async def make_secret(work: Work) -> str:
+    """Store a fresh secret as the account's current one, sealed, and return it (D-42)."""
+    secret = PREFIX + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
+    secret_id = work.new_id()
+    sealed = work.deps.vault.seal(
+        secret.encode(),
+        place=stored_secrets.PLACE,
+        account_id=work.account.account_id,
+        row_id=str(secret_id),
+    )
+    await stored_secrets.insert(work.tx, secret_id, sealed=sealed, created_at=work.now)
+    return secret

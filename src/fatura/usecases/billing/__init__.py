@@ -1,0 +1,1 @@
+"""Generate the invoices of due subscriptions and move invoices between states."""

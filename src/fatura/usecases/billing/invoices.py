@@ -1,0 +1,51 @@
+"""Read invoices (spec 4.5). Their status moves in `usecases.billing.invoice_moves` alone."""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from fatura.domain import shapes
+from fatura.domain.errors import not_found
+from fatura.domain.filters import InvoiceFilter
+from fatura.domain.invoice import Invoice
+from fatura.domain.invoice_states import InvoiceStatus
+from fatura.store import counters
+from fatura.store.billing import invoices
+from fatura.store.pricing import pricing_attempts
+from fatura.usecases.paging import Page
+from fatura.usecases.transaction import Work
+
+MAX_SHOWN_ATTEMPTS = 100
+"""The newest pricing attempts of an invoice that its detail shows: each may hold 64 KiB of a raw answer."""
+
+MAX_SORTED = 50_000
+"""Of so many invoices of some due dates at most a page is found by sorting them all (25 ms)."""
+
+
+async def read(work: Work, invoice_id: UUID) -> shapes.Shape:
+    """Return an invoice with its items and pricing attempts. Raises EngineError: `engine.not_found`."""
+    found = await invoices.details(work.tx, [invoice_id])
+    if invoice_id not in found:
+        raise not_found("invoice", invoice_id)
+    attempts = await pricing_attempts.of_invoice(work.tx, invoice_id, limit=MAX_SHOWN_ATTEMPTS)
+    return shapes.invoice_detail(found[invoice_id], attempts)
+
+
+async def read_page(work: Work, page: Page, wanted: InvoiceFilter) -> shapes.Shape:
+    """Return a page of the invoices that a filter lets through, newest first (spec 4.5, D-16)."""
+    if wanted == InvoiceFilter(status=wanted.status):
+        totals = await counters.totals(work.tx)
+        states = [wanted.status] if wanted.status else InvoiceStatus
+        total = sum(totals[f"invoices_{each}"] for each in states)
+    else:
+        total = await invoices.count(work.tx, wanted)
+    found: Sequence[Invoice] = []
+    is_by_date = wanted.due_from is not None or wanted.due_to is not None
+    if page.lies_within(total) and is_by_date and total <= MAX_SORTED:
+        found = await invoices.page_of_few(work.tx, wanted, skip=page.skip, limit=page.size)
+    elif page.lies_within(total) and page.skip_from_end(total) < page.skip:
+        found = await invoices.page_from_end(
+            work.tx, wanted, skip=page.skip_from_end(total), limit=page.size_within(total)
+        )
+    elif page.lies_within(total):
+        found = await invoices.page(work.tx, wanted, skip=page.skip, limit=page.size)
+    return page.envelope([shapes.invoice(invoice) for invoice in found], total=total)

@@ -1,0 +1,1 @@
+"""Create, change and archive products and plans, propagate plan versions, mirror products to gateways."""

@@ -1,0 +1,141 @@
+"""Create, read, publish and archive plans (spec 4.3)."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from uuid import UUID
+
+from fatura.domain import shapes
+from fatura.domain.connection import Connection, check_support
+from fatura.domain.errors import PLAN_ARCHIVED, EngineError, not_found
+from fatura.domain.filters import PlanFilter
+from fatura.domain.offer import Plan, Terms, check_products
+from fatura.store import counters
+from fatura.store.catalog import plans, products
+from fatura.store.charging import connections
+from fatura.usecases.paging import Page
+from fatura.usecases.transaction import Work
+
+
+async def create(work: Work, *, name: str, terms: Terms) -> shapes.Shape:
+    """Create the whole offer at version 1 (spec 4.3).
+
+    Raises EngineError: `engine.not_found` or `engine.product_archived` (items),
+    `engine.discount_on_variable_product`, `engine.payment_method_unsupported`, `engine.installments_unsupported`.
+    """
+    await check_terms(work, terms, await account_connections(work))
+    plan = _plan(work.new_id(), work.new_id(), name=name, version=1, terms=terms, work=work)
+    await plans.insert(work.tx, plan.plan_id, created_at=work.now)
+    await store_version(work, plan, terms)
+    work.totals["plans"] += 1
+    return shapes.plan(plan, terms.items)
+
+
+async def publish(work: Work, plan_id: UUID, *, name: str, terms: Terms) -> shapes.Shape:
+    """Publish a new version; existing subscribers stay on theirs (spec 3.2, 4.3, D-19).
+
+    Raises EngineError: `engine.not_found`, `engine.plan_archived`, and what `create` raises.
+    """
+    if not await plans.lock(work.tx, plan_id):
+        raise not_found("plan", plan_id)
+    current = await plans.find(work.tx, plan_id)
+    assert current is not None, "a plan has a current version"
+    await check_product_ids(work, terms)
+    if current.archived_at is not None:
+        raise EngineError(
+            PLAN_ARCHIVED, "The plan is archived and takes no new version; create another plan."
+        )
+    await check_terms(work, terms, await account_connections(work))
+    plan = replace(
+        _plan(plan_id, work.new_id(), name=name, version=current.version + 1, terms=terms, work=work),
+        created_at=current.created_at,
+    )
+    await store_version(work, plan, terms)
+    await plans.publish_version(work.tx, plan_id, version=plan.version)
+    return shapes.plan(plan, terms.items)
+
+
+async def read(work: Work, plan_id: UUID) -> shapes.Shape:
+    """Return a plan at its current version, with items. Raises EngineError: `engine.not_found`."""
+    plan = await plans.find(work.tx, plan_id)
+    if plan is None:
+        raise not_found("plan", plan_id)
+    return shapes.plan(plan, await plans.items(work.tx, plan.plan_version_id))
+
+
+async def read_page(work: Work, page: Page, wanted: PlanFilter) -> shapes.Shape:
+    """Return a page of the plans that a filter lets through, newest first, without items (spec 4.3, D-16)."""
+    if wanted == PlanFilter():
+        total = (await counters.totals(work.tx))["plans"]
+    else:
+        total = await plans.count(work.tx, wanted)
+    found: Sequence[Plan] = []
+    if page.lies_within(total):
+        found = await plans.page(work.tx, wanted, skip=page.skip, limit=page.size)
+    return page.envelope([shapes.plan(plan) for plan in found], total=total)
+
+
+async def archive(work: Work, plan_id: UUID) -> shapes.Shape:
+    """Archive a plan for new subscriptions; existing ones keep billing (spec 3.2, 4.3).
+
+    Raises EngineError: `engine.not_found`.
+    """
+    if not await plans.lock(work.tx, plan_id):
+        raise not_found("plan", plan_id)
+    await plans.archive(work.tx, plan_id, archived_at=work.now)
+    plan = await plans.find(work.tx, plan_id)
+    assert plan is not None, "a plan has a current version"
+    return shapes.plan(plan)
+
+
+async def account_connections(work: Work) -> list[Connection]:
+    """Return all of the account's gateway connections."""
+    return [stored.connection for stored in await connections.find_all(work.tx)]
+
+
+async def check_product_ids(work: Work, terms: Terms) -> None:
+    """Refuse unknown products before any conflict is told (D-10). Raises EngineError: `engine.not_found`."""
+    wanted = [item.product_id for item in terms.items]
+    facts = await products.facts_for_share(work.tx, wanted)
+    known = {product_id: replace(fact, archived_at=None) for product_id, fact in facts.items()}
+    check_products([replace(item, discounts=()) for item in terms.items], known)
+
+
+async def check_terms(work: Work, terms: Terms, billing: list[Connection]) -> None:
+    """Check terms against the catalog and against what the connections issue (spec 4.3, D-20).
+
+    Raises EngineError as `create` says.
+    """
+    facts = await products.facts_for_share(work.tx, [item.product_id for item in terms.items])
+    check_products(terms.items, facts)
+    check_support(terms.default_payment_method, terms.max_installments, connections=billing)
+
+
+async def store_version(work: Work, plan: Plan, terms: Terms, *, subscription_id: UUID | None = None) -> None:
+    """Store an immutable version with its items; with a subscription, as that one's private terms (D-19, D-22)."""
+    await plans.insert_version(
+        work.tx,
+        plan.plan_version_id,
+        plan_id=plan.plan_id,
+        version=plan.version,
+        subscription_id=subscription_id,
+        name=plan.name,
+        terms=terms,
+        created_at=work.now,
+    )
+    await plans.insert_items(work.tx, plan.plan_version_id, terms.items)
+    await plans.insert_discounts(work.tx, plan.plan_version_id, terms.items)
+
+
+def _plan(plan_id: UUID, plan_version_id: UUID, *, name: str, version: int, terms: Terms, work: Work) -> Plan:
+    return Plan(
+        plan_id=plan_id,
+        plan_version_id=plan_version_id,
+        name=name,
+        version=version,
+        period_months=terms.period_months,
+        default_payment_method=terms.default_payment_method,
+        max_installments=terms.max_installments,
+        commitment_cycles=terms.commitment_cycles,
+        archived_at=None,
+        created_at=work.now,
+    )

@@ -1,0 +1,119 @@
+"""Create, read, change, archive products (spec 4.2)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+from fatura.domain import shapes
+from fatura.domain.errors import not_found
+from fatura.domain.filters import ProductFilter
+from fatura.domain.product import PricingMode, Product, check_patch
+from fatura.store import counters
+from fatura.store.catalog import mirrors, products
+from fatura.usecases.lane_names import LaneName
+from fatura.usecases.paging import Page
+from fatura.usecases.transaction import Work
+
+
+async def create(
+    work: Work,
+    *,
+    name: str,
+    description: str | None,
+    external_ref: str | None,
+    pricing_mode: PricingMode,
+    monthly_price_cents: int | None = None,
+    endpoint_url: str | None = None,
+    cap_cents: int | None = None,
+) -> shapes.Shape:
+    """Create a product; gateways with a catalog get it in the background (spec 2.2, 4.2)."""
+    product = Product(
+        product_id=work.new_id(),
+        name=name,
+        description=description,
+        external_ref=external_ref,
+        pricing_mode=pricing_mode,
+        monthly_price_cents=monthly_price_cents,
+        endpoint_url=endpoint_url,
+        cap_cents=cap_cents,
+        archived_at=None,
+        created_at=work.now,
+    )
+    await products.insert(work.tx, product)
+    await _mirror(work, product.product_id)
+    work.totals["products"] += 1
+    return shapes.product(product)
+
+
+async def read(work: Work, product_id: UUID) -> shapes.Shape:
+    """Return a product. Raises EngineError: `engine.not_found`."""
+    product = await products.find(work.tx, product_id)
+    if product is None:
+        raise not_found("product", product_id)
+    return shapes.product(product)
+
+
+async def read_page(work: Work, page: Page, wanted: ProductFilter) -> shapes.Shape:
+    """Return a page of the products that a filter lets through, newest first (spec 4.2, D-16)."""
+    if wanted == ProductFilter():
+        total = (await counters.totals(work.tx))["products"]
+    else:
+        total = await products.count(work.tx, wanted)
+    found: Sequence[Product] = []
+    if page.lies_within(total):
+        found = await products.page(work.tx, wanted, skip=page.skip, limit=page.size)
+    return page.envelope([shapes.product(product) for product in found], total=total)
+
+
+COLUMN_OF = {
+    "name": "name",
+    "description": "description",
+    "monthlyPriceCents": "monthly_price_cents",
+    "endpointUrl": "endpoint_url",
+    "capCents": "cap_cents",
+}
+
+
+async def patch(work: Work, product_id: UUID, changes: Mapping[str, Any]) -> shapes.Shape:
+    """Change what was sent, from the next invoices on (spec 4.2).
+
+    Raises EngineError: `engine.not_found`, `engine.pricing_mode_immutable`.
+    """
+    product = await _locked(work, product_id)
+    check_patch(product.pricing_mode, frozenset(changes))
+    changed = replace(product, **{COLUMN_OF[field]: value for field, value in changes.items()})
+    await products.update(work.tx, changed)
+    if (changed.name, changed.description) != (product.name, product.description):
+        await _mirror(work, product_id)
+    return shapes.product(changed)
+
+
+async def archive(work: Work, product_id: UUID) -> shapes.Shape:
+    """Archive a product; a second time changes nothing (spec 3.1, D-18). Raises EngineError: `engine.not_found`."""
+    product = await _locked(work, product_id)
+    archived = replace(product, archived_at=product.archived_at or work.now)
+    await products.update(work.tx, archived)
+    return shapes.product(archived)
+
+
+async def unarchive(work: Work, product_id: UUID) -> shapes.Shape:
+    """Make a product active again; on an active one nothing changes (spec 3.1, D-18).
+
+    Raises EngineError: `engine.not_found`.
+    """
+    product = replace(await _locked(work, product_id), archived_at=None)
+    await products.update(work.tx, product)
+    return shapes.product(product)
+
+
+async def _mirror(work: Work, product_id: UUID) -> None:
+    if await mirrors.enqueue_product(work.tx, product_id, now=work.now):
+        work.woken.add(LaneName.MIRRORING)
+
+
+async def _locked(work: Work, product_id: UUID) -> Product:
+    product = await products.lock(work.tx, product_id)
+    if product is None:
+        raise not_found("product", product_id)
+    return product

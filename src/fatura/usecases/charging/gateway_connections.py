@@ -1,0 +1,249 @@
+"""Gateway connections: add, change, list, and open them for use (D-43, D-44)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from fatura.domain import shapes
+from fatura.domain.account import Account
+from fatura.domain.connection import Connection
+from fatura.domain.errors import invalid_fields, not_found
+from fatura.gateways.port import (
+    AuthFailedError,
+    Capabilities,
+    ConnectionConfig,
+    Gateway,
+    GatewaySettingsError,
+    TransientError,
+)
+from fatura.observability import log
+from fatura.store.catalog import mirrors
+from fatura.store.charging import charge_polling, connections
+from fatura.store.charging.connections import StoredConnection
+from fatura.store.vault import KeyRingError
+from fatura.usecases.deps import Deps
+from fatura.usecases.lane_names import LaneName
+from fatura.usecases.transaction import Work, in_transaction
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """What a connection is reached with, in the clear: credentials, and all settings, the secret ones included."""
+
+    credentials: Mapping[str, Any]
+    settings: Mapping[str, Any]
+
+
+def opened(work: Work, stored: StoredConnection) -> Gateway | None:
+    """Return a connection's adapter, bound to this work's now; None, told in the log, if its credentials do not open.
+
+    One connection that cannot be used must stop no other.
+    """
+    try:
+        return _gateway(work, stored.connection, _opened_access(work, stored))
+    except KeyRingError as error:
+        log.error("gateway.unreadable", connection_id=str(stored.connection.connection_id), error=str(error))
+        return None
+
+
+def _gateway(work: Work, connection: Connection, access: _Access) -> Gateway:
+    config = ConnectionConfig(
+        account_id=work.account.account_id,
+        connection_id=connection.connection_id,
+        settings=access.settings,
+        credentials=access.credentials,
+        now=work.now,
+    )
+    return work.deps.providers[connection.provider].factory(config)
+
+
+def _opened_access(work: Work, stored: StoredConnection) -> _Access:
+    plain = work.deps.vault.open(
+        stored.credentials_sealed,
+        place=connections.CREDENTIALS_PLACE,
+        account_id=work.account.account_id,
+        row_id=str(stored.connection.connection_id),
+    )
+    secret = msgspec.json.decode(plain)
+    return _Access(secret.get("credentials", {}), {**stored.settings, **secret.get("settings", {})})
+
+
+async def connect(
+    work: Work,
+    *,
+    provider: str,
+    label: str | None,
+    credentials: Mapping[str, Any],
+    settings: Mapping[str, Any],
+) -> shapes.Shape:
+    """Add a connection that `check_new` has accepted (D-43)."""
+    connection = _blank(work, provider=provider, label=label)
+    stored = _bound(work, connection, _Access(credentials, settings))
+    await connections.insert(work.tx, stored)
+    await _follow_up(work, stored.connection, mended=False)
+    return shapes.connection(stored.connection)
+
+
+def _blank(work: Work, *, provider: str, label: str | None) -> Connection:
+    return Connection(
+        connection_id=work.new_id(),
+        provider=provider,
+        label=label,
+        active=True,
+        issues_charges=False,
+        methods=(),
+        max_installments=1,
+        product_catalog=False,
+        created_at=work.now,
+    )
+
+
+def _bound(work: Work, connection: Connection, access: _Access) -> StoredConnection:
+    """Return a connection as it is stored: with what the access allows it, and what is secret of it sealed."""
+    capabilities = _capabilities(_gateway(work, connection, access))
+    connection = replace(
+        connection,
+        issues_charges=capabilities.issues_charges,
+        methods=capabilities.methods,
+        max_installments=capabilities.max_installments,
+        product_catalog=capabilities.product_catalog,
+    )
+    hidden = work.deps.providers[connection.provider].secret_settings
+    secret = {name: value for name, value in access.settings.items() if name in hidden}
+    sealed = work.deps.vault.seal(
+        msgspec.json.encode({"credentials": access.credentials, "settings": secret}),
+        place=connections.CREDENTIALS_PLACE,
+        account_id=work.account.account_id,
+        row_id=str(connection.connection_id),
+    )
+    plain = {name: value for name, value in access.settings.items() if name not in hidden}
+    return StoredConnection(connection, plain, sealed)
+
+
+def _capabilities(gateway: Gateway) -> Capabilities:
+    try:
+        return gateway.capabilities()
+    except GatewaySettingsError as error:
+        raise invalid_fields(*error.fields) from None
+
+
+async def check_new(
+    deps: Deps,
+    account: Account,
+    *,
+    provider: str,
+    credentials: Mapping[str, Any],
+    settings: Mapping[str, Any],
+) -> None:
+    """Check settings, and the credentials against the provider itself, before any transaction (D-43).
+
+    Raises EngineError: `engine.invalid_request`.
+    """
+    known = deps.providers.get(provider)
+    if known is None or account.mode not in known.modes:
+        offered = sorted(name for name, entry in deps.providers.items() if account.mode in entry.modes)
+        only = (
+            "there is none yet for live accounts" if not offered else f"must be one of {', '.join(offered)}"
+        )
+        raise invalid_fields(("provider", only))
+    now = account.now(deps.clock())
+    gateway = known.factory(ConnectionConfig(account.account_id, UUID(int=0), settings, credentials, now))
+    _capabilities(gateway)
+    await check_credentials(gateway)
+
+
+async def check_credentials(gateway: Gateway) -> None:
+    """Ask the provider whether credentials work. Raises EngineError: `engine.invalid_request`."""
+    try:
+        await gateway.check_credentials()
+    except AuthFailedError:
+        raise invalid_fields(("credentials", "were refused by the gateway; check them there")) from None
+    except TransientError as error:
+        raise invalid_fields(
+            ("credentials", f"could not be checked at the gateway, try again: {error}")
+        ) from None
+
+
+async def patch(
+    deps: Deps, account: Account, connection_id: UUID, changes: Mapping[str, Any]
+) -> shapes.Shape:
+    """Change label, credentials, settings (key by key) or `active`; its invoices' work goes on (D-34, D-43, D-46).
+
+    Raises EngineError: `engine.not_found`, `engine.invalid_request`.
+    """
+
+    async def with_new_settings(work: Work) -> Gateway:
+        stored = await _locked(work, connection_id)
+        return _gateway(work, stored.connection, _access_after(work, stored, changes))
+
+    if "credentials" in changes:
+        gateway = await in_transaction(deps, account, with_new_settings)
+        _capabilities(gateway)
+        await check_credentials(gateway)
+
+    async def write(work: Work) -> shapes.Shape:
+        stored = await _locked(work, connection_id)
+        before = stored.connection
+        connection = replace(
+            before, label=changes.get("label", before.label), active=changes.get("active", before.active)
+        )
+        changed = replace(stored, connection=connection)
+        bound_anew = "credentials" in changes or "settings" in changes
+        if bound_anew:
+            changed = _bound(work, connection, _access_after(work, stored, changes))
+        await connections.update(work.tx, changed)
+        mended = bound_anew or (connection.active and not before.active)
+        await _follow_up(work, changed.connection, mended=mended)
+        return shapes.connection(changed.connection)
+
+    return await in_transaction(deps, account, write)
+
+
+def _access_after(work: Work, stored: StoredConnection, changes: Mapping[str, Any]) -> _Access:
+    """Return the access as it will be; credentials that do not open, and secret settings, have to be sent again."""
+    try:
+        known = _opened_access(work, stored)
+    except KeyRingError:
+        if "credentials" not in changes:
+            raise invalid_fields(("credentials", "must be sent again: the stored ones do not open")) from None
+        known = _Access({}, stored.settings)
+    return _Access(
+        changes.get("credentials", known.credentials), {**known.settings, **changes.get("settings", {})}
+    )
+
+
+async def _follow_up(work: Work, connection: Connection, *, mended: bool) -> None:
+    if not connection.active:
+        return
+    if connection.product_catalog and await mirrors.enqueue_catalog(
+        work.tx, connection.connection_id, now=work.now
+    ):
+        work.woken.add(LaneName.MIRRORING)
+    if mended:
+        await charge_polling.wake_connection(work.tx, connection.connection_id, now=work.now)
+        work.woken.update({LaneName.ISSUANCE, LaneName.RECONCILIATION})
+
+
+async def read_all(work: Work) -> list[shapes.Shape]:
+    """Return the account's connections, oldest first (D-43)."""
+    return [shapes.connection(stored.connection) for stored in await connections.find_all(work.tx)]
+
+
+async def integration(work: Work) -> shapes.Shape:
+    """Return what a client's engineer needs to connect: the account, and its gateways (spec 4.6)."""
+    return {
+        "accountId": str(work.account.account_id),
+        "mode": str(work.account.mode),
+        "currency": work.account.currency,
+        "gateways": await read_all(work),
+    }
+
+
+async def _locked(work: Work, connection_id: UUID) -> StoredConnection:
+    stored = await connections.lock(work.tx, connection_id)
+    if stored is None:
+        raise not_found("gateway connection", connection_id)
+    return stored

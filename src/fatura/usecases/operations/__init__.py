@@ -1,0 +1,1 @@
+"""What an operator asks of a running engine: health, lag, call counts, and `fatura check`."""

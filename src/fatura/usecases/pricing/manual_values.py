@@ -1,0 +1,41 @@
+"""Release an item by hand (spec 4.5, D-32)."""
+
+from dataclasses import replace
+from uuid import UUID
+
+from fatura.domain.errors import ITEM_NOT_PENDING, EngineError, not_found
+from fatura.domain.invoice import PricingSource, PricingStatus
+from fatura.domain.shapes import Shape
+from fatura.store.pricing import item_values, price_pulls
+from fatura.store.pricing.item_values import ItemValue
+from fatura.usecases.billing import invoices
+from fatura.usecases.pricing import price_answers
+from fatura.usecases.transaction import Work
+
+
+async def close(
+    work: Work, invoice_id: UUID, item_id: UUID, *, amount_cents: int, description: str | None
+) -> Shape:
+    """Close a pending item with a value; with the last one the invoice goes on (spec 4.5). Returns the whole invoice.
+
+    Raises EngineError: `engine.not_found`, `engine.item_not_pending`.
+    """
+    states = await price_pulls.lock_invoices(work.tx, [invoice_id])
+    if invoice_id not in states:
+        raise not_found("invoice", invoice_id)
+    await work.refresh()
+    position = await item_values.find_position(work.tx, invoice_id, item_id)
+    if position is None:
+        raise not_found("invoice item", item_id)
+    if states[invoice_id] not in price_answers.OPEN:
+        raise EngineError(ITEM_NOT_PENDING, f"The invoice is {states[invoice_id]}: its items await no value.")
+    value = ItemValue(
+        invoice_id, position, PricingSource.MANUAL, PricingStatus.PRICED, amount_cents, description
+    )
+    if not await item_values.close(work.tx, [value]):
+        raise EngineError(ITEM_NOT_PENDING, "The item has its value already, and it cannot change.")
+    pulls = await price_pulls.lock(work.tx, [(invoice_id, position)])
+    ended = [replace(pull, next_attempt_at=None, warn_at=None) for pull in pulls]
+    await price_pulls.save(work.tx, ended, released=[False] * len(ended))
+    await price_answers.report_values(work, [invoice_id])
+    return await invoices.read(work, invoice_id)

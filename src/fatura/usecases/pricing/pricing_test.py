@@ -1,0 +1,77 @@
+"""Try a product's price endpoint out, with example ids (spec 4.2, D-31)."""
+
+from datetime import timedelta
+from uuid import UUID
+
+from fatura.domain import shapes
+from fatura.domain.account import Account
+from fatura.domain.calendar import next_period_start
+from fatura.domain.errors import UNAVAILABLE, EngineError, not_found
+from fatura.domain.pricing import CallMode, PriceRequest
+from fatura.domain.product import Product
+from fatura.outbound.http import OutOfResourcesError
+from fatura.outbound.price_endpoint import ask
+from fatura.store.catalog import products
+from fatura.usecases.accounts.integration_secret import signing_secrets
+from fatura.usecases.deps import Deps
+from fatura.usecases.transaction import Work, in_transaction
+
+EXAMPLE_SUBSCRIPTION = "example-subscription"
+EXAMPLE_CUSTOMER = "example-customer"
+RETRY_AFTER_SECONDS = 10
+
+
+async def call(deps: Deps, account: Account, product_id: UUID) -> shapes.Shape:
+    """Call the endpoint for real, in mode `test`, and return what a live call would have come to; nothing is stored.
+
+    Raises EngineError: `engine.not_found` for an unknown product, and one that is not variable-priced;
+    `engine.rate_limited`.
+    """
+
+    async def prepare(work: Work) -> tuple[Product, str, tuple[str, ...]]:
+        product = await products.find(work.tx, product_id)
+        if product is None or product.endpoint_url is None:
+            raise not_found("variable-priced product", product_id)
+        return product, _example(work, product).body(), await signing_secrets(work)
+
+    deps.calls_by_hand.check(account.account_id, 1)
+    product, body, secrets = await in_transaction(deps, account, prepare)
+    assert product.endpoint_url is not None, product.product_id
+    assert product.cap_cents is not None, product.product_id
+    try:
+        with deps.calls_by_hand.opened(account.account_id, 1):
+            async with deps.merchants.line() as line:
+                reply = await ask(
+                    line,
+                    product.endpoint_url,
+                    body=body,
+                    cap_cents=product.cap_cents,
+                    secrets=secrets,
+                    timestamp=int(deps.clock().timestamp()),
+                )
+    except OutOfResourcesError:
+        busy = "No call can be made now, since too many are open; try again soon."
+        raise EngineError(UNAVAILABLE, busy, retry_after_seconds=RETRY_AFTER_SECONDS) from None
+    return {
+        "outcome": str(reply.answer.outcome),
+        "amountCents": reply.answer.amount_cents,
+        "description": reply.answer.description,
+        "responseStatus": reply.response_status,
+        "latencyMs": reply.latency_ms,
+        "responseBody": reply.response_body,
+    }
+
+
+def _example(work: Work, product: Product) -> PriceRequest:
+    following = next_period_start(work.today, charge_day=min(work.today.day, 28), period_months=1)
+    return PriceRequest(
+        mode=CallMode.TEST,
+        pricing_request_id=f"test-{work.new_id()}",
+        product_ref=product.external_ref or str(product.product_id),
+        subscription_ref=EXAMPLE_SUBSCRIPTION,
+        customer_ref=EXAMPLE_CUSTOMER,
+        period_start=work.today,
+        period_end=following - timedelta(days=1),
+        cycle=1,
+        currency=work.account.currency,
+    )

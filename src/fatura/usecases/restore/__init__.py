@@ -1,0 +1,1 @@
+"""After a restore from a backup: freeze accounts, match them with their gateways, release them."""

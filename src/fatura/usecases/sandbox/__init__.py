@@ -1,0 +1,1 @@
+"""Drive a sandbox account's test clock and its sandbox gateway."""

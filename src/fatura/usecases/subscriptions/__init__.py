@@ -1,0 +1,1 @@
+"""Subscribe customers to plans; preview, customize and cancel subscriptions; correct customers."""

@@ -1,0 +1,88 @@
+"""Take customers on with their subscriptions, read and correct them (D-15)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import UUID
+
+from fatura.domain import shapes
+from fatura.domain.errors import not_found
+from fatura.domain.filters import CustomerFilter
+from fatura.domain.subscription import Customer, CustomerProfile
+from fatura.store import counters
+from fatura.store.subscriptions import customers
+from fatura.usecases.paging import Page
+from fatura.usecases.transaction import Work
+
+
+@dataclass(frozen=True, slots=True)
+class CustomerInput:
+    """The customer as the client describes it; found again by `external_ref` (D-15)."""
+
+    external_ref: str
+    name: str
+    email: str
+    document: str | None
+
+
+async def take_on(work: Work, given: CustomerInput) -> Customer:
+    """Return the customer of this externalRef, made when nobody knows it; a known one gains a missing document only."""
+    customer = Customer(work.new_id(), given.external_ref, given.name, given.email)
+    if await customers.insert_or_hold(work.tx, customer, created_at=work.now):
+        work.totals["customers"] += 1
+    else:
+        known = await customers.find_by_ref(work.tx, given.external_ref)
+        assert known is not None, "a conflicting customer is committed and visible"
+        customer = known
+    if given.document is not None:
+        sealed = _seal(work, customer.customer_id, given.document)
+        await customers.fill_in_document(work.tx, customer.customer_id, sealed=sealed)
+    return customer
+
+
+async def read(work: Work, customer_id: UUID) -> shapes.Shape:
+    """Return a customer. Raises EngineError: `engine.not_found`."""
+    found = await customers.find(work.tx, customer_id)
+    if found is None:
+        raise not_found("customer", customer_id)
+    return shapes.customer_profile(found)
+
+
+async def read_page(work: Work, page: Page, wanted: CustomerFilter) -> shapes.Shape:
+    """Return a page of the customers that a filter lets through, newest first (D-15)."""
+    if wanted == CustomerFilter():
+        total = (await counters.totals(work.tx))["customers"]
+    else:
+        total = await customers.count(work.tx, wanted)
+    found: Sequence[CustomerProfile] = []
+    if page.lies_within(total):
+        found = await customers.page(work.tx, wanted, skip=page.skip, limit=page.size)
+    return page.envelope([shapes.customer_profile(each) for each in found], total=total)
+
+
+async def patch(work: Work, customer_id: UUID, changes: Mapping[str, Any]) -> shapes.Shape:
+    """Correct what was sent: `name`, `email`, `document` (None clears it). Charges made from now on carry it.
+
+    Raises EngineError: `engine.not_found`.
+    """
+    found = await customers.lock(work.tx, customer_id)
+    if found is None:
+        raise not_found("customer", customer_id)
+    corrected = {field: value for field, value in changes.items() if field != "document"}
+    profile = replace(found, customer=replace(found.customer, **corrected))
+    await customers.update(work.tx, profile.customer)
+    if "document" in changes:
+        document = changes["document"]
+        sealed = None if document is None else _seal(work, customer_id, document)
+        await customers.replace_document(work.tx, customer_id, sealed=sealed)
+        profile = replace(profile, has_document=sealed is not None)
+    return shapes.customer_profile(profile)
+
+
+def _seal(work: Work, customer_id: UUID, document: str) -> bytes:
+    return work.deps.vault.seal(
+        document.encode(),
+        place=customers.DOCUMENT_PLACE,
+        account_id=work.account.account_id,
+        row_id=str(customer_id),
+    )

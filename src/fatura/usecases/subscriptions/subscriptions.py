@@ -1,0 +1,228 @@
+"""Bind customers to plans; read, preview, customize and cancel subscriptions (spec 4.4)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from uuid import UUID
+
+from fatura.domain import shapes
+from fatura.domain.calendar import first_cycle, generation_instant, latest_first_charge
+from fatura.domain.connection import Connection, check_support, choose
+from fatura.domain.errors import PLAN_ARCHIVED, EngineError, invalid_fields, not_found
+from fatura.domain.events import subscription_data
+from fatura.domain.filters import SubscriptionFilter
+from fatura.domain.invoice import build
+from fatura.domain.offer import PaymentMethod, Terms
+from fatura.domain.subscription import (
+    PaymentMethodSource,
+    Subscription,
+    SubscriptionStatus,
+    check_active,
+    commitment,
+    effective_method,
+)
+from fatura.store import counters
+from fatura.store.catalog import plans
+from fatura.store.subscriptions import subscriptions
+from fatura.usecases.catalog.plans import account_connections, check_product_ids, check_terms, store_version
+from fatura.usecases.lane_names import LaneName
+from fatura.usecases.paging import Page
+from fatura.usecases.subscriptions.customers import CustomerInput, take_on
+from fatura.usecases.transaction import Work
+
+
+@dataclass(frozen=True, slots=True)
+class Enrollment:
+    """What POST /v1/subscriptions asks for (spec 4.4)."""
+
+    plan_id: UUID
+    customer: CustomerInput
+    external_ref: str | None
+    payment_method: PaymentMethod | None
+    charge_day: int | None
+    first_charge_date: date | None
+    connection_id: UUID | None
+
+
+async def create(work: Work, asked: Enrollment) -> shapes.Shape:
+    """Bind a customer to the plan's current version (spec 4.4, D-3).
+
+    Raises EngineError: `engine.invalid_request` (firstChargeDate), `engine.not_found`, `engine.plan_archived`,
+    `engine.gateway_choice_required`, `engine.gateway_connection_not_found`, `engine.payment_method_unsupported`,
+    `engine.installments_unsupported`.
+    """
+    _check_first_charge(asked.first_charge_date, today=work.today)
+    if not await plans.hold(work.tx, asked.plan_id):
+        raise not_found("plan", asked.plan_id)
+    plan = await plans.find(work.tx, asked.plan_id)
+    assert plan is not None, "a plan has a current version"
+    if plan.archived_at is not None:
+        raise EngineError(
+            PLAN_ARCHIVED, "The plan is archived and takes no new subscription; choose another plan."
+        )
+    connection = choose(await account_connections(work), asked.connection_id)
+    method, source = effective_method(plan.default_payment_method, asked.payment_method)
+    _check_pinned(connection, method, plan.max_installments)
+    cycle = first_cycle(work.today, charge_day=asked.charge_day, first_charge_date=asked.first_charge_date)
+    subscription = Subscription(
+        subscription_id=work.new_id(),
+        external_ref=asked.external_ref,
+        plan_id=plan.plan_id,
+        plan_version_id=plan.plan_version_id,
+        plan_version=plan.version,
+        customized=False,
+        customer=await take_on(work, asked.customer),
+        status=SubscriptionStatus.ACTIVE,
+        charge_day=cycle.charge_day,
+        payment_method=method,
+        payment_method_source=source,
+        connection_id=connection.connection_id,
+        cycle_count=0,
+        commitment_cycles=plan.commitment_cycles,
+        next_period_start=cycle.period_start,
+        next_due_date=cycle.due_date,
+        started_at=work.now,
+        canceled_at=None,
+    )
+    generate_at = max(
+        generation_instant(cycle.due_date), work.now
+    )  # before, there was nothing to be late with
+    await subscriptions.insert(work.tx, subscription, generate_at=generate_at)
+    work.totals["subscriptions_active"] += 1
+    work.emit(
+        "subscription.created", subscription_data(subscription), subscription_id=subscription.subscription_id
+    )
+    work.woken.add(LaneName.GENERATION)
+    return shapes.subscription(subscription)
+
+
+def _check_first_charge(first_charge_date: date | None, *, today: date) -> None:
+    """Check the date inside the transaction: a repeat of the request must replay although its day has passed."""
+    latest = latest_first_charge(today)
+    if first_charge_date is not None and not today <= first_charge_date <= latest:
+        raise invalid_fields(("firstChargeDate", f"must lie between {today} (today) and {latest}"))
+
+
+def _check_pinned(connection: Connection, method: PaymentMethod, max_installments: int) -> None:
+    """Check what will be billed against the pinned connection alone (spec 4.4 gateway rule 5, D-20)."""
+    check_support(method, max_installments if method is PaymentMethod.CARD else 1, connections=[connection])
+
+
+async def read(work: Work, subscription_id: UUID) -> shapes.Shape:
+    """Return a subscription. Raises EngineError: `engine.not_found`."""
+    return shapes.subscription(await _found(work, subscription_id))
+
+
+async def read_page(work: Work, page: Page, wanted: SubscriptionFilter) -> shapes.Shape:
+    """Return a page of the subscriptions that a filter lets through, newest first (spec 4.4, D-16)."""
+    if wanted == SubscriptionFilter(status=wanted.status):
+        totals = await counters.totals(work.tx)
+        states = [wanted.status] if wanted.status else SubscriptionStatus
+        total = sum(totals[f"subscriptions_{each}"] for each in states)
+    else:
+        total = await subscriptions.count(work.tx, wanted)
+    found: Sequence[Subscription] = []
+    if page.lies_within(total):
+        found = await subscriptions.page(work.tx, wanted, skip=page.skip, limit=page.size)
+    return page.envelope([shapes.subscription(subscription) for subscription in found], total=total)
+
+
+async def read_terms(work: Work, subscription_id: UUID) -> shapes.Shape:
+    """Return the terms that bill a subscription, in the plan's shape (D-22). Raises EngineError: `engine.not_found`."""
+    subscription = await _found(work, subscription_id)
+    plan = await plans.find_version(work.tx, subscription.plan_version_id)
+    assert plan is not None, "a subscription is pinned to a version"
+    return shapes.plan(plan, await plans.items(work.tx, subscription.plan_version_id))
+
+
+async def preview(work: Work, subscription_id: UUID) -> shapes.Shape:
+    """Return the next invoice as the billing run would build it now; nothing is stored (spec 4.4).
+
+    Raises EngineError: `engine.not_found`, `engine.subscription_canceled`.
+    """
+    subscription = await _found(work, subscription_id)
+    check_active(subscription)
+    version_id = subscription.plan_version_id
+    terms = (await plans.billing_terms(work.tx, [version_id]))[version_id]
+    draft = build(terms, cycle=subscription.cycle_count + 1, method=subscription.payment_method)
+    return shapes.preview(subscription, draft)
+
+
+async def cancel(work: Work, subscription_id: UUID) -> shapes.Shape:
+    """End a subscription for good; its current invoice goes its normal way (spec 3.2, 4.4).
+
+    Raises EngineError: `engine.not_found`, `engine.subscription_canceled`.
+    """
+    subscription = await _locked(work, subscription_id)
+    check_active(subscription)
+    await work.refresh()
+    await subscriptions.cancel(work.tx, subscription_id, canceled_at=work.now)
+    canceled = replace(subscription, status=SubscriptionStatus.CANCELED, canceled_at=work.now)
+    block = shapes.commitment(commitment(canceled))
+    work.totals["subscriptions_active"] -= 1
+    work.totals["subscriptions_canceled"] += 1
+    work.emit(
+        "subscription.canceled",
+        subscription_data(canceled, commitment=block),
+        subscription_id=subscription_id,
+    )
+    return shapes.subscription(canceled) | {"commitment": block}
+
+
+async def customize(
+    work: Work, subscription_id: UUID, terms: Terms, *, commitment_given: bool
+) -> shapes.Shape:
+    """Give a subscription terms of its own from the next cycle on (spec 4.4, D-6, D-22).
+
+    Raises EngineError: `engine.not_found`, `engine.product_archived`, `engine.subscription_canceled`,
+    `engine.discount_on_variable_product`, `engine.payment_method_unsupported`, `engine.installments_unsupported`.
+    """
+    subscription = await _locked(work, subscription_id)
+    await _check_customizable(work, subscription, terms)
+    method = subscription.payment_method
+    if subscription.payment_method_source is PaymentMethodSource.PLAN_DEFAULT:
+        method = terms.default_payment_method
+    cycles = terms.commitment_cycles if commitment_given else subscription.commitment_cycles
+    base = await plans.find_version(work.tx, subscription.plan_version_id)
+    assert base is not None, "a subscription is pinned to a version"
+    private = replace(base, plan_version_id=work.new_id(), version=subscription.plan_version)
+    private_terms = replace(terms, commitment_cycles=cycles)
+    await store_version(work, private, private_terms, subscription_id=subscription_id)
+    customized = replace(
+        subscription,
+        plan_version_id=private.plan_version_id,
+        customized=True,
+        payment_method=method,
+        commitment_cycles=cycles,
+    )
+    await subscriptions.pin_private_terms(work.tx, customized)
+    work.emit("subscription.customized", subscription_data(customized), subscription_id=subscription_id)
+    return shapes.subscription(customized)
+
+
+async def _check_customizable(work: Work, subscription: Subscription, terms: Terms) -> None:
+    """Check the terms, and the method that will bill, against the pinned connection (spec 4.4 gateway rule 5)."""
+    await check_product_ids(work, terms)
+    check_active(subscription)
+    pinned = [
+        replace(connection, active=True)
+        for connection in await account_connections(work)
+        if connection.connection_id == subscription.connection_id
+    ]
+    await check_terms(work, terms, pinned)
+    if subscription.payment_method_source is PaymentMethodSource.OVERRIDE:
+        _check_pinned(pinned[0], subscription.payment_method, terms.max_installments)
+
+
+async def _found(work: Work, subscription_id: UUID) -> Subscription:
+    subscription = await subscriptions.find(work.tx, subscription_id)
+    if subscription is None:
+        raise not_found("subscription", subscription_id)
+    return subscription
+
+
+async def _locked(work: Work, subscription_id: UUID) -> Subscription:
+    subscription = await subscriptions.lock(work.tx, subscription_id)
+    if subscription is None:
+        raise not_found("subscription", subscription_id)
+    return subscription

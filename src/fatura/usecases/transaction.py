@@ -1,0 +1,158 @@
+"""One transaction of one account, and what it ends with: totals, event numbers and events, in that order."""
+
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from typing import Any, Concatenate, ParamSpec, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from fatura.domain.account import Account
+from fatura.domain.calendar import local_date
+from fatura.domain.credentials import Mode
+from fatura.domain.errors import UNAUTHORIZED, EngineError
+from fatura.domain.events import CATALOGUE, NewEvent
+from fatura.ids import new_id, new_ids
+from fatura.store import counters
+from fatura.store.accounts import accounts
+from fatura.store.db import DeadlockError, Tx
+from fatura.store.webhooks import events
+from fatura.usecases.deps import Deps
+from fatura.usecases.lane_names import LaneName
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+DEADLOCK_RUNS = 4
+"""How often a transaction that the database ended over a deadlock is run in all."""
+
+
+@dataclass(slots=True)
+class Work:
+    """A running transaction; `now` is the account's clock, the same for all that the transaction does."""
+
+    deps: Deps
+    tx: Tx
+    account: Account
+    now: datetime
+    totals: Counter[str] = field(default_factory=Counter)
+    pending_events: list[NewEvent] = field(default_factory=list)
+    woken: set[LaneName] = field(default_factory=set)
+
+    @property
+    def today(self) -> date:
+        """Return the Sao Paulo date of `now`."""
+        return local_date(self.now)
+
+    async def refresh(self) -> None:
+        """Read the clock again, after a wait for a lock: what was committed meanwhile must not lie in the future."""
+        if self.account.mode is Mode.SANDBOX:
+            self.account = await _reload(self.tx)
+        self.now = self.account.now(self.deps.clock())
+
+    def new_id(self) -> UUID:
+        """Return a fresh id that carries `now`."""
+        return new_id(self.now)
+
+    def new_ids(self, count: int) -> list[UUID]:
+        """Return fresh ids that carry `now`."""
+        return new_ids(self.now, count)
+
+    def emit(
+        self,
+        type_: str,
+        data: dict[str, Any],
+        *,
+        subscription_id: UUID | None = None,
+        invoice_id: UUID | None = None,
+    ) -> None:
+        """Append an event when the transaction ends (D-37)."""
+        assert type_ in CATALOGUE, type_
+        text = msgspec.json.encode(data).decode()
+        self.pending_events.append(NewEvent(type_, self.now, text, subscription_id, invoice_id))
+
+    async def finish(self) -> None:
+        """Shift the totals, number the events and append them: the last locks before the commit (D-38)."""
+        if not self.pending_events and not any(self.totals.values()):
+            return
+        last = await counters.add(self.tx, events=len(self.pending_events), deltas=self.totals)
+        if self.pending_events:
+            first = last - len(self.pending_events) + 1
+            await events.append(
+                self.tx, self.pending_events, ids=self.new_ids(len(self.pending_events)), first_sequence=first
+            )
+            self.woken.add(LaneName.PUSH)
+
+
+@asynccontextmanager
+async def open_work(deps: Deps, account: Account, *, snapshot: bool = False) -> AsyncGenerator[Work]:
+    """Open a transaction of an account; a sandbox account's clock is read in it, since it may have moved.
+
+    A `snapshot` only reads, all of it as of one moment.
+
+    Raises DatabaseUnavailableError, LockTimeoutError, DeadlockError.
+    """
+    async with deps.db.transaction(account.account_id, snapshot=snapshot) as tx:
+        if account.mode is Mode.SANDBOX:
+            account = await _reload(tx)
+        work = Work(deps, tx, account, account.now(deps.clock()))
+        yield work
+        await work.finish()
+    for lane in work.woken:
+        deps.wake(lane)
+
+
+async def in_transaction(
+    deps: Deps,
+    account: Account,
+    function: Callable[Concatenate[Work, P], Awaitable[T]],
+    /,
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> T:
+    """Run `function(work, ...)` in one transaction, and again when the database reports a deadlock.
+
+    Raises what the function raises, DatabaseUnavailableError, LockTimeoutError, DeadlockError.
+    """
+    return await _run(deps, account, lambda work: function(work, *args, **kwargs), snapshot=False)
+
+
+async def in_snapshot(
+    deps: Deps,
+    account: Account,
+    function: Callable[Concatenate[Work, P], Awaitable[T]],
+    /,
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> T:
+    """Run a read as `in_transaction` does; all its statements see the data as of one moment."""
+    return await _run(deps, account, lambda work: function(work, *args, **kwargs), snapshot=True)
+
+
+async def _run(
+    deps: Deps, account: Account, function: Callable[[Work], Awaitable[T]], *, snapshot: bool
+) -> T:
+    for run in range(1, DEADLOCK_RUNS + 1):
+        try:
+            async with open_work(deps, account, snapshot=snapshot) as work:
+                return await function(work)
+        except DeadlockError:
+            if run == DEADLOCK_RUNS:
+                raise
+    raise AssertionError
+
+
+async def load_account(deps: Deps, account_id: UUID) -> Account:
+    """Return an account for a worker that found it by its due work."""
+    async with deps.db.transaction(account_id) as tx:
+        return await _reload(tx)
+
+
+async def _reload(tx: Tx) -> Account:
+    account = await accounts.load(tx)
+    if account is None:
+        raise EngineError(UNAUTHORIZED, "The account does not exist.")
+    return account

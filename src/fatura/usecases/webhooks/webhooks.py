@@ -1,0 +1,137 @@
+"""The account's webhook, what was pushed to it, and pushing an event again (D-39)."""
+
+from dataclasses import replace
+from datetime import datetime
+from uuid import UUID
+
+from fatura.domain import shapes
+from fatura.domain.delivery import NEW, Delivery, DeliveryStatus
+from fatura.domain.errors import NOT_FOUND, WEBHOOK_DISABLED, EngineError, not_found
+from fatura.store import counters
+from fatura.store.webhooks import deliveries, events, webhooks
+from fatura.store.webhooks.events import StoredEvent
+from fatura.store.webhooks.webhooks import StoredWebhook
+from fatura.usecases.lane_names import LaneName
+from fatura.usecases.transaction import Work
+
+MAX_SHOWN_ATTEMPTS = 100
+REGISTER = "register one with PUT /v1/integration/webhook"
+
+
+async def register(work: Work, url: str) -> shapes.Shape:
+    """Register the webhook, or enable and try it at once, perhaps under another URL (D-39).
+
+    A new one gets the events from now on; one that was disabled goes on where it stopped.
+    """
+    last = await counters.last_sequence(work.tx)
+    while not await webhooks.insert(work.tx, url, created_at=work.now, fanned_out_to=last):
+        if stored := await webhooks.lock(work.tx):
+            await _resume(work, stored, url)
+            break
+        last = await counters.last_sequence(work.tx)  # it was removed in between
+    return await read(work)
+
+
+async def _resume(work: Work, stored: StoredWebhook, url: str) -> None:
+    health, webhook = stored.health, stored.webhook
+    if webhook.url == url and webhook.disabled_at is None and health.next_attempt_at is None:
+        return
+    await work.refresh()
+    if webhook.url != url:
+        await webhooks.set_url(work.tx, url)
+    if webhook.disabled_at is not None and health.failing_since is not None:
+        await deliveries.reopen_given_up(work.tx, since=health.failing_since, now=work.now)
+    await deliveries.make_all_due(work.tx, now=work.now)
+    tried_anew = replace(NEW, last_delivered_at=health.last_delivered_at)
+    if webhook.url == url and webhook.disabled_at is None:  # it is as it was: its five days run on
+        known = health.remembered(now=work.now)
+        tried_anew = replace(tried_anew, failures=known.failures, failing_since=known.failing_since)
+    await webhooks.set_health(work.tx, tried_anew, disabled_at=None)
+    work.woken |= {LaneName.PUSH, LaneName.PROBE}
+
+
+async def read(work: Work) -> shapes.Shape:
+    """Return the webhook. Raises EngineError: `engine.not_found`."""
+    stored = await webhooks.find(work.tx)
+    if stored is None:
+        raise _no_webhook()
+    return shapes.webhook(stored.webhook)
+
+
+async def remove(work: Work) -> None:
+    """Forget the webhook and end what is open. Raises EngineError: `engine.not_found`."""
+    if await webhooks.lock(work.tx) is None:
+        raise _no_webhook()
+    await deliveries.give_all_up(work.tx, given_up_at=work.now)
+    await webhooks.delete(work.tx)
+
+
+def _no_webhook() -> EngineError:
+    return EngineError(NOT_FOUND, f"The account has no webhook; {REGISTER}.")
+
+
+async def read_deliveries(work: Work, event_id: UUID) -> shapes.Shape:
+    """Return what became of an event, and its attempts. Raises EngineError: `engine.not_found`."""
+    return await _shape(work, await _event(work, event_id), await webhooks.find(work.tx))
+
+
+async def redeliver(work: Work, event_id: UUID) -> shapes.Shape:
+    """Push an event at once, though it was delivered, given up or never sent (D-39).
+
+    One that is open keeps its place among its invoice's; any other goes beside them. Its attempts begin anew.
+    Raises EngineError: `engine.not_found`, `engine.webhook_disabled`.
+    """
+    event = await _event(work, event_id)
+    stored = await webhooks.lock(work.tx)
+    if stored is None or stored.webhook.disabled_at is not None:
+        raise EngineError(
+            WEBHOOK_DISABLED,
+            f"The account has no enabled webhook; {REGISTER}, which also enables a disabled one.",
+        )
+    await work.refresh()
+    await deliveries.pass_turns_on(work.tx)  # one that leaves the order can tell nobody any more
+    if event.sequence <= stored.fanned_out_to:
+        known = await deliveries.find(work.tx, event.sequence)
+        if known is not None and known.status is DeliveryStatus.PENDING:
+            await deliveries.make_due(work.tx, event.sequence, now=work.now)
+        else:
+            await deliveries.open_again(work.tx, event.sequence, now=work.now)
+    health = replace(stored.health.remembered(now=work.now), next_attempt_at=None)
+    await webhooks.set_health(work.tx, health, disabled_at=None)
+    work.woken |= {LaneName.PUSH, LaneName.PROBE}
+    return await _shape(work, event, replace(stored, health=health))
+
+
+async def _event(work: Work, event_id: UUID) -> StoredEvent:
+    event = await events.find(work.tx, event_id)
+    if event is None:
+        raise not_found("event", event_id)
+    return event
+
+
+async def _shape(work: Work, event: StoredEvent, stored: StoredWebhook | None) -> shapes.Shape:
+    """Return an event's deliveries; one that the stream holds beyond what was taken up still waits its turn."""
+    known = await deliveries.find(work.tx, event.sequence)
+    if known is not None:
+        status = known.status
+    else:
+        waits = stored is not None and event.sequence > stored.fanned_out_to
+        status = DeliveryStatus.PENDING if waits else DeliveryStatus.NOT_SENT
+    attempts = await deliveries.attempts_of(work.tx, event.sequence, limit=MAX_SHOWN_ATTEMPTS)
+    return {
+        "status": str(status),
+        "nextAttemptAt": shapes.instant(_due_at(known, stored)),
+        "data": [shapes.delivery_attempt(attempt) for attempt in attempts],
+    }
+
+
+def _due_at(known: Delivery | None, stored: StoredWebhook | None) -> datetime | None:
+    """Return when an open event is sent at the earliest; None when it is closed, and while the webhook is disabled."""
+    if (
+        known is None
+        or known.next_attempt_at is None
+        or stored is None
+        or stored.webhook.disabled_at is not None
+    ):
+        return None
+    return max(known.next_attempt_at, stored.health.next_attempt_at or known.next_attempt_at)

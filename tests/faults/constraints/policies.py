@@ -1,0 +1,81 @@
+"""Row Level Security by table: nothing of another account is seen, changed, deleted, added or given away."""
+
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+
+from tests.faults.constraints.catalog import POLICY, Catalog
+from tests.faults.constraints.trials import Tally
+from tests.support.populated import connected
+from tests.support.populated import wall as refused_by
+
+REFUSED = "42501"
+"""What PostgreSQL says of a row that a policy does not let in."""
+_INSERT = "INSERT INTO TABLE SELECT r.* FROM jsonb_populate_record(NULL::TABLE, $1::jsonb) AS r"
+
+
+async def try_policies(
+    url: str, catalog: Catalog, *, mine: UUID, theirs: UUID, rows: Mapping[str, str], tally: Tally
+) -> None:
+    """Reach for another account's rows (`rows` has one of each table, as JSON) with one's own account open, or none."""
+    async with connected(url) as connection:
+        await connection.execute(
+            ";".join(f"ALTER TABLE {each} DISABLE TRIGGER USER" for each in catalog.tables)
+        )
+    opened = {
+        "its own account open": (f"SET app.account = '{mine}'; RESET app.discover", "of_account"),
+        "no account open": ("RESET app.account; RESET app.discover", "of_account"),
+        "an empty account open": ("SET app.account = ''; RESET app.discover", "of_account"),
+        "discovery on": ("RESET app.account; SET app.discover = 'on'", "discovered"),
+    }
+    names = {each.name for each in catalog.of(POLICY)}
+    broken: set[str] = set()
+    async with connected(url) as connection:
+        for who, (settings, kind) in opened.items():
+            await connection.execute(settings)
+            for table in catalog.tables:
+                name = f"{table}_{kind}"
+                reads = kind == "discovered" and name in names
+                async for what in _reached(connection, table, theirs, row=rows[table]):
+                    if not (reads and what == "are seen"):
+                        broken.add(name)
+                        tally.problems.append(f"another account's rows of {table} {what} with {who}")
+                tally.offences += 5
+    for policy in catalog.of(POLICY):
+        if policy.name in broken:
+            tally.failed.add(policy)
+        elif policy.name in {f"{policy.table}_{kind}" for _, kind in opened.values()}:
+            tally.held.add(policy)
+
+
+async def _reached(connection: Any, table: str, theirs: UUID, *, row: str) -> AsyncGenerator[str]:
+    """Yield what could be done to the rows of an account that is not open."""
+    if await connection.fetchval(f"SELECT count(*) FROM {table} WHERE account_id = $1", theirs):  # noqa: S608 - from the catalog
+        yield "are seen"
+    for done, statement in (
+        ("are changed", f"UPDATE {table} SET account_id = account_id WHERE account_id = $1"),  # noqa: S608 - from the catalog
+        ("are deleted", f"DELETE FROM {table} WHERE account_id = $1"),  # noqa: S608 - from the catalog
+    ):
+        if not await _touches_none(connection, statement, theirs):
+            yield done
+    if await refused_by(connection, _INSERT.replace("TABLE", table), row) != REFUSED:
+        yield "are added"
+    given = f"UPDATE {table} SET account_id = $1"  # noqa: S608 - from the catalog
+    if await refused_by(connection, given, theirs) != REFUSED and not await _touches_none(
+        connection, given, theirs
+    ):
+        yield "are given away"
+
+
+async def _touches_none(connection: Any, statement: str, *values: object) -> bool:
+    """Say whether a statement finds no row to touch; it is undone."""
+    transaction = connection.transaction()
+    await transaction.start()
+    try:
+        return (await connection.execute(statement, *values)).endswith(" 0")
+    except asyncpg.IntegrityConstraintViolationError:
+        return False  # another wall refused, once the row was found
+    finally:
+        await transaction.rollback()

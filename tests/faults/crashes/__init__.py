@@ -1,0 +1,1 @@
+"""Kill the engine with SIGKILL at every statement and outside call of every flow."""

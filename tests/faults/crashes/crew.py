@@ -1,0 +1,94 @@
+"""The processes of the crash matrix beside each other: workers that take job after job, and their world outside."""
+
+import itertools
+import json
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+from fatura.store.vault import new_key
+from tests.faults import place
+
+WORKERS = place.hands()
+"""Trials at once."""
+
+Job = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """Workers that wait for jobs, each at the other end of a line; each knows only the grounds that it prepared."""
+
+    lines: list[TextIO]
+
+    def open(self, server_url: str) -> None:
+        """Have each worker open a database of its own on a server, before anything is done."""
+        for number, line in enumerate(self.lines):
+            line.write(json.dumps([server_url, f"crash_{number}"]) + "\n")
+
+    def do(
+        self, rows: Sequence[Sequence[Job]], told: Callable[[int], None] = lambda _: None
+    ) -> list[list[Any]]:
+        """Have each worker do its row of jobs, and return their results; `told` hears how many are done."""
+        done = itertools.count(1)
+
+        def row(line: TextIO, jobs: Sequence[Job]) -> list[Any]:
+            results: list[Any] = []
+            for job in jobs:
+                results.append(_asked(line, job))
+                told(next(done))
+            return results
+
+        with ThreadPoolExecutor(WORKERS) as threads:
+            return list(threads.map(row, self.lines, rows))
+
+
+def _asked(line: TextIO, job: Job) -> Any:
+    line.write(json.dumps(job) + "\n")
+    line.flush()
+    answer = line.readline()
+    assert answer, f"a worker ended at {job}"
+    return json.loads(answer)
+
+
+@contextmanager
+def crew() -> Generator[Crew]:
+    """Start the workers and the world outside, and end them with the block."""
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fatura-crashes-"))
+        outside = stack.enter_context(_started("tests.faults.crashes.outside", folder))
+        assert outside.stdout is not None, "it is a pipe"
+        url = outside.stdout.readline().strip()
+        assert url, "the world outside did not start"
+        pairs = [socket.socketpair() for _ in range(WORKERS)]
+        theirs = [pair[1] for pair in pairs]
+        words = [folder, url, new_key(), *(str(each.fileno()) for each in theirs)]
+        stack.enter_context(_started("tests.faults.crashes.worker", *words, lines=theirs))
+        lines: list[TextIO] = []
+        for mine, _ in pairs:
+            stack.enter_context(mine)
+            lines.append(stack.enter_context(mine.makefile("rw")))
+        yield Crew(lines)
+
+
+@contextmanager
+def _started(
+    module: str, *words: str, lines: Sequence[socket.socket] = ()
+) -> Generator["subprocess.Popen[str]"]:
+    command = [sys.executable, "-m", module, *words]
+    passed = [line.fileno() for line in lines]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, pass_fds=passed
+    ) as process:
+        for line in lines:
+            line.close()
+        try:
+            yield process
+        finally:
+            process.kill()

@@ -1,0 +1,143 @@
+"""What came of a trial in the end, without what differs from run to run: ids, instants, and how often was tried."""
+
+import re
+from collections import defaultdict
+from typing import Any
+
+from tests.faults.crashes.place import Shop
+from tests.faults.journal import Journal
+
+_VARYING = (
+    (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), "id"),
+    (re.compile(r"\d{4}-\d\d-\d\dT[0-9:.]+Z"), "instant"),
+    (re.compile(r"out_[0-9a-f]{32}"), "charge"),
+    (re.compile(r"rk_(test|live)_[\w-]+"), "key"),
+    (re.compile(r"whsec_[\w+/=-]+"), "secret"),
+)
+_OWN_TIME = frozenset({"invoice.held", "invoice.pricing_warning"})
+"""A price call that died with its maker counts as a time-out (D-105): then its invoice is held until the next one."""
+
+_QUERIES = {
+    "subscriptions": """
+        SELECT c.external_ref, s.status, s.customized, s.plan_version, s.cycle_count, s.next_due_date::text,
+            s.charge_day, s.payment_method, v.period_months, v.version
+        FROM subscription s
+        JOIN customer c ON c.account_id = s.account_id AND c.customer_id = s.customer_id
+        JOIN plan_version v ON v.account_id = s.account_id AND v.plan_version_id = s.plan_version_id
+        ORDER BY 1
+    """,
+    "invoices": """
+        SELECT c.external_ref, v.cycle, v.status, v.due_date::text, v.charge_due_date::text, v.installments,
+            v.total_cents, v.gateway_invoice_id IS NOT NULL AS charged, (
+                SELECT string_agg(concat_ws(' ', i.pricing_source, i.pricing_status, i.amount_cents,
+                    i.discount_percent, i.months), ', ' ORDER BY i.position)
+                FROM invoice_item i WHERE i.account_id = v.account_id AND i.invoice_id = v.invoice_id
+            ) AS items
+        FROM invoice v
+        JOIN subscription s ON s.account_id = v.account_id AND s.subscription_id = v.subscription_id
+        JOIN customer c ON c.account_id = s.account_id AND c.customer_id = s.customer_id
+        ORDER BY 1, 2
+    """,
+    "plans": """
+        SELECT p.current_version, p.archived_at IS NOT NULL AS archived, (
+            SELECT count(*) FROM plan_version v WHERE v.account_id = p.account_id AND v.plan_id = p.plan_id
+        ) AS versions
+        FROM plan p ORDER BY p.plan_id
+    """,
+    "products": """
+        SELECT p.name, p.monthly_price_cents, (
+            SELECT count(*) FROM product_mirror m
+            WHERE m.account_id = p.account_id AND m.product_id = p.product_id AND m.gateway_product_id IS NOT NULL
+                AND m.next_attempt_at IS NULL
+        ) AS mirrored
+        FROM product p ORDER BY 1, 2
+    """,
+    "counts": """
+        SELECT (SELECT count(*) FROM api_key) AS api_keys, (SELECT count(*) FROM customer) AS customers,
+            (SELECT count(*) FROM customer c WHERE c.document_sealed IS NOT NULL) AS documents,
+            (SELECT count(*) FROM gateway_connection) AS connections,
+            (SELECT count(*) FROM integration_secret) AS secrets,
+            (SELECT count(*) FROM charge_attempt a WHERE a.state IN ('sending', 'parked', 'failed')) AS open_attempts,
+            (SELECT count(*) FROM pricing_attempt a WHERE a.outcome IS NULL) AS open_calls,
+            (SELECT string_agg(c.status, '') FROM test_clock c) AS test_clock,
+            (SELECT w.disabled_at IS NULL FROM webhook w) AS pushes
+    """,
+}
+
+
+def alike(value: Any, shop: Shop) -> Any:
+    """Return a text or JSON with all that differs from run to run replaced by words."""
+    if isinstance(value, dict):
+        return {name: alike(inner, shop) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [alike(inner, shop) for inner in value]
+    if not isinstance(value, str):
+        return value
+    value = value.replace(shop.place.outside_url, "outside")
+    for varying, word in _VARYING:
+        value = varying.sub(word, value)
+    return value
+
+
+async def of(shop: Shop, journal: Journal) -> dict[str, Any]:
+    """Return the outcome as JSON."""
+    found: dict[str, Any] = {
+        what: [dict(row) for row in await shop.sql(query)] for what, query in _QUERIES.items()
+    }
+    return {**found, "events": await _events(shop), "charges": await _charges(shop, journal)}
+
+
+async def _events(shop: Shop) -> dict[str, list[str]]:
+    """Return what was told of each invoice and subscription, in its order."""
+    told: defaultdict[str, list[str]] = defaultdict(list)
+    for row in await shop.sql(
+        """
+        SELECT e.type, c.external_ref, v.cycle
+        FROM event e
+        LEFT JOIN invoice v ON v.account_id = e.account_id AND v.invoice_id = e.invoice_id
+        LEFT JOIN subscription s ON s.account_id = e.account_id
+            AND s.subscription_id = coalesce(v.subscription_id, e.subscription_id)
+        LEFT JOIN customer c ON c.account_id = s.account_id AND c.customer_id = s.customer_id
+        ORDER BY e.sequence
+        """
+    ):
+        if row["type"] not in _OWN_TIME:
+            told[f"{row['external_ref']} {row['cycle']}"].append(row["type"])
+    return dict(sorted(told.items()))
+
+
+async def _charges(shop: Shop, journal: Journal) -> dict[str, list[str]]:
+    """Return the charges that the gateway holds for each invoice, by its own journal."""
+    names = {
+        str(row["invoice_id"]): f"{row['external_ref']} {row['cycle']}"
+        for row in await shop.sql(
+            """
+            SELECT v.invoice_id, c.external_ref, v.cycle
+            FROM invoice v
+            JOIN subscription s ON s.account_id = v.account_id AND s.subscription_id = v.subscription_id
+            JOIN customer c ON c.account_id = s.account_id AND c.customer_id = s.customer_id
+            """
+        )
+    }
+    held: defaultdict[str, list[str]] = defaultdict(list)
+    for charge in journal.read("SELECT * FROM charge"):
+        name = names.get(charge["invoice_id"], "of no invoice")
+        held[name].append(f"{charge['amount_cents']} {charge['due_date']} {charge['state']}")
+    return dict(sorted(held.items()))
+
+
+def differences(expected: Any, found: Any, path: str = "") -> list[str]:
+    """Return where two outcomes differ, as `path: expected, found`."""
+    if isinstance(expected, dict) and isinstance(found, dict):
+        names = dict.fromkeys([*expected, *found])
+        return [
+            line
+            for name in names
+            for line in differences(expected.get(name), found.get(name), f"{path}/{name}")
+        ]
+    if isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
+        pairs = enumerate(zip(expected, found, strict=True))
+        return [
+            line for number, (one, other) in pairs for line in differences(one, other, f"{path}/{number}")
+        ]
+    return [] if expected == found else [f"{path}: {expected!r} without a crash, {found!r} after this one"]

@@ -1,0 +1,110 @@
+"""The world outside of many trials in one process: each has its folder, its clock, its journal and its lies.
+
+`python -m tests.faults.crashes.outside FOLDER` prints its address and serves `/{trial}/...` until its input closes.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import cast
+
+from aiohttp import web
+
+from tests.faults import clock
+from tests.faults.clock import FastClock
+from tests.faults.gateway import lies
+from tests.faults.outside import Outside
+
+CLOCK_FILE = "clock"
+LIES_FILE = "lies"
+KILL_FILE = "kill"
+"""Names in a trial's folder; the last one holds the process to kill when a call was taken, instead of an answer."""
+KEPT = 32
+"""Trials whose journals stay open; few run at a time."""
+
+ROUTES = (
+    ("POST", "/charges", "create"),
+    ("GET", "/charges", "find"),
+    ("GET", "/charges/{charge_id}", "get"),
+    ("POST", "/charges/{charge_id}/cancel", "cancel"),
+    ("PUT", "/products/{product_id}", "mirror"),
+    ("POST", "/price/{account_id}/{cents}", "price"),
+    ("POST", "/webhook/{account_id}", "webhook"),
+    ("POST", "/elsewhere/{account_id}", "webhook"),
+)
+
+
+class TrialClock:
+    """The clock that a trial's folder holds, which the trial moves on."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / CLOCK_FILE
+
+    def _read(self) -> FastClock:
+        return clock.read(self._file.read_text())
+
+    def __call__(self) -> object:
+        """Return its time."""
+        return self._read()()
+
+    def real_seconds(self, seconds: float) -> float:
+        """Return how long so many of its seconds take."""
+        return self._read().real_seconds(seconds)
+
+
+class Outsides:
+    """The worlds outside, by trial."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._known: OrderedDict[str, Outside] = OrderedDict()
+
+    def application(self) -> web.Application:
+        """Return all routes."""
+        app = web.Application()
+        for method, path, name in ROUTES:
+            app.router.add_route(method, "/{trial}" + path, self._taking(name))
+        return app
+
+    def _of(self, trial: str) -> Outside:
+        if trial not in self._known:
+            folder = self._folder / trial
+            told = lies.read((folder / LIES_FILE).read_text())
+            self._known[trial] = Outside(folder, cast("FastClock", TrialClock(folder)), told)
+        self._known.move_to_end(trial)
+        if len(self._known) > KEPT:
+            _, oldest = self._known.popitem(last=False)
+            oldest.journal.close()
+        return self._known[trial]
+
+    def _taking(self, name: str) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        async def take(request: web.Request) -> web.StreamResponse:
+            trial = request.match_info["trial"]
+            response: web.Response = await getattr(self._of(trial), name)(request)
+            kill = self._folder / trial / KILL_FILE
+            if kill.exists():
+                caller = int(kill.read_text())
+                kill.unlink()
+                os.kill(caller, signal.SIGKILL)
+            return response
+
+        return take
+
+
+async def serve(folder: Path) -> None:
+    """Serve on a free port of 127.0.0.1 until the input closes."""
+    runner = web.AppRunner(Outsides(folder).application(), access_log=None, shutdown_timeout=0)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0, backlog=1024)
+    await site.start()
+    print(f"http://127.0.0.1:{runner.addresses[0][1]}", flush=True)  # noqa: T201 - what the starter waits for
+    await asyncio.to_thread(sys.stdin.read)
+    await runner.cleanup()
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(Path(sys.argv[1])))

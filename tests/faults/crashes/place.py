@@ -1,0 +1,227 @@
+"""Where a trial takes place: its ground's database, a folder of its own, and the engine on them."""
+
+import json
+import shutil
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, cast
+from uuid import UUID
+
+import asyncpg
+import httpx
+
+from fatura.api.app import create_app
+from fatura.outbound.http import MerchantClient
+from fatura.store.db import Database, connect
+from fatura.usecases.accounts.accounts import OpenedAccount
+from fatura.usecases.deps import Deps
+from fatura.workers.lanes import LANES
+from fatura.workers.loop import run_to_quiet
+from tests.faults import clock
+from tests.faults.clock import FastClock
+from tests.faults.crashes.outside import CLOCK_FILE
+from tests.faults.crashes.points import CountedGateway, CountedMerchants, Points, connection_class
+from tests.faults.engine import OnClock, engine_on
+from tests.faults.outside_gateway import outside_providers
+from tests.faults.outside_process import tell_secrets
+from tests.support.world import LANE, Merchant
+
+NOTES_FILE = "notes.json"
+STATEMENTS = 1000
+"""More than all lanes, routes and invariants have."""
+
+
+@dataclass(slots=True)
+class ShiftedClock:
+    """A trial's clock: real seconds pass on it, and it is moved on at will; the world outside reads it as well."""
+
+    file: Path
+    _fast: FastClock
+
+    @classmethod
+    def started(cls, folder: Path, at: datetime) -> "ShiftedClock":
+        """Start it at an instant."""
+        made = cls(folder / CLOCK_FILE, clock.started(speed=1, at=at))
+        made.file.write_text(str(made._fast))
+        return made
+
+    @classmethod
+    def continued(cls, folder: Path) -> "ShiftedClock":
+        """Go on with the one that another process of the trial has moved."""
+        return cls(folder / CLOCK_FILE, clock.read((folder / CLOCK_FILE).read_text()))
+
+    def __call__(self) -> datetime:
+        """Return the time."""
+        return self._fast()
+
+    def move_to(self, at: datetime) -> None:
+        """Move it on to an instant; one that has passed changes nothing."""
+        if at > self():
+            self._fast = FastClock(at, time.monotonic(), 1)
+            self.file.write_text(str(self._fast))
+
+    def move(self, seconds: float) -> None:
+        """Move it on."""
+        self.move_to(self() + timedelta(seconds=seconds))
+
+
+@dataclass(slots=True)
+class Notes:
+    """What a flow's preparation leaves to whoever acts: the account, the time, and ids that requests name."""
+
+    account_id: str = ""
+    api_key: str = ""
+    secrets: list[str] = field(default_factory=list[str])
+    ended_at: str = ""
+    ids: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What the trials of one worker share: its database, the folder of folders, the world outside, the key ring."""
+
+    url: str
+    folder: Path
+    outside_url: str
+    ring: str
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where something is prepared or tried, by its name: with a folder and a world outside of its own."""
+
+    ground: Ground
+    name: str
+
+    @property
+    def folder(self) -> Path:
+        """Return its folder."""
+        return self.ground.folder / self.name
+
+    @property
+    def outside_url(self) -> str:
+        """Return the address of its world outside."""
+        return f"{self.ground.outside_url}/{self.name}"
+
+    def notes(self) -> Notes:
+        """Return what the preparation noted."""
+        return Notes(**json.loads((self.folder / NOTES_FILE).read_text()))
+
+    def copy_folder(self, like: "Place") -> None:
+        """Make the folder as another place's is."""
+        self.folder.mkdir()
+        for file in like.folder.iterdir():
+            if not file.name.endswith("-shm"):
+                shutil.copy(file, self.folder)
+
+    def drop_folder(self) -> None:
+        """Drop it."""
+        shutil.rmtree(self.folder)
+
+
+class Shop(Merchant):
+    """A merchant's view of the engine opened on a place, with the lanes and the clock in hand."""
+
+    def __init__(
+        self, deps: Deps, client: httpx.AsyncClient, place: Place, *, notes: Notes, now: ShiftedClock
+    ) -> None:
+        super().__init__(deps, client, cast("OpenedAccount", notes))
+        self.place = place
+        self.notes = notes
+        self.now = now
+        self.ids = notes.ids
+
+    def outside(self, path: str) -> str:
+        """Return an address of the merchant's own, `path` ending in what comes before the account."""
+        return f"{self.place.outside_url}/{path}"
+
+    async def run(self, *lanes: str) -> int:
+        """Work off what is due now, in the named lanes or in all."""
+        return await run_to_quiet(self.deps, [LANE[name] for name in lanes] or LANES)
+
+    def know_secret(self, secret: str) -> None:
+        """Let the merchant verify by one more secret."""
+        self.notes.secrets.append(secret)
+        tell_secrets(self.place.folder, {self.notes.account_id: self.notes.secrets})
+
+    def write_notes(self) -> None:
+        """Leave the notes to whoever comes."""
+        self.notes.ended_at = self.now().isoformat()
+        (self.place.folder / NOTES_FILE).write_text(
+            json.dumps({name: getattr(self.notes, name) for name in Notes.__slots__})
+        )
+
+    async def sql(self, statement: str, *values: object) -> Sequence[asyncpg.Record]:
+        """Look behind the API, at this account's rows."""
+        async with self.deps.db.transaction(UUID(str(self.account_id))) as tx:
+            return await cast("Any", tx)._connection.fetch(statement, *values)
+
+
+class OwnTime(OnClock):
+    """A database whose clock is the trial's, and is not asked over a new connection each time a lane looks for work."""
+
+    async def ping(self) -> datetime:
+        """Return the trial's time."""
+        return self._clock()
+
+
+class Warm(asyncpg.Connection):
+    """A connection that many trials use: it keeps all their statements planned."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        cast("Any", self)._stmt_cache.set_max_size(STATEMENTS)
+
+
+@asynccontextmanager
+async def open_shop(
+    place: Place,
+    *,
+    now: ShiftedClock,
+    notes: Notes,
+    points: Points | None = None,
+    db: Database | None = None,
+) -> AsyncGenerator[Shop]:
+    """Open the engine on a place as one process does, or on a pool that is open; `points` watch all it asks."""
+    async with AsyncExitStack() as stack:
+        pool = db or await stack.enter_async_context(open_pool(place.ground.url, points))
+        opened = await stack.enter_async_context(
+            engine_on(
+                cast("Database", OwnTime(pool, now)),
+                ring=place.ground.ring,
+                clock=now,
+                providers=outside_providers(place.outside_url),
+            )
+        )
+        deps = opened if points is None else _watched(opened, points)
+        transport = httpx.ASGITransport(create_app(deps), raise_app_exceptions=False)
+        client = httpx.AsyncClient(transport=transport, base_url="http://fatura.test")
+        yield Shop(deps, await stack.enter_async_context(client), place, notes=notes, now=now)
+
+
+@asynccontextmanager
+async def open_pool(url: str, points: Points | None = None) -> AsyncGenerator[Database]:
+    """Open a pool of connections; `points` watch every statement."""
+    kind = Warm if points is None else connection_class(points)
+    db = await connect(url, max_connections=4, connection_class=kind)
+    try:
+        yield db
+    finally:
+        await db.close()
+
+
+def _watched(deps: Deps, points: Points) -> Deps:
+    known = deps.providers["outside"]
+
+    def factory(config: Any) -> Any:
+        return CountedGateway(known.factory(config), points)
+
+    return replace(
+        deps,
+        providers={**deps.providers, "outside": replace(known, factory=factory)},
+        merchants=cast("MerchantClient", CountedMerchants(deps.merchants, points)),
+    )

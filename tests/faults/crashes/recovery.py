@@ -1,0 +1,112 @@
+"""What follows a kill: another process sixty seconds later, a client that repeats itself, and a whole day more."""
+
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from fatura.store import discovery
+from tests.faults import ledgers
+from tests.faults.crashes import outcome
+from tests.faults.crashes.acts import Ask, Flow, OpenAccount
+from tests.faults.crashes.place import Place, ShiftedClock, Shop, open_shop
+from tests.faults.crashes.site import Site
+from tests.faults.journal import Journal
+from tests.support.world import Answer
+
+RECOVERED_WITHIN = timedelta(seconds=60)
+"""How long after a kill, on the clock, everything that the dead process held is another's."""
+LEAST_STEP = timedelta(seconds=5)
+MOST_STEPS = 300
+"""Instants in a day at which something is due; more are a circle."""
+
+_LEASES = """
+    SELECT max(held.until) AS until FROM (
+        SELECT v.lease_until AS until FROM invoice v
+        UNION ALL SELECT p.lease_until FROM price_pull p
+        UNION ALL SELECT t.open_until FROM pricing_attempt t WHERE t.outcome IS NULL
+        UNION ALL SELECT m.lease_until FROM product_mirror m
+        UNION ALL SELECT w.lease_until FROM webhook w
+        UNION ALL SELECT c.lease_until FROM test_clock c WHERE c.status = 'advancing'
+    ) held
+"""
+_UNSETTLED = """
+    SELECT (SELECT count(*) FROM charge_attempt a WHERE a.state IN ('sending', 'absent'))
+        + (SELECT count(*) FROM pricing_attempt t WHERE t.outcome IS NULL)
+        + (SELECT count(*) FROM price_pull p WHERE p.next_attempt_at IS NOT NULL)
+        + (SELECT count(*) FROM delivery d WHERE d.next_attempt_at IS NOT NULL) AS left
+"""
+
+
+async def recover(place: Place, flow: Flow, *, site: Site, now: ShiftedClock, killed: bool) -> dict[str, Any]:
+    """Bring a place to rest, and return what was found on the way and what came of it.
+
+    Only when its process was `killed` have its requests to be made again.
+    """
+    asks = flow.asks if killed else []
+    await site.wait_for_the_dead()
+    died_at = now()
+    async with open_shop(place, now=now, notes=place.notes(), db=site.db) as shop:
+        held_until = (await shop.sql(_LEASES))[0]["until"]
+        answers = [await act(shop) for act in asks]  # the client does not wait for any lease
+        now.move_to(died_at + RECOVERED_WITHIN)
+        await shop.run()
+        problems = await _left_over(shop)
+        answers = [await _repeated(shop, act, first) for act, first in zip(asks, answers, strict=True)]
+        for act in flow.acts:
+            if isinstance(act, OpenAccount) and killed:
+                await act(shop)
+        settled_at = await _follow(shop, until=died_at + timedelta(days=flow.days))
+        journal = Journal(place.folder / "journal.sqlite")
+        problems += await ledgers.check_by(site.reader, shop.deps, journal)
+        reached = await outcome.of(shop, journal)
+        journal.close()
+        return {
+            "problems": problems,
+            "outcome": reached,
+            "answers": [act.told(shop, answer) for act, answer in zip(asks, answers, strict=True)],
+            "held_seconds": max(0.0, (held_until - died_at).total_seconds()) if held_until else 0.0,
+            "settled_seconds": (settled_at - died_at).total_seconds(),
+        }
+
+
+async def _left_over(shop: Shop) -> list[str]:
+    """Say what is due still after the lanes have run: only what somebody seems to hold stays so."""
+    due_at = await _due_at(shop)
+    return (
+        [f"due since {due_at}, and held by the dead"] if due_at is not None and due_at <= shop.now() else []
+    )
+
+
+async def _repeated(shop: Shop, act: Ask, answer: Answer) -> Answer:
+    """Repeat a request as its client does until it is answered, while the lanes work and time passes."""
+    for _ in range(5):
+        if act.is_answered_by(answer):
+            break
+        shop.now.move(5)
+        await shop.run()
+        answer = await act(shop)
+    return answer
+
+
+async def _follow(shop: Shop, *, until: datetime) -> datetime:
+    """Go on from one due instant to the next, as the sweeps of the lanes do; return when all had come to its end."""
+    settled_at: datetime | None = None
+    for _ in range(MOST_STEPS):
+        if settled_at is None and not (await shop.sql(_UNSETTLED))[0]["left"]:
+            settled_at = shop.now()
+        due_at = await _due_at(shop)
+        if due_at is None or due_at >= until:
+            return settled_at or until
+        shop.now.move_to(max(due_at, shop.now() + LEAST_STEP))
+        await shop.run()
+    raise AssertionError(
+        f"more than {MOST_STEPS} instants until {until}: {await _due_at(shop)} does not pass"
+    )
+
+
+async def _due_at(shop: Shop) -> datetime | None:
+    """Return when the account's next work is due, on the engine's clock; on a test clock that is another time."""
+    async with shop.deps.db.transaction(UUID(str(shop.account_id))) as tx:
+        due_at = await discovery.next_due_at(tx)
+        offset = await tx.fetchval("SELECT a.clock_offset FROM account a WHERE a.account_id = $1")
+    return None if due_at is None else due_at - offset

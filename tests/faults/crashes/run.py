@@ -1,0 +1,179 @@
+"""The crash matrix: every flow killed with -9 at its steps between two inputs or outputs, and brought to rest again."""
+
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.faults import place
+from tests.faults.crashes import fsyncs
+from tests.faults.crashes.acts import Flow
+from tests.faults.crashes.crew import WORKERS, Crew, Job, crew
+from tests.faults.crashes.flows import FLOWS
+from tests.faults.crashes.outcome import differences
+from tests.faults.crashes.points import Moment
+from tests.faults.crashes.recovery import RECOVERED_WITHIN
+from tests.faults.report import Options, Report, Scale
+
+LEAST_POINTS = {Scale.SHORT: 150, Scale.FULL: 2000}
+SAMPLES = {Scale.SHORT: 152, Scale.FULL: 2020}
+"""Points drawn; a few more than are promised, since a process that is quicker one day has fewer."""
+FSYNC_KILLS = 20
+SHOWN = 3
+
+
+@dataclass(slots=True)
+class Matrix:
+    """What was tried, and what came of it."""
+
+    options: Options
+    report: Report
+    whole: dict[str, Any] = field(default_factory=dict[str, Any])
+    points: set[str] = field(default_factory=set[str])
+    recovered: int = 0
+    held_seconds: float = 0
+    settled_seconds: float = 0
+    settled_of: str = ""
+
+    def judge(self, job: Job, told: Any) -> None:
+        """Take a trial's result: what it found is a problem, and so is an outcome unlike the one without a crash."""
+        flow = job["flow"]
+        at = f"{flow} / {job['point']} / {job['moment']}"
+        problems: list[str] = list(told["problems"])
+        if not problems:
+            problems = _unlike(self.whole[flow], told)
+        if told.get("killed"):
+            self.points.add(at)
+            self.held_seconds = max(self.held_seconds, told.get("held_seconds", 0))
+            self.recovered += not problems
+            settled = told.get("settled_seconds", 0) - self.whole[flow]["settled_seconds"]
+            if settled > self.settled_seconds:
+                self.settled_seconds, self.settled_of = settled, at
+        self.report.problems += [f"{at}: {each}" for each in problems[:SHOWN]]
+
+
+def _unlike(whole: Any, told: Any) -> list[str]:
+    return differences(whole["outcome"], told["outcome"]) + differences(
+        whole["answers"], told["answers"], "/answers"
+    )
+
+
+def run(options: Options, *, flows: Sequence[Flow] = FLOWS) -> Report:
+    """Count the points of all flows, then kill at each of them, or at a sample drawn from the seed."""
+    report = Report("crashes", options.seed)
+    matrix = Matrix(options, report)
+    worker = _workers(flows)
+    with crew() as workers, place.server() as url:
+        workers.open(url)
+        known = _prepared(workers, worker, flows, matrix)
+        rows = _rows(worker, _chosen(options, known))
+        jobs = [job for row in rows for job in row]
+        results = workers.do(rows, lambda done: options.progress(done, len(jobs), "killing"))
+    for job, told in zip(jobs, (told for row in results for told in row), strict=True):
+        matrix.judge(job, told)
+    _tell(matrix, known, jobs)
+    if options.scale is Scale.FULL:
+        _kill_at_fsyncs(options, report)
+    return report
+
+
+def _workers(flows: Sequence[Flow]) -> dict[str, int]:
+    """Share the flows out, those of a ground to one worker; return each one's, by its name."""
+    grounds: defaultdict[str, list[Flow]] = defaultdict(list)
+    for flow in flows:
+        grounds[flow.ground].append(flow)
+    shares = [0] * WORKERS
+    chosen: dict[str, int] = {}
+    for alike in sorted(grounds.values(), key=_work, reverse=True):
+        least = shares.index(min(shares))
+        shares[least] += _work(alike)
+        chosen |= {flow.name: least for flow in alike}
+    return chosen
+
+
+def _work(flows: Sequence[Flow]) -> int:
+    """Return about how much there is to do."""
+    return sum(len(flow.acts) + 1 for flow in flows)
+
+
+def _prepared(
+    workers: Crew, worker: dict[str, int], flows: Sequence[Flow], matrix: Matrix
+) -> dict[str, list[str]]:
+    """Prepare the grounds, run each flow once whole on its own, and return the names of its inputs and outputs."""
+    rows: list[list[Job]] = [[] for _ in range(WORKERS)]
+    grounds: set[str] = set()
+    for flow in flows:
+        if flow.ground not in grounds:
+            grounds.add(flow.ground)
+            rows[worker[flow.name]].append({"kind": "prepare", "flow": flow.name})
+        rows[worker[flow.name]].append({"kind": "try", "flow": flow.name, "number": 0})
+    known: dict[str, list[str]] = {}
+    for row, results in zip(rows, workers.do(rows), strict=True):
+        for job, told in zip(row, results, strict=True):
+            doing = "prepared" if job["kind"] == "prepare" else "not killed at all"
+            matrix.report.problems += [f"{job['flow']}, {doing}: {each}" for each in told["problems"]]
+            if job["kind"] == "try" and not told["problems"]:
+                matrix.whole[job["flow"]] = told
+                known[job["flow"]] = told["points"]
+    return known
+
+
+def _chosen(options: Options, known: dict[str, list[str]]) -> list[tuple[str, str, Moment]]:
+    """Draw points so that every flow has its share: all of the short flows, and more of the long ones.
+
+    Each point has its own lot, so that a seed draws the same ones, though a process has a few more on a slow day.
+    """
+    ranked: list[tuple[int, str, str, Moment]] = []
+    for flow, points in known.items():
+        lots = [
+            (random.Random(f"{options.seed} {flow} {point} {moment}").random(), point, moment)  # noqa: S311 - it guards nothing
+            for point in points
+            for moment in Moment
+        ]
+        ranked += [(rank, flow, point, moment) for rank, (_, point, moment) in enumerate(sorted(lots))]
+    return [(flow, point, moment) for _, flow, point, moment in sorted(ranked)[: SAMPLES[options.scale]]]
+
+
+def _rows(worker: dict[str, int], chosen: Sequence[tuple[str, str, Moment]]) -> list[list[Job]]:
+    """Return each worker's trials."""
+    rows: list[list[Job]] = [[] for _ in range(WORKERS)]
+    for number, (flow, point, moment) in enumerate(chosen, 1):
+        job: Job = {"kind": "try", "flow": flow, "number": number, "point": point, "moment": moment}
+        rows[worker[flow]].append(job)
+    return rows
+
+
+def _tell(matrix: Matrix, known: dict[str, list[str]], jobs: Sequence[Job]) -> None:
+    report, options = matrix.report, matrix.options
+    report.count("flows killed", len(known), at_least=len(FLOWS))
+    report.count(
+        "points counted in them", 3 * sum(map(len, known.values())), at_least=LEAST_POINTS[Scale.FULL]
+    )
+    report.count(
+        "distinct points killed at with -9", len(matrix.points), at_least=LEAST_POINTS[options.scale]
+    )
+    report.count("not recovered without a human", len(matrix.points) - matrix.recovered, at_most=0)
+    missed = len(jobs) - len(matrix.points)  # on a slow machine a lane may have looked for work once more
+    report.count("points that the process did not come to", missed, at_most=max(len(jobs) // 200, 2))
+    report.count(
+        "clock seconds that the dead held anything, at worst",
+        matrix.held_seconds,
+        at_most=RECOVERED_WITHIN.total_seconds(),
+    )
+    report.count("clock seconds to the same end as without the crash, at worst", matrix.settled_seconds)
+
+
+def _kill_at_fsyncs(options: Options, report: Report) -> None:
+    report.left_out = fsyncs.why_not()
+    if report.left_out is not None:
+        return
+    tried = fsyncs.run(
+        FSYNC_KILLS,
+        seed=options.seed,
+        progress=lambda done: options.progress(done, FSYNC_KILLS, "killing at fsyncs"),
+    )
+    report.problems += tried.problems
+    report.count("kills of PostgreSQL at its n-th fsync", tried.kills, at_least=FSYNC_KILLS)
+    report.count("requests acknowledged beside them", len(tried.acknowledged), at_least=FSYNC_KILLS)
+    report.count("acknowledged and lost, or done twice", len(tried.problems), at_most=0)

@@ -1,0 +1,108 @@
+"""A worker's own database, held open: put back to a flow's start before each trial, its dead waited for after it."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import asyncpg
+
+from fatura.store.db import Database
+from tests.conftest import database_url_of
+from tests.faults import breaks
+from tests.faults.crashes.place import Place, Warm, open_pool
+
+MIGRATED = "template_fatura"
+
+_MOVE_IN = """
+    UPDATE public.product SET endpoint_url = replace(endpoint_url, before, after) WHERE endpoint_url IS NOT NULL;
+    UPDATE public.webhook SET url = replace(url, before, after);
+"""
+"""Has the merchant's addresses lead to the trial's own world outside."""
+
+
+@dataclass(slots=True)
+class Site:
+    """A database: a superuser's connection, a reader's, and the pool of who recovers, who was there all along."""
+
+    root: Any
+    reader: Any
+    db: Database
+    tables: list[str]
+    _living: list[int] = field(default_factory=list[int])
+
+    async def clear(self) -> None:
+        """Delete all rows."""
+        await self.root.execute("; ".join(f"DELETE FROM public.{table}" for table in self.tables))  # noqa: S608 - names of the catalog
+
+    async def keep(self, place: Place) -> None:
+        """Keep all rows aside as a place's, and write down how they are put back."""
+        back = ""
+        for table in self.tables:
+            back += f"DELETE FROM public.{table};\n"  # noqa: S608 - names of the catalog
+            if await self.root.fetchval(f"SELECT EXISTS (SELECT FROM public.{table})"):  # noqa: S608 - as above
+                await self.root.execute(f"CREATE TABLE {_kept(place, table)} AS TABLE public.{table}")
+                back += f"INSERT INTO public.{table} SELECT * FROM {_kept(place, table)};\n"  # noqa: S608 - as above
+        await self.root.execute(
+            f"CREATE FUNCTION {_kept(place)}(before text, after text) RETURNS void LANGUAGE plpgsql"
+            f" AS $$ BEGIN {back} {_MOVE_IN} END $$"
+        )
+
+    async def start_over(self, place: Place, *, like: Place) -> None:
+        """Put a kept place's rows back, and give the trial its folder."""
+        await self.root.execute(f"SELECT {_kept(like)}($1, $2)", like.outside_url, place.outside_url)
+        place.copy_folder(like)
+        self._living = [row["pid"] for row in await self._sessions([])]
+
+    async def wait_for_the_dead(self) -> None:
+        """Wait until no server process works for the killed one any more: what it was doing has then ended."""
+        async with asyncio.timeout(30):
+            while await self._sessions(self._living):  # noqa: ASYNC110 - only asking tells
+                await asyncio.sleep(0.002)
+
+    async def _sessions(self, but: list[int]) -> list[Any]:
+        return await self.root.fetch(
+            "SELECT a.pid FROM pg_stat_activity a WHERE a.datname = current_database() AND a.pid <> ALL($1::int[])",
+            but,
+        )
+
+
+def _kept(place: Place, table: str = "") -> str:
+    """Return the name of a table of kept rows, or of what puts all of them back."""
+    return f'kept."{place.name} {table}"'
+
+
+async def make_database(server_url: str, name: str) -> str:
+    """Make a migrated database, and return its URL."""
+    connection = await asyncpg.connect(server_url)
+    try:
+        await connection.execute(f"CREATE DATABASE {name} TEMPLATE {MIGRATED} STRATEGY file_copy")
+    finally:
+        await connection.close()
+    url = database_url_of(server_url, name)
+    await breaks.break_database(url)
+    return url
+
+
+@asynccontextmanager
+async def open_site(url: str) -> AsyncGenerator[Site]:
+    """Open a database that was made; its superuser may write rows that no trigger and no foreign key looks at."""
+    root: Any = await asyncpg.connect(
+        url.replace("://fatura@", "://postgres@"),
+        server_settings={"session_replication_role": "replica"},
+    )
+    await root.execute("CREATE SCHEMA kept")
+    tables = await root.fetch(
+        """
+        SELECT c.relname FROM pg_class c
+        WHERE c.relkind = 'r' AND c.relnamespace = 'public'::regnamespace AND c.relname <> 'schema_migration'
+        """
+    )
+    reader = await asyncpg.connect(url, connection_class=Warm)
+    try:
+        async with open_pool(url) as db:
+            yield Site(root, reader, db, [row["relname"] for row in tables])
+    finally:
+        await reader.close()
+        await root.close()

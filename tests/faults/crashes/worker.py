@@ -1,0 +1,170 @@
+"""The workers of the crash matrix: each prepares grounds, and forks what is to be killed, warmed up and without a loop.
+
+`python -m tests.faults.crashes.worker FOLDER OUTSIDE_URL RING FD ...` forks a worker for each socket, which takes the
+address of a server, then jobs, and gives results, all as lines of JSON.
+"""
+
+import asyncio
+import gc
+import json
+import os
+import signal
+import socket
+import sys
+import traceback
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TextIO
+from uuid import UUID
+
+import uvloop
+
+from fatura.domain.credentials import Mode
+from fatura.observability import configure_logs
+from fatura.usecases.accounts import accounts
+from fatura.usecases.sandbox import test_clock
+from tests.faults import breaks
+from tests.faults.clock import started
+from tests.faults.crashes import recovery
+from tests.faults.crashes.acts import Ask, Flow
+from tests.faults.crashes.flows import FLOWS
+from tests.faults.crashes.outside import LIES_FILE
+from tests.faults.crashes.place import Ground, Notes, Place, ShiftedClock, open_shop
+from tests.faults.crashes.points import KillAt, Moment, Points
+from tests.faults.crashes.site import Site, make_database, open_site
+
+FLOW = {flow.name: flow for flow in FLOWS}
+
+
+TRIES = 5
+"""How often a point is tried that the process does not come to: what runs side by side may take turns."""
+
+
+def main() -> None:
+    """Fork the workers, all of them with the engine imported once, and wait for them."""
+    folder, outside_url, ring, *lines = sys.argv[1:]
+    configure_logs(level="critical")
+    breaks.apply()
+    test_clock.WAIT_SECONDS = 0  # the flow's own process drives the clock, once the request is answered
+    gc.freeze()  # the forked leave alone what is shared with them
+    for each in lines:
+        if os.fork() == 0:
+            with socket.socket(fileno=int(each)) as line, line.makefile("rw") as file:
+                _serve(file, folder=Path(folder), outside_url=outside_url, ring=ring)
+            os._exit(0)
+    for _ in lines:
+        os.wait()
+
+
+def _serve(file: TextIO, *, folder: Path, outside_url: str, ring: str) -> None:
+    """Open a database, and do job after job until the line is closed."""
+    server_url, database = json.loads(file.readline())
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        url = runner.run(make_database(server_url, database))
+        held = AsyncExitStack()
+        site = runner.run(held.enter_async_context(open_site(url)))
+        worker = Worker(Ground(url, folder, outside_url, ring), site, runner)
+        for job in file:
+            file.write(json.dumps(worker.do(json.loads(job)), default=str) + "\n")
+            file.flush()
+        os._exit(0)  # the server may be gone
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """One process of the matrix; it forks between two runs of its loop, so that what is forked starts without one."""
+
+    ground: Ground
+    site: Site
+    runner: asyncio.Runner
+
+    def do(self, job: Any) -> dict[str, Any]:
+        """Do a job, and return what came of it."""
+        flow = FLOW[job["flow"]]
+        base = Place(self.ground, f"ground-{flow.ground}")
+        try:
+            if job["kind"] == "prepare":
+                self.runner.run(_prepare(self.site, base, flow))
+                return {"problems": []}
+            at = KillAt(job["point"], Moment(job["moment"])) if "point" in job else None
+            return self._try(flow, base, f"{flow.name}-{job['number']}", at=at)
+        except Exception:  # noqa: BLE001 - told as the trial's result, and the next one is tried
+            return {"problems": [traceback.format_exc()]}
+
+    def _try(self, flow: Flow, base: Place, name: str, *, at: KillAt | None) -> dict[str, Any]:
+        """Make one trial, and another one if the process did not come to where it was to die."""
+        told: dict[str, Any] = {}
+        for again in range(1 if at is None else TRIES):
+            place = Place(self.ground, f"{name}-{again}")
+            told = self._try_in(place, flow, base, at=at)
+            place.drop_folder()
+            if told["problems"] or told["killed"]:
+                break
+        return told
+
+    def _try_in(self, place: Place, flow: Flow, base: Place, *, at: KillAt | None) -> dict[str, Any]:
+        """Start over, fork the process that dies, and recover in this one."""
+        self.runner.run(self.site.start_over(place, like=base))
+        (place.folder / LIES_FILE).write_text(str(flow.lies))
+        now = ShiftedClock.started(place.folder, datetime.fromisoformat(place.notes().ended_at))
+        now.move(1)
+        ended = _forked(place, flow, now, at=at)
+        if ended not in (0, -signal.SIGKILL):
+            return {"problems": [f"the flow itself ended with {ended}"]}
+        killed = ended == -signal.SIGKILL
+        now = ShiftedClock.continued(place.folder)
+        told = self.runner.run(recovery.recover(place, flow, site=self.site, now=now, killed=killed))
+        whole = {} if killed else json.loads((place.folder / "whole").read_text())
+        return {"killed": killed, **told, **whole}
+
+
+async def _prepare(site: Site, place: Place, flow: Flow) -> None:
+    await site.clear()
+    place.folder.mkdir()
+    now = ShiftedClock.started(place.folder, started(speed=1)())
+    (place.folder / LIES_FILE).write_text(str(flow.before))
+    notes = Notes(account_id=str(UUID(int=0)))
+    async with open_shop(place, now=now, notes=notes, db=site.db) as shop:
+        opened = await accounts.open_account(shop.deps, name="Crash", mode=Mode.SANDBOX)
+        shop.account_id, shop.api_key = opened.account_id, opened.api_key
+        shop.notes.account_id, shop.notes.api_key = str(opened.account_id), opened.api_key
+        shop.know_secret(opened.secret)
+        await flow.prepare(shop)
+        shop.write_notes()
+    await site.keep(place)
+
+
+def _forked(place: Place, flow: Flow, now: ShiftedClock, *, at: KillAt | None) -> int:
+    """Run the flow in a process of its own, and return how it ended: its exit code, or the signal, negative."""
+    pid = os.fork()
+    if pid:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    code = 3
+    try:
+        points = Points(place.folder, at)
+        answers = asyncio.run(_act(place, flow, now, points=points))
+        (place.folder / "whole").write_text(json.dumps({"points": points.names, "answers": answers}))
+        code = 0
+    except BaseException:  # noqa: BLE001 - a forked process must not go on as its parent
+        traceback.print_exc()
+    os._exit(code)
+
+
+async def _act(place: Place, flow: Flow, now: ShiftedClock, *, points: Points) -> list[Any]:
+    """Do what the flow does, and return what its requests were answered."""
+    answers: list[Any] = []
+    async with open_shop(place, now=now, notes=place.notes(), points=points) as shop:
+        with points.counting():
+            for act in flow.acts:
+                answer = await act(shop)
+                if isinstance(act, Ask):
+                    assert answer is not None, act
+                    assert act.is_answered_by(answer), (act, answer)
+                    answers.append(act.told(shop, answer))
+    return answers
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""A careful client of the API under faults: it repeats what has no definite answer, and keeps a journal of its own."""
+
+import asyncio
+import itertools
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from random import Random
+from time import monotonic
+
+import httpx
+
+from tests.support.world import Json
+
+CLIENTS = 20
+"""How many ask beside each other: more than the API has connections, now and then."""
+PACE_SECONDS = 0.2
+"""How long a client takes for one write at least: about a hundred writes a second in all."""
+ABANDONED_PERCENT = 10
+"""How many creates without a definite answer are never asked for again: each is there whole, or not at all."""
+PATIENCE_SECONDS = 60
+
+
+@dataclass(slots=True, eq=False)
+class Write:
+    """One write as its client knows it; `reference` is in it, and in no other."""
+
+    kind: str
+    method: str
+    path: str
+    reference: str
+    body: Json
+    asked: int = 0
+    answer: Json = None
+    acknowledged_at: float | None = None
+    given_up: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Client:
+    """All clients of a run, their journal, and every answer that should not have been."""
+
+    url: str
+    api_key: str
+    plan_id: str
+    seed: int
+    journal: list[Write] = field(default_factory=list[Write])
+    statuses: Counter[int] = field(default_factory=Counter[int])
+    lost_answers: int = 0
+    wrong: list[str] = field(default_factory=list[str])
+    _stop: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def acknowledged(self) -> list[Write]:
+        """Return the writes that were answered with a success, in the order in which they were first asked for."""
+        return [write for write in self.journal if write.acknowledged_at is not None]
+
+    def acknowledged_since(self, instant: float) -> int:
+        """Return how many writes were acknowledged after an instant."""
+        recent = self.journal[-20 * CLIENTS :]
+        return sum(1 for write in recent if (write.acknowledged_at or 0) > instant)
+
+    async def run(self) -> None:
+        """Write until `stop`; what was begun is asked for until its answer is definite."""
+        limits = httpx.Limits(max_connections=CLIENTS)
+        opened = httpx.AsyncClient(base_url=self.url, timeout=PATIENCE_SECONDS, limits=limits)
+        async with opened as http, asyncio.TaskGroup() as group:
+            for number in range(CLIENTS):
+                group.create_task(self._one(http, number), name=f"client {number}")
+
+    def stop(self) -> None:
+        """Begin nothing new."""
+        self._stop.set()
+
+    async def replay(self, write: Write) -> bool:
+        """Ask once more for what was acknowledged; say whether the same answer was replayed."""
+        async with httpx.AsyncClient(base_url=self.url, timeout=PATIENCE_SECONDS) as http:
+            response = await self._send(http, write)
+        return response.json() == write.answer and "idempotent-replayed" in response.headers
+
+    async def _one(self, http: httpx.AsyncClient, number: int) -> None:
+        chance = Random(f"{self.seed} {number}")  # noqa: S311 - it guards nothing
+        mine: list[Write] = []
+        for serial in itertools.count():
+            if self._stop.is_set():
+                return
+            write = self._next(chance, mine, reference=f"op-{number}-{serial}")
+            self.journal.append(write)
+            began = monotonic()
+            await self._settle(http, write, chance)
+            if write.answer is not None and write.kind == "subscription":
+                mine.append(write)
+            await asyncio.sleep(max(0.0, PACE_SECONDS - (monotonic() - began)))
+
+    def _next(self, chance: Random, mine: list[Write], *, reference: str) -> Write:
+        """Choose what to write: a product, a customer with a subscription, or a change of one's own customer."""
+        turn = chance.random()
+        if turn < 0.6 and mine:
+            customer = chance.choice(mine).answer["customer"]["id"]
+            return Write("change", "PATCH", f"/v1/customers/{customer}", reference, {"name": reference})
+        if turn < 0.88:
+            pricing = {"mode": "fixed", "monthlyPriceCents": 100 + chance.randrange(1000)}
+            return Write(
+                "product", "POST", "/v1/products", reference, {"name": reference, "pricing": pricing}
+            )
+        customer = {"externalRef": reference, "name": reference, "email": "ana@example.com"}
+        body = {"planId": self.plan_id, "externalRef": reference, "customer": customer}
+        return Write("subscription", "POST", "/v1/subscriptions", reference, body)
+
+    async def _settle(self, http: httpx.AsyncClient, write: Write, chance: Random) -> None:
+        """Ask until the answer is definite, or (for a few) until the first that is not."""
+        while True:
+            if await self._asked(http, write):
+                return
+            if write.method == "POST" and chance.randrange(100) < ABANDONED_PERCENT:
+                write.given_up = True
+                return
+            await asyncio.sleep(chance.uniform(0.2, 1))
+
+    async def _asked(self, http: httpx.AsyncClient, write: Write) -> bool:
+        """Ask once; say whether that settled it."""
+        write.asked += 1
+        try:
+            response = await self._send(http, write)
+        except httpx.TransportError as error:
+            self.lost_answers += 1
+            self.wrong.append(f"{write.method} {write.path} got no answer: {error!r}")
+            return False
+        self.statuses[response.status_code] += 1
+        if response.is_success:
+            write.answer, write.acknowledged_at = response.json(), monotonic()
+            return True
+        if (response.status_code, "retry-after" in response.headers, _code(response)) in _ASK_AGAIN:
+            return False
+        self.wrong.append(f"{write.method} {write.path} was answered {response.status_code}: {response.text}")
+        return False
+
+    async def _send(self, http: httpx.AsyncClient, write: Write) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {self.api_key}", "Content-Type": "application/json"}
+        if write.method == "POST":
+            headers["Idempotency-Key"] = write.reference
+        return await http.request(write.method, write.path, content=json.dumps(write.body), headers=headers)
+
+
+_ASK_AGAIN = {(503, True, "engine.unavailable"), (409, True, "engine.idempotency_in_progress")}
+
+
+def _code(response: httpx.Response) -> str | None:
+    if response.headers.get("content-type") != "application/problem+json":
+        return None
+    return response.json()["type"]

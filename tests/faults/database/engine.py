@@ -1,0 +1,140 @@
+"""The engine as its operator runs it: an API and two workers, each a process, with an account that is billed."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import AsyncGenerator, Generator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from fatura.store.migrations.runner import migrate
+from tests.faults import breaks
+from tests.faults.database.client import Client
+from tests.faults.database.readiness import Readiness
+from tests.support.fatura_processes import environment, free_port, run, serves
+from tests.support.postgres_processes import until
+from tests.support.receiver import Receiver, open_receiver
+from tests.support.world import Json, plan_body
+
+API_CONNECTIONS = 4
+"""Fewer than clients that ask at once: requests wait for a connection, or are told to come again."""
+START_SECONDS = 180
+STOP_SECONDS = 25
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """The running processes, and what watches and uses them."""
+
+    env: dict[str, str]
+    client: Client
+    readiness: Readiness
+    receiver: Receiver
+    processes: "dict[str, subprocess.Popen[bytes]]"
+    logs: Path
+
+    def dead(self) -> list[str]:
+        """Return which processes have ended, and how: none of them ever should."""
+        return [
+            f"{name} ended with exit code {process.poll()}"
+            for name, process in self.processes.items()
+            if process.poll() is not None
+        ]
+
+    def failures(self) -> Counter[str]:
+        """Return what the processes logged as failures of their own, by how it ended, and how often."""
+        lines = [
+            line for name in self.processes for line in (self.logs / f"{name}.log").read_text().splitlines()
+        ]
+        said = [json.loads(line) for line in lines if '"exception"' in line]
+        return Counter(f"{each['event']}: {each['exception'].splitlines()[-1]}" for each in said)
+
+    async def findings(self) -> list[str]:
+        """Return what `fatura check` finds broken."""
+        checked = await asyncio.to_thread(run, "check", "--json", env=self.env)
+        if not checked.stdout:
+            return [f"fatura check ended with {checked.returncode}: {checked.stdout} {checked.stderr}"]
+        return [f"fatura check: {finding}" for finding in json.loads(checked.stdout)["findings"]]
+
+
+@asynccontextmanager
+async def open_engine(database_url: str, folder: Path, *, seed: int) -> AsyncGenerator[Engine]:
+    """Migrate a database, start the processes on it, and open an account with a plan and a webhook."""
+    await migrate(database_url)
+    await breaks.break_database(database_url)
+    env = environment(
+        database_url,
+        FATURA_OUTBOUND_ALLOW="127.0.0.1",
+        FATURA_RATE_LIMIT="0",
+        FATURA_LOG_LEVEL="warning",
+        FATURA_MAX_CONNECTIONS=str(API_CONNECTIONS),
+    )
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    api_key = await asyncio.to_thread(_open_account, env)
+    with ExitStack() as stack:
+        processes = {
+            name: stack.enter_context(_process(*words, env=env, output=folder / f"{name}.log"))
+            for name, words in {
+                "api": ("api", "--port", str(port)),
+                "worker-1": ("worker",),
+                "worker-2": ("worker",),
+            }.items()
+        }
+        async with open_receiver() as receiver:
+            await asyncio.to_thread(until, lambda: _serves(processes["api"], port), seconds=START_SECONDS)
+            plan = await asyncio.to_thread(_set_up, url, api_key, receiver.url)
+            client, readiness = Client(url, api_key, plan["id"], seed), Readiness(url)
+            watching = asyncio.create_task(readiness.watch())
+            try:
+                yield Engine(env, client, readiness, receiver, processes, folder)
+            finally:
+                watching.cancel()
+
+
+def _serves(api: "subprocess.Popen[bytes]", port: int) -> bool:
+    assert api.poll() is None, f"the API ended with exit code {api.returncode}"
+    return serves(port)
+
+
+def _open_account(env: dict[str, str]) -> str:
+    opened = run("account", "create", "Shop", "--mode", "sandbox", "--json", env=env)
+    assert opened.returncode == 0, opened.stderr
+    return json.loads(opened.stdout)["apiKey"]
+
+
+def _set_up(url: str, api_key: str, webhook_url: str) -> Json:
+    """Register the webhook and return a plan."""
+    headers = {"Authorization": f"Bearer {api_key}"}
+    with httpx.Client(base_url=url, headers=headers, timeout=30) as http:
+
+        def made(path: str, body: Json) -> Json:
+            return http.post(path, json=body, headers={"Idempotency-Key": path}).raise_for_status().json()
+
+        http.put("/v1/integration/webhook", json={"url": webhook_url}).raise_for_status()
+        pricing = {"mode": "fixed", "monthlyPriceCents": 9990}
+        product = made("/v1/products", {"name": "Gym", "pricing": pricing})
+        return made("/v1/plans", plan_body(product))
+
+
+@contextmanager
+def _process(*words: str, env: dict[str, str], output: Path) -> Generator["subprocess.Popen[bytes]"]:
+    """Run a command of the engine's that may be broken on purpose, and end it with the block."""
+    with output.open("wb") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.breakable", *words],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(STOP_SECONDS)

@@ -1,0 +1,53 @@
+"""Failover under load: the leader of a synchronous cluster is killed five times, and nothing acknowledged is lost."""
+
+import asyncio
+import tempfile
+from pathlib import Path
+from random import Random
+from time import monotonic
+
+from tests.faults.database.engine import open_engine
+from tests.faults.database.failover_cluster import NEEDS, Cluster, bin_dir, open_cluster
+from tests.faults.database.faults import Scene
+from tests.faults.database.load import LEAST_WRITES_A_SECOND, loaded
+from tests.faults.report import Options, Report, Scale
+
+KILLS = 5
+
+
+def run(options: Options) -> Report:
+    """Kill the leader again and again, and compare what clients were told with what its followers hold."""
+    report = Report("failover", options.seed)
+    programs = bin_dir()
+    if options.scale is not Scale.FULL:
+        report.left_out = "a cluster takes a minute: full scale only"
+    elif programs is None:
+        report.left_out = NEEDS
+    else:
+        with tempfile.TemporaryDirectory(prefix="fatura-failover-") as name:
+            Path(name).chmod(0o711)
+            asyncio.run(_fail_over(options, report, folder=Path(name), programs=programs))
+    return report
+
+
+async def _fail_over(options: Options, report: Report, *, folder: Path, programs: Path) -> None:
+    async with open_cluster(folder, programs) as cluster:
+        url = cluster.url("fatura")
+        async with open_engine(url, folder, seed=options.seed) as engine:
+            scene = Scene(engine, Random(options.seed))  # noqa: S311 - it guards nothing
+            async with loaded(scene, report, owner_url=cluster.owner_url, title="failover", full=True):
+                for number in range(KILLS):
+                    options.progress(number, KILLS, "killing the leader")
+                    await _kill_leader(scene, cluster)
+    report.count("failover: leaders killed", KILLS, at_least=KILLS)
+
+
+async def _kill_leader(scene: Scene, cluster: Cluster) -> None:
+    leader = await cluster.leader()
+    await scene.busy(LEAST_WRITES_A_SECOND)
+    began = monotonic()
+    leader.kill()
+    await scene.unready(began)
+    returned = await cluster.returned()
+    await scene.recovered(f"the loss of {leader.name}", since=returned)
+    leader.start()

@@ -1,0 +1,54 @@
+"""The load around the faults of a run, and everything that is told of it in the end."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from time import monotonic
+
+from tests.faults.database.client import Client
+from tests.faults.database.faults import Scene
+from tests.faults.database.truth import judge
+from tests.faults.report import Report
+
+LEAST_WRITES_A_SECOND = 50
+"""How busy the database is when a fault meets it, at full scale."""
+
+
+@asynccontextmanager
+async def loaded(
+    scene: Scene, report: Report, *, owner_url: str, title: str, full: bool
+) -> AsyncGenerator[None]:
+    """Let clients write during the block, then add to the report what they were told and what is there.
+
+    Times may be three times as long where the run is part of every commit: the machine is busy with others then.
+    """
+    engine = scene.engine
+    writing, began = asyncio.create_task(engine.client.run()), monotonic()
+    try:
+        yield
+    finally:
+        engine.client.stop()
+        await writing
+    seconds = monotonic() - began
+    told = Report(report.run, report.seed)
+    scene.told(told, slack=1 if full else 3, least_rate=LEAST_WRITES_A_SECOND if full else 1)
+    _tell_client(told, engine.client, seconds=seconds)
+    told.problems += [f"/health was {death}" for death in engine.readiness.deaths[:5]]
+    told.problems += await engine.findings()
+    await judge(told, engine.client, owner_url)
+    if told.problems:
+        told.problems += [f"logged {count} times: {what}" for what, count in engine.failures().most_common(5)]
+    for figure in told.figures:
+        report.count(
+            f"{title}: {figure.what}", figure.value, at_least=figure.at_least, at_most=figure.at_most
+        )
+    report.problems += [f"{title}: {problem}" for problem in told.problems]
+
+
+def _tell_client(report: Report, client: Client, *, seconds: float) -> None:
+    """Add what the load was, and the answers that a client should never see."""
+    report.count("writes acknowledged", len(client.acknowledged), at_least=1)
+    report.count("writes acknowledged a second, outages included", len(client.acknowledged) / seconds)
+    report.count("answers 503 with Retry-After", client.statuses[503], at_least=1)
+    report.count("answers that are neither a success nor that", len(client.wrong), at_most=0)
+    report.problems += client.wrong[:5]

@@ -1,0 +1,128 @@
+"""A PostgreSQL of a run's own with durable settings, and what its enemies can do to it."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import asyncpg
+
+from fatura import postgres
+from tests.support.postgres_processes import is_running, postmaster, sweep, until
+
+MAX_CONNECTIONS = 40
+SETTINGS = {"fsync": "on", "synchronous_commit": "on", "max_connections": str(MAX_CONNECTIONS)}
+
+
+@dataclass(slots=True, eq=False)
+class Server:
+    """The server of a folder; it is started again after each death, at the same address."""
+
+    folder: Path
+    settings: dict[str, str]
+    _uses: list[postgres.Server] = field(default_factory=list[postgres.Server])
+
+    @property
+    def url(self) -> str:
+        """Connects as the engine does."""
+        return self._uses[-1].url
+
+    @property
+    def owner_url(self) -> str:
+        """Connects as superuser, over the socket that root or the server's user alone may enter."""
+        return self.url.replace("//fatura@", "//postgres@", 1)
+
+    def start(self) -> None:
+        """Start it, if it does not run; it recovers by itself."""
+        self._uses.append(postgres.start(self.folder, settings=self.settings))
+
+    def stop(self) -> None:
+        """End it."""
+        for use in self._uses:
+            use.stop()
+
+    def postmaster(self) -> int:
+        """Return the process id of the main process."""
+        return postmaster(self.folder)
+
+    def children(self) -> Sequence[int]:
+        """Return the process ids of all that the main process has started."""
+        pid = self.postmaster()
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+    async def backends(self) -> Sequence[int]:
+        """Return the process ids of the engine's backends."""
+        async with self.owner() as owner:
+            rows = await owner.fetch("SELECT pid FROM pg_stat_activity WHERE usename = 'fatura'")
+        return [row["pid"] for row in rows]
+
+    @asynccontextmanager
+    async def owner(self) -> AsyncGenerator[Any]:
+        """Connect as superuser."""
+        connection = await asyncpg.connect(self.owner_url, timeout=10)
+        try:
+            yield connection
+        finally:
+            connection.terminate()
+
+    async def returned(self, *, within_seconds: float = 60) -> float:
+        """Wait until the server lets the engine's role in, and return the instant."""
+        give_up_at = monotonic() + within_seconds
+        while True:
+            try:
+                connection = await asyncpg.connect(self.url, timeout=2)
+                connection.terminate()
+            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                if monotonic() > give_up_at:
+                    raise
+                await asyncio.sleep(0.05)
+            else:
+                return monotonic()
+
+    def kill(self) -> None:
+        """Kill the main process as a power cut would; its children end by themselves."""
+        victim, children = self.postmaster(), self.children()
+        os.kill(victim, signal.SIGKILL)
+        until(lambda: not any(map(is_running, [victim, *children])), seconds=30)
+
+    @contextmanager
+    def frozen(self) -> Generator[None]:
+        """Let every process of the server stand still."""
+        pids = [self.postmaster(), *self.children()]
+        for pid in pids:
+            _signal(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                _signal(pid, signal.SIGCONT)
+
+
+@contextmanager
+def server(
+    folder: Path,
+    settings: dict[str, str] | None = None,
+    *,
+    before: Callable[[Path], None] = lambda _folder: None,
+) -> Generator[Server]:
+    """Start a server, and leave no process behind; `before` may change the folder of the new, stopped cluster."""
+    started = Server(folder, {**SETTINGS, **(settings or {})})
+    try:
+        started.start()
+        started.stop()
+        before(folder)
+        started.start()
+        yield started
+        started.stop()
+    finally:
+        sweep(folder)
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)

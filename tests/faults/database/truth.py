@@ -1,0 +1,99 @@
+"""After the faults: what the client was told, compared with what the API shows and what the tables hold."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from random import Random
+from typing import Any
+
+import asyncpg
+import httpx
+
+from tests.faults.database.client import Client, Write
+from tests.faults.report import Report
+from tests.support.world import Json
+
+REPLAYED = 40
+"""How many acknowledged creates are asked for once more."""
+_MOVES = {"cycleCount", "nextDueDate", "nextPeriodStart", "commitment", "customer"}
+"""Fields of a subscription that billing moves on, and the customer, who is compared apart."""
+_ROWS = {
+    "product": "SELECT name FROM product WHERE name LIKE 'op-%'",
+    "customer": "SELECT external_ref FROM customer WHERE external_ref LIKE 'op-%'",
+    "subscription": "SELECT external_ref FROM subscription WHERE external_ref LIKE 'op-%'",
+    "told": "SELECT data::json->'subscription'->>'externalRef' FROM event WHERE type = 'subscription.created'",
+}
+
+
+async def judge(report: Report, client: Client, owner_url: str) -> None:
+    """Add what was lost, what is there unasked or twice, and what differs; `owner_url` sees all rows."""
+    there = await _rows(owner_url)
+    shown = {kind: await _shown(client, f"/v1/{kind}s") for kind in ("product", "subscription", "customer")}
+    problems = [*_phantoms(client, there)]
+    report.count("phantoms: there unasked, twice or by half", len(problems), at_most=0)
+    lost = [*_lost(client, shown)]
+    report.count("acknowledged writes lost or not as acknowledged", len(lost), at_most=0)
+    chance = Random(f"{client.seed} replays")  # noqa: S311 - it guards nothing
+    creates = [write for write in client.acknowledged if write.method == "POST"]
+    asked = chance.sample(creates, min(REPLAYED, len(creates)))
+    failed = [write.reference for write in asked if not await client.replay(write)]
+    report.count("keys that replay another answer than the acknowledged one", len(failed), at_most=0)
+    report.problems += [*problems, *lost, *(f"{each} is not replayed" for each in failed)][:20]
+
+
+def _phantoms(client: Client, there: Mapping[str, Counter[str]]) -> Iterator[str]:
+    """Find what no client asked for, what is there twice, and creates of which only a part is there."""
+    asked = {kind: {write.reference for write in client.journal if write.kind == kind} for kind in _ROWS}
+    asked["customer"] = asked["told"] = asked["subscription"]
+    for kind, counted in there.items():
+        for reference, count in counted.items():
+            if count > 1:
+                yield f"{kind} {reference} is there {count} times"
+            if reference not in asked[kind]:
+                yield f"{kind} {reference} is there, and nobody asked for it"
+    for kind in ("customer", "told"):
+        for reference in there[kind].keys() ^ there["subscription"].keys():
+            yield f"of the subscription {reference} only a part is there"
+
+
+def _lost(client: Client, shown: Mapping[str, Mapping[str, Json]]) -> Iterator[str]:
+    """Find acknowledged writes that are not shown, or otherwise than they were acknowledged."""
+    last: dict[str, Write] = {}
+    for write in client.acknowledged:
+        if write.kind == "change":
+            last[write.answer["id"]] = write
+            continue
+        found = shown[write.kind].get(write.answer["id"])
+        if found is None:
+            yield f"{write.kind} {write.reference} was acknowledged and is not there"
+        elif _fixed(found) != _fixed(write.answer):
+            yield f"{write.kind} {write.reference} was acknowledged as {write.answer}, and is {found}"
+    for customer_id, write in last.items():
+        if shown["customer"].get(customer_id) != write.answer:
+            yield f"the change {write.reference} was acknowledged, and is undone"
+
+
+def _fixed(shape: Json) -> Json:
+    return {name: value for name, value in shape.items() if name not in _MOVES}
+
+
+async def _shown(client: Client, path: str) -> Mapping[str, Json]:
+    """Return all records of a list, by id."""
+    records: dict[str, Json] = {}
+    headers = {"Authorization": f"Bearer {client.api_key}"}
+    async with httpx.AsyncClient(base_url=client.url, headers=headers, timeout=60) as http:
+        page = pages = 1
+        while page <= pages:
+            response = await http.get(path, params={"page": page, "pageSize": 100})
+            answer = response.raise_for_status().json()
+            records |= {record["id"]: record for record in answer["data"]}
+            page, pages = page + 1, answer["pagination"]["totalPages"]
+    return records
+
+
+async def _rows(owner_url: str) -> Mapping[str, Counter[str]]:
+    """Return how often each reference stands in each table."""
+    connection: Any = await asyncpg.connect(owner_url)
+    try:
+        return {kind: Counter(row[0] for row in await connection.fetch(sql)) for kind, sql in _ROWS.items()}
+    finally:
+        await connection.close()

@@ -1,0 +1,1 @@
+"""A gateway that loses answers, creates charges late and hides them."""

@@ -1,0 +1,69 @@
+"""How the lying gateway's trial comes to rest: while nothing is due, the clock is set forward to what is due next."""
+
+import asyncio
+import time
+from datetime import datetime, timedelta
+
+from tests.faults.gateway.workers import Workers
+from tests.faults.gateway.world import World
+
+NEXT = """
+    SELECT least(
+        (SELECT min(greatest(v.next_attempt_at, v.lease_until)) FROM invoice v
+            WHERE v.next_attempt_at IS NOT NULL AND ($1 OR v.status = 'ready')),
+        (SELECT min(s.generate_at) FROM subscription s WHERE s.status = 'active'),
+        (SELECT min(l.next_look_at) FROM second_look l),
+        (SELECT min(greatest(w.next_attempt_at, w.lease_until, u.due_at)) FROM webhook w
+            JOIN account_counter n USING (account_id), LATERAL (
+                SELECT CASE WHEN n.last_sequence > w.fanned_out_to THEN $2::timestamptz ELSE min(d.next_attempt_at) END
+                    AS due_at
+                FROM delivery d WHERE d.account_id = w.account_id AND d.next_attempt_at IS NOT NULL
+                    AND d.waits IS NOT TRUE
+            ) u WHERE u.due_at IS NOT NULL)
+    ) AS due_at,
+    (SELECT max(w.lease_until) FROM webhook w WHERE w.lease_until > $2) AS pushing_until
+"""
+"""When the next work is due, of what has to end: with `$1` asking after charges too; and whether anybody pushes."""
+OPEN = """
+    SELECT count(*) FROM (
+        SELECT 1 FROM invoice WHERE status IN ('draft', 'awaiting_value') OR next_attempt_at IS NOT NULL
+            AND (status = 'ready' OR $1 AND status = 'issued')
+        UNION ALL SELECT 1 FROM second_look WHERE next_look_at IS NOT NULL
+        UNION ALL SELECT 1 FROM delivery WHERE next_attempt_at IS NOT NULL
+        UNION ALL SELECT 1 FROM webhook JOIN account_counter n USING (account_id) WHERE n.last_sequence > fanned_out_to
+        UNION ALL SELECT 1 FROM subscription WHERE status = 'active' AND generate_at <= $2
+        LIMIT $3
+    ) unended
+"""
+"""How much has not come to its end, up to a limit."""
+MORE = timedelta(seconds=30)
+"""How far beyond the next due work the clock is set, so that what is due soon after comes with it."""
+LOOK_SECONDS = 0.3
+QUIET_SECONDS = 0.3
+"""How long the next due work must be the same before the clock is set forward to it."""
+DEAD_PUSHER_SECONDS = 2
+"""How long a lease on an endpoint must be the same before its owner counts as dead."""
+FROZEN_JUMP = timedelta(seconds=100)
+"""How far the clock is set forward at most while a worker is frozen."""
+
+
+async def rest(world: World, workers: Workers, *, asked_after: bool, give_up_at: float) -> int:
+    """Wait until everything has come to its end; return how much has not by `give_up_at` (monotonic)."""
+    seen: tuple[datetime | None, datetime | None] = None, None
+    since = time.monotonic()
+    while time.monotonic() < give_up_at:
+        now = world.clock()
+        left: int = await world.tables.fetchval(OPEN, asked_after, now, 1)
+        if not left and not workers.frozen:
+            return 0
+        row = await world.tables.fetchrow(NEXT, asked_after, now)
+        if (row["due_at"], row["pushing_until"]) != seen:
+            seen, since = (row["due_at"], row["pushing_until"]), time.monotonic()
+        due_at: datetime | None = row["due_at"]
+        quiet = DEAD_PUSHER_SECONDS if row["pushing_until"] else QUIET_SECONDS
+        if due_at is not None and due_at > now and time.monotonic() - since >= quiet:
+            ahead = due_at - now + MORE
+            world.clock.jump((min(ahead, FROZEN_JUMP) if workers.frozen else ahead).total_seconds())
+            since = time.monotonic()
+        await asyncio.sleep(LOOK_SECONDS)
+    return await world.tables.fetchval(OPEN, asked_after, world.clock(), None)

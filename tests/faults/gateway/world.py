@@ -1,0 +1,145 @@
+"""The world of the lying gateway: accounts with many subscriptions, each account's gateway with lies of its own."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import httpx
+
+from fatura.api.app import create_app
+from fatura.domain.calendar import local_date
+from fatura.domain.credentials import Mode
+from fatura.store.vault import new_key
+from fatura.usecases.accounts.accounts import open_account
+from fatura.usecases.deps import Deps
+from tests.faults.clock import FastClock
+from tests.faults.engine import open_engine
+from tests.faults.gateway.lies import Lies
+from tests.faults.journal import Journal
+from tests.faults.outside_gateway import outside_providers
+from tests.faults.outside_process import outside, tell_secrets
+from tests.support.world import Merchant, subscription_body
+
+SUBSCRIBE_ALIKE = """
+    WITH made AS (
+        INSERT INTO customer (account_id, customer_id, external_ref, name, email, created_at)
+        SELECT c.account_id, gen_random_uuid(), 'alike-' || n, c.name, c.email, c.created_at
+        FROM subscription s JOIN customer c USING (account_id, customer_id), generate_series(1, $2::int) n
+        WHERE s.subscription_id = $1
+        RETURNING customer_id
+    ), counted AS (
+        UPDATE account_counter n SET customers = n.customers + $2, subscriptions_active = n.subscriptions_active + $2
+        FROM subscription s WHERE s.subscription_id = $1 AND n.account_id = s.account_id
+    )
+    INSERT INTO subscription SELECT alike.* FROM subscription s, made,
+        jsonb_populate_record(s, jsonb_build_object(
+            'subscription_id', gen_random_uuid(), 'customer_id', made.customer_id
+        )) alike
+    WHERE s.subscription_id = $1
+"""
+"""Customers and subscriptions like one that the API made: their creation is not what is tried here."""
+
+DUE_IN = timedelta(days=2)
+"""When the first cycle falls due: it is billed now, and paid then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of gateway: what it can do by its settings, how it lies, and how many charges are asked of it."""
+
+    name: str
+    idempotency: str
+    lies: Lies
+    charges: int
+    accounts: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What a trial stands on: `tables` sees all accounts, `account_kinds` says which gateway bills each."""
+
+    url: str
+    ring: str
+    clock: FastClock
+    deps: Deps
+    journal: Journal
+    tables: Any
+    merchants: Sequence[Merchant]
+    account_kinds: dict[UUID, Kind]
+    gateway_url: str
+
+
+@asynccontextmanager
+async def open_world(
+    url: str, folder: Path, *, clock: FastClock, kinds: Sequence[Kind]
+) -> AsyncGenerator[World]:
+    """Start the gateways, open the accounts and subscribe; nothing is billed yet."""
+    ring = new_key()
+    tell_secrets(folder, {})
+    async with AsyncExitStack() as stack:
+        gateways = [stack.enter_context(outside(folder, clock=clock, lies=kind.lies)) for kind in kinds]
+        providers = outside_providers(gateways[0], clock=clock)
+        deps = await stack.enter_async_context(open_engine(url, ring=ring, clock=clock, providers=providers))
+        transport = httpx.ASGITransport(create_app(deps), raise_app_exceptions=False)
+        client = await stack.enter_async_context(
+            httpx.AsyncClient(transport=transport, base_url="http://fatura.test")
+        )
+        tables = await asyncpg.create_pool(url.replace("://fatura@", "://postgres@"), min_size=1, max_size=2)
+        stack.push_async_callback(tables.close)
+        journal = Journal(folder / "journal.sqlite")
+        stack.callback(journal.close)
+        world = World(url, ring, clock, deps, journal, tables, merchants := [], {}, gateways[0])
+        secrets: dict[str, list[str]] = {}
+        for kind, gateway_url in zip(kinds, gateways, strict=True):
+            for number in range(kind.accounts):
+                merchant, secret = await _subscribed(
+                    world, kind, client, gateway_url=gateway_url, listens=number == 0
+                )  # one of each kind: charges are tried here, and pushing ten thousand is most of the work
+                merchants.append(merchant)
+                world.account_kinds[merchant.account_id] = kind
+                secrets[str(merchant.account_id)] = [secret]
+        tell_secrets(folder, secrets)
+        yield world
+
+
+async def _subscribed(
+    world: World, kind: Kind, client: httpx.AsyncClient, *, gateway_url: str, listens: bool
+) -> tuple[Merchant, str]:
+    """Open an account with its gateway, its webhook if it `listens`, and its subscriptions, all due today."""
+    opened = await open_account(world.deps, name=kind.name, mode=Mode.SANDBOX)
+    merchant = Merchant(world.deps, client, opened)
+    settings = {"url": gateway_url, "idempotency": kind.idempotency}
+    body = {"provider": "outside", "credentials": {}, "settings": settings}
+    connection_id = (await merchant.made("/v1/integration/gateways", body))["connectionId"]
+    if listens:
+        webhook = {"url": f"{gateway_url}/webhook/{merchant.account_id}"}
+        assert (await merchant.put("/v1/integration/webhook", webhook)).status == 200
+    plan = await merchant.plan(await merchant.product(4990), await merchant.product(10))
+    terms = {
+        "gatewayConnectionId": connection_id,
+        "firstChargeDate": (local_date(world.clock()) + DUE_IN).isoformat(),
+    }
+    first = await merchant.made("/v1/subscriptions", subscription_body(plan, **terms))
+    others = kind.charges // kind.accounts - 1
+    await world.tables.execute(SUBSCRIBE_ALIKE, UUID(first["id"]), others)
+    return merchant, opened.secret
+
+
+def kinds(*, charges: int, few: int, accounts: int, seed: int) -> tuple[Kind, ...]:
+    """Return the gateways of the trial; the first is the one of the promise."""
+    liar = Lies(
+        lost=300, late=100, refused_before=50, unavailable=50, error=50, looks_fail=100, push_fails=20,
+        never_paid=200, late_seconds=60, lag_seconds=30, seed=seed,
+    )  # fmt: skip
+    once = replace(liar, knows_keys=True)
+    return (
+        Kind("looked up", "lookup", liar, charges, accounts),
+        Kind("by key", "key", once, few),
+        Kind("by our id", "natural_id", replace(once, refuses_repeats=True), few),
+        Kind("ten minutes late", "lookup", replace(liar, late=300, late_seconds=600), few),
+    )

@@ -1,0 +1,1 @@
+"""Measure how one slow merchant affects the others."""

@@ -1,0 +1,245 @@
+"""Neighbours: merchants whose endpoints hang, drip or refuse, and one with a crowd to bill, delay nobody else."""
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import cycle, islice
+from pathlib import Path
+
+from fatura.outbound.http import DEADLINE_SECONDS
+from fatura.usecases.operations import checks
+from tests.faults import place
+from tests.faults.neighbours.stage import Stage, endpoints, stage, workers
+from tests.faults.report import Options, Report, Scale
+from tests.support.world import Json, Merchant, subscription_body
+
+WELL = 4
+"""Merchants that are well, and whose waits are measured."""
+ENROL_EVERY_SECONDS = 0.1
+REARM_EVERY_SECONDS = 0.5
+"""How often the burdens are put back to their worst, where the engine would have begun to spare itself."""
+SETTLE_SECONDS = 0.3
+"""What is told just before a round ends belongs to no round."""
+ARRIVE_WITHIN_SECONDS = 180
+HELD_SECONDS = DEADLINE_SECONDS - 1
+"""How long a noisy round is kept up for what is still on its way: until just before the engine itself would cut the
+calls off that hang. What arrives only then has waited for them."""
+MOST_TIMES_LONGER = {Scale.SHORT: 8.0, Scale.FULL: 2.0}
+"""What the p99 may grow by. A place that a hanging call keeps is kept for 10 s, a hundred times a quiet wait: even the
+loose bound of the short scale, which runs beside anything, tells that from a machine that is busy."""
+LEAST_WAIT_SECONDS = 0.1
+"""A quiet wait that is shorter counts as this long: a ratio of milliseconds would measure the machine."""
+MOST_TIMES_LONGER_BESIDE_A_CROWD = {Scale.SHORT: None, Scale.FULL: 50.0}
+"""A crowd works the processors and the disk, so its neighbours wait for some of its batches; never for the crowd,
+which takes minutes."""
+
+ARRIVALS = """
+    SELECT e.event_id, e.created_at FROM event e WHERE e.account_id = $1 ORDER BY e.sequence
+"""
+BILLED = """
+    SELECT s.started_at, v.created_at FROM invoice v JOIN subscription s USING (account_id, subscription_id)
+    WHERE v.account_id = $1
+"""
+QUESTIONS = """
+    SELECT i.item_id, v.created_at FROM invoice_item i JOIN invoice v USING (account_id, invoice_id)
+    WHERE i.account_id = $1 AND i.pricing_source = 'endpoint'
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A stretch of time, by what was going on in it."""
+
+    doing: str
+    began: datetime
+    ended: datetime
+
+    def holds(self, instant: datetime) -> bool:
+        """Say whether something began in it, and not just before its end."""
+        return self.began <= instant <= self.ended - timedelta(seconds=SETTLE_SECONDS)
+
+
+@dataclass(slots=True)
+class Waits:
+    """How long each kind of thing was waited for, in seconds, by what was going on."""
+
+    deliveries: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+    generation: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+    prices: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+
+
+def run(options: Options) -> Report:
+    """Measure the well merchants' waits in quiet and noisy rounds in turn, then beside a crowd (H19)."""
+    report = Report("neighbours", options.seed)
+    with place.server(planned_once=False) as server_url, tempfile.TemporaryDirectory() as folder:
+        asyncio.run(_run(server_url, Path(folder), options, report))
+    return report
+
+
+async def _run(server_url: str, folder: Path, options: Options, report: Report) -> None:
+    backlog = options.pick(short=5_000, full=50_000)
+    async with (
+        place.database(server_url) as database_url,
+        stage(database_url) as on,
+        endpoints(on, well=WELL, backlog=backlog) as hanging,
+    ):
+        with workers(database_url, folder):
+            await _warm_up(on)
+            rounds, held_back = await _rounds(on, options)
+            rounds.append(await _beside_a_crowd(on, options, report))
+            lost = await _lost(on)
+        waits = await _waits(on, rounds)
+        report.count("events waiting at the endpoint that hangs", backlog)
+        report.count("calls held by it", len(hanging.received), at_least=64)
+        report.count("events of the others that waited for it to let go", held_back, at_most=0)
+        report.count("events of the others that did not arrive", lost, at_most=0)
+        _judge(
+            report,
+            waits,
+            longest=MOST_TIMES_LONGER[options.scale],
+            beside_a_crowd=MOST_TIMES_LONGER_BESIDE_A_CROWD[options.scale],
+        )
+        report.problems += await _broken(on)
+
+
+async def _warm_up(on: Stage) -> None:
+    """Wait until the workers serve, and every well endpoint has shown that it takes many at once."""
+    for merchant, plan in on.well:
+        for _ in range(8):
+            await _enrol(merchant, plan)
+    await _lost(on)
+
+
+async def _enrol(merchant: Merchant, plan: Json) -> None:
+    await merchant.made("/v1/subscriptions", subscription_body(plan))
+
+
+async def _rounds(on: Stage, options: Options) -> tuple[list[Round], int]:
+    """Return the rounds, and how many events arrived in none of them."""
+    each = options.pick(short=2, full=4)
+    enrolled = options.pick(short=15, full=60)
+    rounds: list[Round] = []
+    held_back = 0
+    for number in range(each):
+        options.progress(2 * number, 2 * each, "quiet and noisy rounds")
+        rounds.append(await _round(on, "quiet", enrolled, every=_nothing))
+        await on.begin_noise()
+        rounds.append(await _round(on, "noisy", enrolled, every=on.make_noise))
+        held_back += await _held_back(on)
+        await on.be_quiet()
+        await _lost(on)  # what a noisy round holds up is not to be found in the next quiet one
+    return rounds, held_back
+
+
+async def _held_back(on: Stage) -> int:
+    """Keep up the noise until every event of the well merchants has arrived; return how many have not in time."""
+    deadline = time.monotonic() + HELD_SECONDS
+    while (left := await _on_their_way(on)) and time.monotonic() < deadline:
+        await on.make_noise()
+        await asyncio.sleep(REARM_EVERY_SECONDS)
+    return left
+
+
+async def _round(on: Stage, doing: str, enrolled: int, *, every: Callable[[], Awaitable[None]]) -> Round:
+    """Enrol customers of the well merchants in turn while `every` is done now and then."""
+    await every()
+    await asyncio.sleep(SETTLE_SECONDS)
+    began, again_at = datetime.now(UTC), time.monotonic() + REARM_EVERY_SECONDS
+    for merchant, plan in islice(cycle(on.well), enrolled):
+        turn = time.monotonic() + ENROL_EVERY_SECONDS
+        await _enrol(merchant, plan)
+        if time.monotonic() >= again_at:
+            await every()
+            again_at = time.monotonic() + REARM_EVERY_SECONDS
+        await asyncio.sleep(max(turn - time.monotonic(), 0))
+    await asyncio.sleep(SETTLE_SECONDS)
+    return Round(doing, began, datetime.now(UTC))
+
+
+async def _nothing() -> None:
+    """Leave the burdens as they are."""
+
+
+async def _beside_a_crowd(on: Stage, options: Options, report: Report) -> Round:
+    """Measure while another merchant's due subscriptions are billed and charged, a thousand in a transaction."""
+    count = options.pick(short=5_000, full=50_000)
+    crowd = await on.add_crowd(count)
+    report.count("due subscriptions of the crowd", count)
+    round_ = await _round(on, "crowd", options.pick(short=15, full=100), every=_nothing)
+    (billed,) = await on.sql(crowd, "SELECT count(*) FROM invoice WHERE account_id = $1")
+    report.count("of them billed meanwhile", billed[0], at_least=1000)
+    return round_
+
+
+async def _lost(on: Stage) -> int:
+    """Wait until every event of the well merchants has arrived; return how many have not."""
+    deadline = time.monotonic() + ARRIVE_WITHIN_SECONDS
+    while True:
+        lost = await _on_their_way(on)
+        if not lost or time.monotonic() > deadline:
+            return lost
+        await asyncio.sleep(0.1)
+
+
+async def _on_their_way(on: Stage) -> int:
+    return sum(str(row["event_id"]) not in on.arrived for row in await _of_well(on, ARRIVALS))
+
+
+async def _of_well(on: Stage, statement: str) -> list[Json]:
+    return [row for merchant, _ in on.well for row in await on.sql(merchant, statement)]
+
+
+async def _waits(on: Stage, rounds: Sequence[Round]) -> Waits:
+    events = [
+        (row["created_at"], on.arrived.get(str(row["event_id"]))) for row in await _of_well(on, ARRIVALS)
+    ]
+    questions = [
+        (row["created_at"], on.asked.get(str(row["item_id"]))) for row in await _of_well(on, QUESTIONS)
+    ]
+    billed = [(row["started_at"], row["created_at"]) for row in await _of_well(on, BILLED)]
+    return Waits(_by_round(events, rounds), _by_round(billed, rounds), _by_round(questions, rounds))
+
+
+def _by_round(
+    spans: Iterable[tuple[datetime, datetime | None]], rounds: Sequence[Round]
+) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for began, ended in spans:
+        for each in rounds:
+            if ended is not None and each.holds(began):
+                found.setdefault(each.doing, []).append((ended - began).total_seconds())
+    return found
+
+
+def _judge(report: Report, waits: Waits, *, longest: float, beside_a_crowd: float | None) -> None:
+    for what, found in (
+        ("delivery", waits.deliveries),
+        ("generation", waits.generation),
+        ("price call", waits.prices),
+    ):
+        quiet, noisy, crowd = (_p99(found.get(doing, [])) for doing in ("quiet", "noisy", "crowd"))
+        report.count(f"{what}: measured", sum(map(len, found.values())), at_least=20)
+        report.count(f"{what}: p99 in quiet rounds, s", quiet)
+        report.count(f"{what}: p99 in noisy rounds, s", noisy)
+        report.count(f"{what}: times longer", noisy / max(quiet, LEAST_WAIT_SECONDS), at_most=longest)
+        beside = crowd / max(quiet, LEAST_WAIT_SECONDS)
+        report.count(f"{what}: p99 beside a crowd, s", crowd)
+        report.count(f"{what}: times longer there", beside, at_most=beside_a_crowd)
+
+
+def _p99(seconds: Sequence[float]) -> float:
+    ranked = sorted(seconds)
+    return ranked[int(len(ranked) * 0.99)] if ranked else float("inf")
+
+
+async def _broken(on: Stage) -> list[str]:
+    """Return the promises that a well merchant's rows or a burden's break."""
+    merchants = [merchant for merchant, _ in on.well] + on.burdens
+    return [
+        f"{finding.invariant.name} is broken by {finding.offenders[0]}"
+        for merchant in merchants
+        async for finding in checks.findings(on.deps, merchant.account_id)
+    ]

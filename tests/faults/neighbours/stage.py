@@ -1,0 +1,227 @@
+"""The stage of the neighbours: merchants that are well, merchants that are a burden, and real worker processes."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import httpx
+
+from fatura import settings
+from fatura.api.app import create_app
+from fatura.bootstrap import wire
+from fatura.domain.credentials import Mode
+from fatura.store.db import connect
+from fatura.store.notify import Waker
+from fatura.store.vault import Vault
+from fatura.usecases.accounts import accounts
+from fatura.usecases.deps import Deps
+from tests.support.crowd import SUBSCRIBE_MANY
+from tests.support.fatura_processes import KEY_RING, STOP_SECONDS, environment, free_port
+from tests.support.push_steps import TELL
+from tests.support.receiver import OK, Answerer, Received, Receiver, Reply, always, open_receiver
+from tests.support.world import Json, Merchant, item
+
+WORKERS = 2
+HANGING_TOO = 4
+"""More merchants at the endpoint that hangs: they take a lane's only place one after the other."""
+WORKER = (sys.executable, "-m", "tests.faults.breakable", "worker")
+DRIP_SECONDS = 1.0
+NOISE = """
+    UPDATE webhook SET disabled_at = NULL, failures = 0, failing_since = NULL, next_attempt_at = NULL, at_once = 64
+    WHERE account_id = $1
+"""
+DUE_AGAIN = """
+    UPDATE delivery SET next_attempt_at = now(), failures = 0, first_failed_at = NULL, failed_at = NULL
+    WHERE account_id = $1 AND next_attempt_at > now()
+"""
+QUIET = "UPDATE webhook SET disabled_at = now() WHERE account_id = $1"
+
+
+@dataclass(slots=True)
+class Stage:
+    """Who plays, and when each event and each price call arrived, by the id that it carries."""
+
+    deps: Deps
+    client: httpx.AsyncClient
+    connection: Any
+    arrived: dict[str, datetime] = field(default_factory=dict[str, datetime])
+    asked: dict[str, datetime] = field(default_factory=dict[str, datetime])
+    well: list[tuple[Merchant, Json]] = field(default_factory=list[tuple[Merchant, Json]])
+    holding: list[Merchant] = field(default_factory=list[Merchant])
+    failing: list[Merchant] = field(default_factory=list[Merchant])
+    held: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def merchant(self) -> Merchant:
+        """Open an account whose clock is the real one."""
+        opened = await accounts.open_account(self.deps, name="Neighbour", mode=Mode.SANDBOX)
+        return Merchant(self.deps, self.client, opened)
+
+    async def sql(self, merchant: Merchant, statement: str, *values: object) -> Sequence[asyncpg.Record]:
+        """Run a statement whose `$1` is the account."""
+        await self.connection.execute(f"SET app.account = '{merchant.account_id}'")
+        return await self.connection.fetch(statement, merchant.account_id, *values)
+
+    async def add_well(self, url: str, price_url: str) -> None:
+        """Add a merchant whose endpoints answer at once."""
+        merchant = await self.merchant()
+        await merchant.put("/v1/integration/webhook", {"url": url})
+        pricing = {"mode": "endpoint", "url": price_url, "capCents": 100_000}
+        variable = await merchant.product(pricing=pricing)
+        plan = await merchant.plan(item(await merchant.product()), item(variable))
+        self.well.append((merchant, plan))
+
+    @property
+    def burdens(self) -> list[Merchant]:
+        """Return all merchants whose endpoints take nothing, whether they hold their calls or fail at once."""
+        return self.holding + self.failing
+
+    async def burden(self, url: str, *, backlog: int) -> Merchant:
+        """Add a merchant with so many events that its endpoint never took, three of an invoice."""
+        merchant = await self.merchant()
+        await merchant.put("/v1/integration/webhook", {"url": url})
+        await self.sql(merchant, QUIET)
+        await self.sql(merchant, TELL, backlog, max(backlog // 3, 1), "invoice.payment_unexpected")
+        return merchant
+
+    async def add_crowd(self, count: int) -> Merchant:
+        """Add a merchant with so many subscriptions that are all due at once."""
+        merchant = await self.merchant()
+        plan = await merchant.plan()
+        await self.sql(merchant, SUBSCRIBE_MANY, plan["id"], count)
+        await self.deps.db.notify("generation")
+        return merchant
+
+    async def begin_noise(self) -> None:
+        """Put every burden at its worst: enabled, up, sixty-four at once, all that failed due again."""
+        await self._rouse(self.burdens)
+
+    async def make_noise(self) -> None:
+        """Put those that hold their calls back to their worst; whoever fails at once holds nobody up, and is spared."""
+        await self._rouse(self.holding)
+
+    async def _rouse(self, burdens: Sequence[Merchant]) -> None:
+        for each in burdens:
+            await self.sql(each, NOISE)
+            await self.sql(each, DUE_AGAIN)
+        await self.deps.db.notify("push")
+
+    async def be_quiet(self) -> None:
+        """Take the burdens away, with the calls that they hold."""
+        for each in self.burdens:
+            await self.sql(each, QUIET)
+        self.held.set()
+        self.held = asyncio.Event()
+
+    def take_event(self, received: Received) -> Reply:
+        """Answer as a merchant that is well, and note when the event came."""
+        self.arrived.setdefault(received.json["id"], datetime.now(UTC))
+        return OK
+
+    def take_question(self, received: Received) -> Reply:
+        """Answer with a price, and note when it was asked."""
+        self.asked.setdefault(received.json["pricingRequestId"], datetime.now(UTC))
+        return Reply(200, b'{"amount":100}')
+
+    async def hang(self, _: Received) -> Reply:
+        """Answer nothing before the round ends."""
+        await self.held.wait()
+        return Reply(503)
+
+
+@asynccontextmanager
+async def stage(database_url: str) -> AsyncGenerator[Stage]:
+    """Wire the API over a database in this process; workers run in their own."""
+    read = settings.read({"FATURA_RATE_LIMIT": "0", "FATURA_OUTBOUND_ALLOW": "127.0.0.1"})
+    db = await connect(database_url, max_connections=10)
+    connection: Any = await asyncpg.connect(database_url)
+    try:
+        deps = wire(read, db, vault=Vault([KEY_RING]), wake=Waker(db))
+        transport = httpx.ASGITransport(create_app(deps))
+        async with httpx.AsyncClient(transport=transport, base_url="http://fatura.test") as client:
+            yield Stage(deps, client, connection)
+            await deps.merchants.close()
+    finally:
+        await connection.close()
+        await db.close()
+
+
+@asynccontextmanager
+async def endpoints(on: Stage, *, well: int, backlog: int) -> AsyncGenerator[Receiver]:
+    """Open every endpoint and add its merchant; yield the one that hangs."""
+    async with (
+        _answering(on.take_event) as events,
+        _answering(on.take_question) as prices,
+        _answering(on.hang) as hanging,
+        _answering(always(503)) as refusing,
+        _dripping(on) as drip_url,
+    ):
+        for _ in range(well):
+            await on.add_well(events.url, prices.url)
+        on.holding.append(await on.burden(hanging.url, backlog=backlog))
+        for url in (*([hanging.url] * HANGING_TOO), drip_url):
+            on.holding.append(await on.burden(url, backlog=backlog // 10))
+        for url in (refusing.url, f"http://127.0.0.1:{free_port()}/closed"):
+            on.failing.append(await on.burden(url, backlog=backlog // 10))
+        try:
+            yield hanging
+        finally:
+            on.held.set()
+
+
+@asynccontextmanager
+async def _answering(answer: Answerer) -> AsyncGenerator[Receiver]:
+    async with open_receiver() as receiver:
+        receiver.answer = answer
+        yield receiver
+
+
+@asynccontextmanager
+async def _dripping(on: Stage) -> AsyncGenerator[str]:
+    """Serve an answer that comes byte by byte, and is longer than anybody waits, or ends with the round."""
+
+    async def drip(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        held = on.held
+        try:
+            while not held.is_set():
+                writer.write(b"H")
+                await writer.drain()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(held.wait(), DRIP_SECONDS)
+        except ConnectionError:
+            return  # the caller waited no longer
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(drip, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/drip"
+
+
+@contextmanager
+def workers(database_url: str, folder: Path) -> Generator[None]:
+    """Run `fatura worker` processes, and end them whatever they are doing."""
+    env = {
+        **os.environ,
+        **environment(database_url, FATURA_OUTBOUND_ALLOW="127.0.0.1", FATURA_LOG_LEVEL="error"),
+    }
+    with (folder / "workers").open("wb") as said:
+        started = [
+            subprocess.Popen(WORKER, env=env, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT)
+            for _ in range(WORKERS)
+        ]
+        try:
+            yield
+        finally:
+            for each in started:
+                each.send_signal(signal.SIGKILL)
+            for each in started:
+                each.wait(STOP_SECONDS)

@@ -1,0 +1,1 @@
+"""Step two concurrent operations through their interleavings, statement by statement."""

@@ -1,0 +1,150 @@
+"""The operations that meet: each a call of the real API, or one batch of a lane, and what it answered."""
+
+import json
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from fatura.signature import sign
+from fatura.usecases.transaction import load_account
+from tests.faults.orders.stage import Ground
+from tests.support.world import LANE, Answer, Json, Merchant, plan_body
+
+Act = Callable[[Merchant, Ground], Awaitable[Json]]
+HOOK_SECRET = "a-secret-of-sandbox"
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One thing that a process does."""
+
+    name: str
+    act: Act
+    lane: str | None = None
+    """The lane that a worker sweeps again after this: what one batch passes over, the next one takes."""
+
+
+def seen(answer: Answer) -> Json:
+    """Return what of an answer counts: not the request's id, nor how long it took."""
+    body = json.loads(answer.body) if answer.body else None
+    if isinstance(body, dict):
+        body.pop("requestId", None)
+    return {
+        "status": answer.status,
+        "replayed": answer.headers.get("Idempotent-Replayed"),
+        "body": body,
+    }
+
+
+def call(name: str, method: str, path: str, body: Json = None, *, key: str | None = "") -> Operation:
+    """Return a call; `<names>` in it are the ground's facts. Its Idempotency-Key is its name unless one is given."""
+
+    async def act(merchant: Merchant, ground: Ground) -> Json:
+        filled = None if body is None else json.loads(_fill(json.dumps(body), ground))
+        sent = name.replace(" ", "-") if key == "" else key
+        return seen(await merchant.call(method, _fill(path, ground), filled, key=sent))
+
+    return Operation(name, act)
+
+
+def _fill(text: str, ground: Ground) -> str:
+    for name, value in ground.facts.items():
+        text = text.replace(f"<{name}>", str(value))
+    return text
+
+
+def batch(lane: str, name: str | None = None) -> Operation:
+    """Return one batch of a lane, as a worker runs it."""
+
+    async def act(merchant: Merchant, ground: Ground) -> Json:
+        account = await load_account(merchant.deps, ground.merchant.account_id)
+        await LANE[lane].run(merchant.deps, account)
+        return {}
+
+    return Operation(name or lane, act, lane)
+
+
+async def _gateway_webhook(merchant: Merchant, ground: Ground) -> Json:
+    body = json.dumps({"chargeId": ground.facts["charge"]}).encode()
+    response = await merchant._client.post(
+        f"/gateways/{merchant.account_id}/{ground.facts['connection']}/webhook",
+        content=body,
+        headers={"X-Sandbox-Signature": sign(body, [HOOK_SECRET], timestamp=int(time.time()))},
+    )
+    return seen(Answer(response.status_code, response.content, response.headers))
+
+
+def plan_terms(cents_of: str = "product", **fields: Json) -> Json:
+    """Return the body of a plan over a product of the ground."""
+    return plan_body({"productId": f"<{cents_of}>", "discounts": []}, **fields)
+
+
+def _terms(product: str, **fields: Json) -> Json:
+    terms = plan_terms(product, **fields)
+    del terms["name"]
+    return terms
+
+
+def enrolling(customer: str = "ana") -> Json:
+    """Return the body that binds a customer, by a fixed reference, to the ground's plan."""
+    return {
+        "planId": "<plan>",
+        "customer": {"externalRef": customer, "name": "Ana", "email": "ana@example.com"},
+    }
+
+
+GENERATION = batch("generation")
+PRICING = batch("pricing", "price pull")
+ISSUANCE = batch("issuance")
+RECONCILIATION = batch("reconciliation")
+PUSH = batch("push")
+
+CANCEL = call("cancel", "POST", "/v1/subscriptions/<subscription>/cancel")
+CANCEL_AGAIN = call("cancel again", "POST", "/v1/subscriptions/<subscription>/cancel")
+CUSTOMIZE = call(
+    "customize", "POST", "/v1/subscriptions/<subscription>/customize", _terms("dearer", periodMonths=3)
+)
+CUSTOMIZE_AGAIN = call(
+    "customize again", "POST", "/v1/subscriptions/<subscription>/customize", _terms("product", periodMonths=6)
+)
+PUBLISH = call("PUT plan", "PUT", "/v1/plans/<plan>", plan_terms("dearer", name="Dearer"), key=None)
+PUBLISH_AGAIN = call(
+    "PUT plan again", "PUT", "/v1/plans/<plan>", plan_terms(name="Again", periodMonths=3), key=None
+)
+PROPAGATE = call("propagate", "POST", "/v1/plans/<plan>/propagate", {})
+PROPAGATE_AGAIN = call("propagate again", "POST", "/v1/plans/<plan>/propagate", {})
+ARCHIVE_PLAN = call("archive plan", "POST", "/v1/plans/<plan>/archive")
+ARCHIVE_PRODUCT = call("archive product", "POST", "/v1/products/<dearer>/archive")
+UNARCHIVE_PRODUCT = call("unarchive product", "POST", "/v1/products/<dearer>/unarchive")
+EDIT_PRODUCT = call(
+    "edit product", "PATCH", "/v1/products/<product>", {"name": "Pool", "monthlyPriceCents": 5000}, key=None
+)
+EDIT_DEARER = call(
+    "edit dearer product", "PATCH", "/v1/products/<dearer>", {"monthlyPriceCents": 1}, key=None
+)
+CREATE_PLAN = call("create plan", "POST", "/v1/plans", plan_terms("dearer"))
+SUBSCRIBE = call("subscribe", "POST", "/v1/subscriptions", enrolling("bia"))
+SUBSCRIBE_TOO = call("subscribe too", "POST", "/v1/subscriptions", enrolling("bia"))
+SUBSCRIBE_KNOWN = call("subscribe known", "POST", "/v1/subscriptions", enrolling("ana"))
+SUBSCRIBE_REPLAY = call("subscribe, same key", "POST", "/v1/subscriptions", enrolling("bia"), key="subscribe")
+OTHER_BODY = call("other body, same key", "POST", "/v1/subscriptions", enrolling("caio"), key="subscribe")
+EDIT_CUSTOMER = call("edit customer", "PATCH", "/v1/customers/<customer>", {"name": "Anabel"}, key=None)
+
+CANCEL_INVOICE = call("cancel invoice", "POST", "/v1/invoices/<invoice>/cancel")
+CANCEL_INVOICE_AGAIN = call("cancel invoice again", "POST", "/v1/invoices/<invoice>/cancel")
+RETRY_PRICING = call("retry-pricing", "POST", "/v1/invoices/<invoice>/retry-pricing")
+VALUE = call("manual value", "POST", "/v1/invoices/<invoice>/items/<item>/value", {"amount": 300})
+OTHER_VALUE = call("other value", "POST", "/v1/invoices/<invoice>/items/<item>/value", {"amount": 400})
+EDIT_ENDPOINT = call("edit endpoint", "PATCH", "/v1/products/<usage>", {"capCents": 10}, key=None)
+RETRY_ISSUANCE = call("retry-issuance", "POST", "/v1/invoices/<invoice>/retry-issuance")
+CONNECTION_OFF = call(
+    "connection off", "PATCH", "/v1/integration/gateways/<connection>", {"active": False}, key=None
+)
+GATEWAY_WEBHOOK = Operation("gateway webhook", _gateway_webhook)
+
+ROTATE = call("rotate", "POST", "/v1/integration/secret/rotate")
+ROTATE_AGAIN = call("rotate again", "POST", "/v1/integration/secret/rotate")
+REDELIVER = call("redeliver", "POST", "/v1/events/<event>/redeliver")
+SAME_WEBHOOK = call("same webhook", "PUT", "/v1/integration/webhook", {"url": "<url>"}, key=None)
+OTHER_WEBHOOK = call("other webhook", "PUT", "/v1/integration/webhook", {"url": "<url>/other"}, key=None)
+NO_WEBHOOK = call("no webhook", "DELETE", "/v1/integration/webhook", key=None)

@@ -1,0 +1,149 @@
+"""What two operations came to, written so that two runs of the same meaning read the same."""
+
+import hashlib
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from tests.faults.orders.stage import Rows
+from tests.support.world import Json
+
+_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|sbx_[0-9a-f]{32}")
+_INSTANT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|\+00:00|\+00)")
+_SECRET = re.compile(r"whsec_[A-Za-z0-9+/=]+")
+_LATENCY = re.compile(r'("latencyMs": )\d+')
+_BYTES = re.compile(r"\\\\x([0-9a-f]*)")
+_REAL = timedelta(days=60)
+"""Real instants lie this close to the run; the account's clock is years ahead of it."""
+
+LEFT_OUT: Mapping[str, frozenset[str]] = {
+    "account": frozenset({"clock_offset"}),
+    "api_key": frozenset({"last_used_at"}),
+    "delivery_attempt": frozenset({"latency_ms"}),
+    "pricing_attempt": frozenset({"latency_ms"}),
+    "webhook": frozenset({"at_once"}),
+}
+"""What two serial runs differ in: what was measured, the clock that is set, and how many rounds a push took."""
+JITTERED: Mapping[str, frozenset[str]] = {"price_pull": frozenset({"next_attempt_at"})}
+"""Columns that chance has a part in: that they are set is all that is compared."""
+ANSWERS_KEPT = "idempotency_key"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Both answers, and every row of the account; ids and instants stand for their meaning."""
+
+    answers: Mapping[str, str]
+    rows: tuple[str, ...]
+
+    def rows_beside(self, tables: frozenset[str]) -> list[str]:
+        """Return the rows of all tables but some."""
+        return [row for row in self.rows if row.split(" ", 1)[0] not in tables]
+
+    def difference(self, other: "Outcome") -> str:
+        """Say in few lines in what another outcome differs."""
+        lines = [
+            f"{side} answered {mine}, not {other.answers[side]}"
+            for side, mine in self.answers.items()
+            if mine != other.answers[side]
+        ]
+        lines += [f"+ {row[:600]}" for row in _without(self.rows, other.rows)]
+        lines += [f"- {row[:600]}" for row in _without(other.rows, self.rows)]
+        return "\n".join(lines)
+
+
+def _without(rows: Sequence[str], others: Iterable[str]) -> list[str]:
+    left = list(rows)
+    for each in others:
+        if each in left:
+            left.remove(each)
+    return left
+
+
+def outcome_of(answers: Mapping[str, Json], rows: Rows, *, saved: Rows, base: datetime) -> Outcome:
+    """Write an outcome: ids that were there before stay, new ones are called by what refers to them."""
+    before = json.dumps(saved)
+    known, times = frozenset(_ID.findall(before)), _Times(base, _instants(before))
+    written = [(table, _written(table, row, times)) for table, listed in rows.items() for row in listed]
+    told = {side: times.plain(json.dumps(answer, sort_keys=True)) for side, answer in answers.items()}
+    names = _names([each for each in written if each[0] != ANSWERS_KEPT], known)
+
+    def named(text: str) -> str:
+        return _ID.sub(lambda found: names.get(found[0], found[0]), text)
+
+    return Outcome(
+        {side: named(text) for side, text in told.items()},
+        tuple(sorted(f"{table} {named(text)}" for table, text in written)),
+    )
+
+
+def _names(texts: Sequence[tuple[str, str]], known: frozenset[str]) -> dict[str, str]:
+    """Call each new id by the texts it stands in, and those by the new ids beside it, two rounds deep."""
+    places: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for place, text in texts:
+        for found in set(_ID.findall(text)) - known:
+            places[found].append((place, text))
+    names = dict.fromkeys(places, "new")
+    for _ in range(2):
+        names = {each: _name(each, found, names) for each, found in places.items()}
+    return names
+
+
+def _name(each: str, found: Iterable[tuple[str, str]], names: Mapping[str, str]) -> str:
+    def written(text: str) -> str:
+        return _ID.sub(lambda other: "it" if other[0] == each else names.get(other[0], other[0]), text)
+
+    seen = sorted(f"{place} {written(text)}" for place, text in found)
+    return "new-" + hashlib.sha256("\n".join(seen).encode()).hexdigest()[:10]
+
+
+def _written(table: str, row: dict[str, Any], times: "_Times") -> str:
+    jittered = JITTERED.get(table, frozenset())
+    kept = {
+        name: value and "set" if name in jittered else value
+        for name, value in row.items()
+        if name not in LEFT_OUT.get(table, ())
+    }
+    return times.plain(_BYTES.sub(_opened, json.dumps(kept, sort_keys=True)))
+
+
+def _opened(found: re.Match[str]) -> str:
+    """Show stored bytes that are JSON, and nothing of sealed or hashed ones."""
+    try:
+        return json.dumps(json.loads(bytes.fromhex(found[1])), sort_keys=True)
+    except ValueError:
+        return "bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """Instants cut to the second, real ones told by how far they lie from the beginning; those from before stay."""
+
+    base: datetime
+    known: frozenset[datetime]
+
+    def plain(self, text: str) -> str:
+        """Write a text's instants so."""
+        return _INSTANT.sub(self._one, _LATENCY.sub(r"\g<1>0", _SECRET.sub("whsec_", text)))
+
+    def _one(self, found: re.Match[str]) -> str:
+        at = _to_the_millisecond(found[0])
+        if at in self.known:
+            return at.isoformat()
+        if abs(at - self.base) < _REAL:
+            return f"real time {(at - self.base) // timedelta(seconds=1):+d} s"
+        return at.replace(microsecond=0).isoformat()
+
+
+def _instants(text: str) -> frozenset[datetime]:
+    return frozenset(map(_to_the_millisecond, _INSTANT.findall(text)))
+
+
+def _to_the_millisecond(text: str) -> datetime:
+    """Read an instant as the API shows it, which is shorter than the database keeps it."""
+    at = datetime.fromisoformat(text)
+    return at.replace(microsecond=at.microsecond // 1000 * 1000)

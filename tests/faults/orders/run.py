@@ -1,0 +1,213 @@
+"""Every order: two operations that touch the same rows, stepped statement by statement against each other.
+
+Whatever the order, both answers and all rows must be those of one after the other, or of a third outcome that is
+named and right. `python -m tests.faults.orders.run "generation | cancel" "a3 b a"` repeats one schedule and prints it.
+"""
+
+import asyncio
+import random
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from itertools import islice
+from multiprocessing import get_context
+
+import structlog.testing
+
+from tests.conftest import FAST
+from tests.faults import breaks, place
+from tests.faults.orders.operations import Act
+from tests.faults.orders.outcome import Outcome, outcome_of
+from tests.faults.orders.pairs import PAIRS, Pair
+from tests.faults.orders.schedules import SERIAL, Schedule, chosen, of_trace
+from tests.faults.orders.stage import Ground, MakeGround, Stage, open_stage
+from tests.faults.orders.stepping import LOCK_SETTINGS, Step
+from tests.faults.orders.stream import Follower
+from tests.faults.report import Options, Report, Scale
+from tests.support.world import Json
+
+TRIES_FOR_ONE = 20
+"""How many schedules are drawn at most for each that is wanted: a pair that locks early has few different ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One schedule, as it went."""
+
+    outcome: Outcome
+    trace: Sequence[Step]
+    wrong: tuple[str, ...]
+    """What is wrong whatever the serial outcomes are: broken promises, 5xx, escaped or swallowed exceptions."""
+
+    @property
+    def schedule(self) -> Schedule:
+        """Return what was really run: a side that waits is passed over."""
+        return of_trace([step.thread for step in self.trace])
+
+    def steps_of(self, side: str) -> int:
+        """Return how many steps a side went."""
+        return sum(step.thread[0] == side for step in self.trace)
+
+
+async def try_order(
+    stage: Stage, pair: Pair, ground: Ground, schedule: Schedule, *, sides: str = "ab"
+) -> Trial:
+    """Put the ground back, run both operations by a schedule, or one alone, and read what came of it."""
+    await stage.reset(ground)
+    acts = {"a": pair.a.act, "b": pair.b.act}
+    follower = Follower(stage.root, ground.merchant.account_id, since=ground.last_event)
+    with structlog.testing.capture_logs() as logs:
+        tasks = {side: _start(stage, ground, side, act=acts[side]) for side in sides}
+        trace = tuple(await stage.stepper.run(schedule.chooser(), after=follower.look))
+        ended = await asyncio.gather(*tasks.values(), return_exceptions=True)
+        for lane in dict.fromkeys(filter(None, (pair.a.lane, pair.b.lane))):
+            await stage.sweep(ground, lane)
+    answers: dict[str, Json] = {
+        side: {"raised": repr(answer)} if isinstance(answer, BaseException) else answer
+        for side, answer in zip(tasks, ended, strict=True)
+    }
+    account_id = ground.merchant.account_id
+    wrong = [f"{side} raised {answer['raised']}" for side, answer in answers.items() if "raised" in answer]
+    wrong += [
+        f"{side} answered {answer}" for side, answer in answers.items() if answer.get("status", 0) >= 500
+    ]
+    wrong += [f"logged {each}" for each in logs if each["log_level"] in {"error", "critical"}]
+    wrong += await follower.missed()
+    wrong += [f"`fatura check` finds {name}" for name in await stage.broken(account_id)]
+    outcome = outcome_of(answers, await stage.rows(account_id), saved=ground.saved, base=stage.clock.base)
+    return Trial(outcome, trace, tuple(wrong))
+
+
+def _start(stage: Stage, ground: Ground, side: str, *, act: Act) -> "asyncio.Task[Json]":
+    return stage.stepper.act(side, lambda: act(stage.merchant(side, ground), ground))
+
+
+@dataclass(slots=True)
+class Tally:
+    """What all pairs came to so far."""
+
+    schedules: int = 0
+    waits: int = 0
+    thirds: int = 0
+    problems: list[str] = field(default_factory=list[str])
+
+    def add(self, pair: Pair, trial: Trial, likes: Mapping[str, Outcome]) -> None:
+        """Count one trial, and judge it by the outcomes of runs one after the other (`likes`)."""
+        self.schedules += 1
+        self.waits += any(step.waited for step in trial.trace)
+        self.problems += [_told(pair, trial, each) for each in trial.wrong]
+        serial = [likes[str(order)] for order in SERIAL]
+        if trial.outcome in serial:
+            return
+        if any(third.is_met(trial.outcome, likes[third.like]) for third in pair.thirds):
+            self.thirds += 1
+        else:
+            nearest = min((trial.outcome.difference(each) for each in serial), key=len)
+            self.problems.append(_told(pair, trial, f"an outcome that no serial order has:\n{nearest}"))
+
+
+async def try_pair(
+    stage: Stage, pair: Pair, ground: Ground, tally: Tally, *, chance: random.Random, share: int
+) -> None:
+    """Run a pair one after the other both ways, then in other orders, each of which must come to the same."""
+    serial = [await try_order(stage, pair, ground, schedule) for schedule in SERIAL]
+    likes = await _likes(stage, pair, ground, serial)
+    for trial in serial:
+        tally.add(pair, trial, likes)
+    steps = {side: trial.steps_of(side) for side, trial in zip("ab", serial, strict=True)}
+    done, tried = len(serial), {str(trial.schedule) for trial in serial}
+    for schedule in islice(chosen(steps, chance, share=share), TRIES_FOR_ONE * share):
+        if done == share:
+            return
+        if str(schedule) not in tried:
+            trial = await try_order(stage, pair, ground, schedule)
+            tried |= {str(schedule), str(trial.schedule)}
+            done += 1
+            tally.add(pair, trial, likes)
+
+
+async def _likes(stage: Stage, pair: Pair, ground: Ground, serial: Sequence[Trial]) -> dict[str, Outcome]:
+    """Return what others are compared with: both serial outcomes, and that of one side alone where that may be."""
+    likes = {str(order): trial.outcome for order, trial in zip(SERIAL, serial, strict=True)}
+    for side in {third.like for third in pair.thirds} - set(likes):
+        likes[side] = (await try_order(stage, pair, ground, SERIAL[0], sides=side)).outcome
+    return likes
+
+
+def _told(pair: Pair, trial: Trial, what: str) -> str:
+    again = f'python -m tests.faults.orders.run "{pair.name}" "{trial.schedule}"'
+    return f"{pair.name}, {trial.schedule}: {what}\n({again})"
+
+
+async def _try_all(server_url: str, options: Options, pairs: Sequence[Pair]) -> Tally:
+    breaks.apply()
+    tally, grounds = Tally(), dict[MakeGround, Ground]()
+    async with place.database(server_url) as url, open_stage(url) as stage:
+        for number, pair in enumerate(pairs):
+            options.progress(number, len(pairs), pair.name)
+            if pair.ground not in grounds:
+                grounds[pair.ground] = await stage.make(pair.ground)
+            chance = random.Random(f"{options.seed} {pair.name}")  # noqa: S311 - a seed's trial must come again
+            share = options.pick(short=5 * pair.weight, full=62)
+            await try_pair(stage, pair, grounds[pair.ground], tally, chance=chance, share=share)
+    return tally
+
+
+def _try_half(server_url: str, seed: int, half: int) -> Tally:
+    """Try every second pair at full scale, in a process of its own."""
+    return asyncio.run(_try_all(server_url, Options(seed, Scale.FULL), PAIRS[half::2]))
+
+
+def _try_halves(server_url: str, options: Options) -> list[Tally]:
+    """Try both halves beside each other: one waits for PostgreSQL while the other computes."""
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as processes:
+        halves = [processes.submit(_try_half, server_url, options.seed, half) for half in (0, 1)]
+        tallies: list[Tally] = []
+        for half in halves:
+            options.progress(len(tallies), len(halves), "pairs, in two halves")
+            tallies.append(half.result())
+    return tallies
+
+
+def run(options: Options) -> Report:
+    """Try every pair in many orders."""
+    report = Report("orders", options.seed)
+    with place.server({**FAST, **LOCK_SETTINGS}) as server_url:
+        if options.scale is Scale.FULL:
+            tallies = _try_halves(server_url, options)
+        else:
+            tallies = [asyncio.run(_try_all(server_url, options, PAIRS))]
+    report.problems = [problem for tally in tallies for problem in tally.problems]
+    report.count("pairs of operations", len(PAIRS), at_least=25)
+    report.count(
+        "schedules", sum(tally.schedules for tally in tallies), at_least=options.pick(short=300, full=4000)
+    )
+    report.count("of them with a wait for a lock", sum(tally.waits for tally in tallies), at_least=1)
+    report.count("of them with a named third outcome", sum(tally.thirds for tally in tallies))
+    return report
+
+
+async def _repeat(server_url: str, name: str, schedule: Schedule) -> bool:
+    """Run one schedule of one pair, print its trace and what it came to, and say whether all was right."""
+    pair = next(each for each in PAIRS if each.name == name)
+    tally = Tally()
+    async with place.database(server_url) as url, open_stage(url) as stage:
+        ground = await stage.make(pair.ground)
+        serial = [await try_order(stage, pair, ground, each) for each in SERIAL]
+        likes = await _likes(stage, pair, ground, serial)
+        trial = await try_order(stage, pair, ground, schedule)
+        tally.add(pair, trial, likes)
+    told = (*trial.trace, *trial.outcome.answers.items(), *trial.outcome.rows, *tally.problems)
+    sys.stdout.writelines(f"{each}\n" for each in told)
+    return not tally.problems
+
+
+def main() -> int:
+    """Repeat what the command line names; 1 when it is wrong."""
+    with place.server({**FAST, **LOCK_SETTINGS}) as server_url:
+        return 0 if asyncio.run(_repeat(server_url, sys.argv[1], Schedule.read(sys.argv[2]))) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

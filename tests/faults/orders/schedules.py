@@ -1,0 +1,104 @@
+"""Which orders of two operations are tried: all of them, or a sample that holds every one with few switches."""
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from math import comb
+
+from tests.faults.orders.stepping import Choose
+
+LAST = 10_000
+"""More steps than any operation has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """How many steps each side goes before the other has its turn, like `a3 b2 a`; who must wait is passed over."""
+
+    turns: tuple[tuple[str, int], ...]
+
+    @classmethod
+    def read(cls, text: str) -> "Schedule":
+        """Read what `str` writes."""
+        return cls(tuple((each[0], int(each[1:] or LAST)) for each in text.split()))
+
+    def __str__(self) -> str:
+        """Write it for a person to repeat."""
+        return " ".join(f"{side}{count if count < LAST else ''}" for side, count in self.turns)
+
+    def chooser(self) -> Choose:
+        """Return who goes next: the side whose turn it is, unless it has nothing that may go."""
+        sides = [side for side, count in self.turns for _ in range(min(count, LAST))]
+        place = 0
+
+        def choose(ready: Sequence[str]) -> str:
+            nonlocal place
+            wanted = sides[place] if place < len(sides) else sides[-1]
+            place += 1
+            own = [each for each in ready if each[0] == wanted]
+            return (own or ready)[0]
+
+        return choose
+
+
+def of_trace(threads: Sequence[str]) -> Schedule:
+    """Return the schedule that a trace went by, to know again what was tried already."""
+    return Schedule(tuple((side, len(list(steps))) for side, steps in groupby(each[0] for each in threads)))
+
+
+SERIAL = (Schedule.read("a b"), Schedule.read("b a"))
+
+
+def few_switches(steps: dict[str, int]) -> list[Schedule]:
+    """Return all schedules in which one side runs whole somewhere within the other."""
+    return [
+        Schedule(((side, count), (other, LAST), (side, LAST)))
+        for side, other in (("a", "b"), ("b", "a"))
+        for count in range(1, steps[side])
+    ]
+
+
+def drawn(steps: dict[str, int], chance: random.Random) -> Iterator[Schedule]:
+    """Draw schedules for ever, some with few switches and some with many."""
+    while True:
+        left = dict(steps)
+        stays = chance.choice((0.5, 0.7, 0.85))
+        side = chance.choice("ab")
+        order: list[str] = []
+        while any(left.values()):
+            if not left[side] or (order and chance.random() > stays):
+                side = "b" if side == "a" else "a"
+            if left[side]:
+                order.append(side)
+                left[side] -= 1
+        yield of_trace(order)
+
+
+def chosen(steps: dict[str, int], chance: random.Random, *, share: int) -> Iterator[Schedule]:
+    """Return all schedules when they are within the share, else all with few switches and then drawn ones.
+
+    A share that does not even hold those with few switches is drawn from both alike. Drawn ones may come twice.
+    """
+    if comb(sum(steps.values()), steps["a"]) <= share:
+        yield from all_of(steps)
+        return
+    few = few_switches(steps)
+    if len(few) > share:
+        few = chance.sample(few, share // 2)
+    yield from few
+    yield from drawn(steps, chance)
+
+
+def all_of(steps: dict[str, int]) -> Iterator[Schedule]:
+    """Return every way to lay the two sides' steps between each other."""
+
+    def lay(order: tuple[str, ...], a: int, b: int) -> Iterator[tuple[str, ...]]:
+        if not a and not b:
+            yield order
+        if a:
+            yield from lay((*order, "a"), a - 1, b)
+        if b:
+            yield from lay((*order, "b"), a, b - 1)
+
+    return map(of_trace, lay((), steps["a"], steps["b"]))

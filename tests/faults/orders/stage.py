@@ -1,0 +1,222 @@
+"""Where two operations meet: one database, an account that is put back as it was, and the engine twice."""
+
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import httpx
+import structlog.testing
+
+from fatura.api.app import create_app
+from fatura.bootstrap import wire
+from fatura.domain.credentials import Mode
+from fatura.store.db import Tx, connect
+from fatura.store.invariants import INVARIANTS, offenders
+from fatura.store.invariants.invariant import Asks
+from fatura.usecases.deps import Deps
+from fatura.usecases.transaction import load_account
+from tests.faults.orders.stepping import Stepper
+from tests.faults.orders.stepping_connection import open_whole
+from tests.support.price_server import PriceServer, price_server
+from tests.support.receiver import Receiver, open_receiver
+from tests.support.world import LANE, NOW, Json, Merchant, World, open_account, open_world
+
+Rows = Mapping[str, list[Json]]
+START = NOW + timedelta(minutes=10)
+"""What the account's clock shows when two operations meet: later than all that their ground was made of."""
+TICK = timedelta(milliseconds=1)
+"""How far the clock goes at every step, so that what was written later carries a later instant."""
+
+OF_WORKERS = "nothing_waits_for_an_hour"
+"""The one promise that is not looked at: what is due here is done by the two operations or by nobody."""
+
+
+class SteppedClock:
+    """Real time as it was at the reset, and a tick more for every step since."""
+
+    def __init__(self, stepper: Stepper) -> None:
+        self.base = datetime.now(UTC)
+        self._stepper = stepper
+
+    def __call__(self) -> datetime:
+        """Return real UTC time."""
+        return self.base + len(self._stepper.trace) * TICK
+
+
+@dataclass(slots=True)
+class Ground:
+    """An account as it stands when two operations begin: who calls, the ids they need, and its saved rows."""
+
+    merchant: Merchant
+    api_key: str
+    facts: dict[str, Any] = field(default_factory=dict[str, Any])
+    saved: Rows = field(default_factory=dict[str, list[Json]])
+
+    @property
+    def last_event(self) -> int:
+        """Return the number of the last event that was there when it was saved."""
+        return max((row["sequence"] for row in self.saved["event"]), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """What a ground is made with: the account, the merchant's two endpoints, and SQL past all walls."""
+
+    merchant: Merchant
+    prices: PriceServer
+    receiver: Receiver
+    root: "asyncpg.Connection[Any]"
+
+
+MakeGround = Callable[[Making], Awaitable[dict[str, Any]]]
+
+
+@dataclass(slots=True)
+class Stage:
+    """The database, the stepper, and the two sides, each with its own pool, application and lanes."""
+
+    world: World
+    root: "asyncpg.Connection[Any]"
+    stepper: Stepper
+    clock: SteppedClock
+    sides: Mapping[str, tuple[Deps, httpx.AsyncClient]]
+    prices: PriceServer
+    receiver: Receiver
+    checks: Any
+    """All promises that need to be told nothing, as one prepared statement."""
+
+    async def make(self, make_ground: MakeGround) -> Ground:
+        """Open an account, let it come to where two operations meet, and save its rows."""
+        opened = await open_account(self.world.deps, Mode.SANDBOX)
+        merchant = Merchant(self.world.deps, self.world._client, opened)
+        making = Making(merchant, self.prices, self.receiver, self.root)
+        with structlog.testing.capture_logs():
+            facts = await make_ground(making)
+        await self.root.execute("SELECT saved.save($1)", opened.account_id)
+        return Ground(merchant, opened.api_key, facts, await self.rows(opened.account_id))
+
+    def merchant(self, side: str, ground: Ground) -> Merchant:
+        """Return the account's view of one side's process."""
+        deps, client = self.sides[side]
+        merchant = Merchant.__new__(Merchant)
+        merchant.deps, merchant._client = deps, client
+        merchant.account_id, merchant.api_key = ground.merchant.account_id, ground.api_key
+        return merchant
+
+    async def reset(self, ground: Ground) -> None:
+        """Put the account's rows back as they were saved, at START of its clock."""
+        self.stepper.trace.clear()
+        self.clock.base = datetime.now(UTC)
+        offset = START - self.clock.base
+        await self.root.execute("SELECT saved.put_back($1, $2)", ground.merchant.account_id, offset)
+        self.prices.asked.clear()
+        self.receiver.received.clear()
+
+    async def sweep(self, ground: Ground, lane: str) -> None:
+        """Run a lane until nothing is due, as the workers' next sweeps would, with nobody beside it."""
+        merchant = self.merchant("a", ground)
+        account = await load_account(merchant.deps, merchant.account_id)
+        while await LANE[lane].run(merchant.deps, account):
+            pass
+
+    async def rows(self, account_id: UUID) -> Rows:
+        """Return all rows of the account, table by table."""
+        return json.loads(await self.root.fetchval("SELECT saved.rows($1)", account_id))
+
+    async def broken(self, account_id: UUID) -> list[str]:
+        """Return the names of the promises that the account's rows break (`fatura check`)."""
+        broken = [row["name"] for row in await self.checks.fetch(account_id, 1)]
+        tx, key_ids = Tx(self.root, account_id), self.world.deps.vault.key_ids
+        broken += [
+            each.name
+            for each in INVARIANTS
+            if each.asks is not Asks.NOTHING
+            and await offenders(tx, each, limit=1, real_now=self.clock(), key_ids=key_ids)
+        ]
+        return [each for each in broken if each != OF_WORKERS]
+
+
+@asynccontextmanager
+async def open_stage(database_url: str) -> AsyncGenerator[Stage]:
+    """Wire everything to a migrated database of an embedded server with `stepping.LOCK_SETTINGS`."""
+    async with AsyncExitStack() as stack:
+        world = await stack.enter_async_context(open_world(database_url))
+        prices = await stack.enter_async_context(price_server())
+        receiver = await stack.enter_async_context(open_receiver())
+        root = await asyncpg.connect(database_url.replace("://fatura@", "://postgres@"))
+        stack.push_async_callback(root.close)
+        await _prepare_saving(root)
+        stepper = Stepper(root)
+        clock = SteppedClock(stepper)
+        sides = {
+            name: await stack.enter_async_context(_side(world, database_url, stepper, clock=clock))
+            for name in ("a", "b")
+        }
+        checks = await root.prepare(
+            " UNION ALL ".join(
+                f"(SELECT '{each.name}' AS name FROM ({each.sql}) x)"  # noqa: S608 - our own statements
+                for each in INVARIANTS
+                if each.asks is Asks.NOTHING
+            )
+        )
+        yield Stage(world, root, stepper, clock, sides, prices, receiver, checks)
+
+
+@asynccontextmanager
+async def _side(
+    world: World, database_url: str, stepper: Stepper, *, clock: SteppedClock
+) -> AsyncGenerator[tuple[Deps, httpx.AsyncClient]]:
+    db = await connect(database_url, max_connections=2, connection_class=stepper.connection_class)
+    await open_whole(db, 2)
+    deps = wire(world.deps.settings, db, vault=world.deps.vault, clock=clock, wake=_nobody_waits)
+    transport = httpx.ASGITransport(create_app(deps), raise_app_exceptions=False)
+    try:
+        async with httpx.AsyncClient(transport=transport, base_url="http://fatura.test") as client:
+            yield deps, client
+        await deps.merchants.close()
+    finally:
+        await db.close()
+
+
+def _nobody_waits(_lane: str) -> None:
+    """Drop hints: the operations are run by hand."""
+
+
+async def _prepare_saving(root: "asyncpg.Connection[Any]") -> None:
+    """Make the functions that save an account's rows, put them back past all triggers, and read them."""
+    tables = [
+        row["table_name"]
+        for row in await root.fetch(
+            "SELECT table_name FROM information_schema.columns"
+            " WHERE table_schema = 'public' AND column_name = 'account_id' ORDER BY 1"
+        )
+    ]
+    assert len(tables) > 20, tables
+    copies = "".join(f"CREATE TABLE saved.{each} (LIKE public.{each});" for each in tables)
+    save = "".join(f"INSERT INTO saved.{each} SELECT * FROM {each} WHERE account_id = $1;" for each in tables)  # noqa: S608 - our own tables
+    put_back = "".join(
+        f"DELETE FROM {each} WHERE account_id = $1;"  # noqa: S608 - our own tables
+        f"INSERT INTO {each} SELECT * FROM saved.{each} WHERE account_id = $1;"
+        for each in tables
+    )
+    rows = ",".join(
+        f"'{each}', (SELECT coalesce(json_agg(t), '[]') FROM {each} t WHERE account_id = $1)"  # noqa: S608 - our own tables
+        for each in tables
+    )
+    await root.execute(f"""
+        SET session_replication_role = replica;
+        CREATE SCHEMA saved; {copies}
+        CREATE FUNCTION saved.save(uuid) RETURNS void LANGUAGE plpgsql AS $f$ BEGIN {save} END $f$;
+        CREATE FUNCTION saved.put_back(uuid, clock interval) RETURNS void LANGUAGE plpgsql AS $f$ BEGIN
+            {put_back}
+            UPDATE account SET clock_offset = clock WHERE account_id = $1;
+        END $f$;
+        CREATE FUNCTION saved.rows(uuid) RETURNS json LANGUAGE plpgsql AS $f$ BEGIN
+            RETURN json_build_object({rows});
+        END $f$;
+    """)  # noqa: S608 - our own tables

@@ -1,0 +1,285 @@
+"""A deterministic stepper over I/O: tasks beside each other, of which one moves at a time, from statement to statement.
+
+Which one goes next is chosen by whoever runs it, so that every order can be tried, drawn from a seed, or repeated.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+import asyncpg
+
+from tests.faults.orders.stepping_connection import connection_class
+
+T = TypeVar("T")
+
+Choose = Callable[[Sequence[str]], str]
+"""Given the sorted names of the threads that may go (never none), returns the one that goes."""
+
+LOCK_SETTINGS = {"deadlock_timeout": "1ms"}
+"""What the server needs: then the last to close a circle of locks ends it, since the others have looked already."""
+
+_LOOK_AFTER_SECONDS = 0.002
+"""How long a statement may take before PostgreSQL is asked whether it waits for a lock."""
+_DEADLOCK_LOOKED_SECONDS = 0.01
+"""After this, a statement that waits for a lock has looked for a circle, and will not look again."""
+_PATIENCE_SECONDS = 2
+"""How long an actor whose tasks all wait for something else than a step (a socket, a timer) holds up the others."""
+_STUCK_SECONDS = 60
+
+
+class StuckError(Exception):
+    """No thread came to its next step for a minute."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step as it went: whose, what, and whether it then waited for a lock of another."""
+
+    thread: str
+    label: str
+    waited: bool
+
+    def __str__(self) -> str:
+        """Return one line of a trace."""
+        return f"{self.thread}: {self.label}{' (waits)' if self.waited else ''}"
+
+
+After = Callable[[Step], Awaitable[None]]
+"""Looks on after a step."""
+
+
+@dataclass(slots=True, eq=False)
+class _Thread:
+    """One task of an actor: at its gate, or at work on a step (over a server process, when that is a statement)."""
+
+    name: str
+    label: str = ""
+    gate: asyncio.Future[None] | None = None
+    at_work: bool = False
+    pid: int | None = None
+    waits_for: frozenset[int] = frozenset()
+
+
+@dataclass(slots=True, eq=False)
+class _Actor:
+    """What acts as if in a process of its own; its tasks are threads, named in the order of their first I/O."""
+
+    name: str
+    begin: asyncio.Event
+    threads: WeakKeyDictionary[asyncio.Task[Any], _Thread]
+    task: asyncio.Task[Any] | None = None
+    named: int = 0
+
+    def thread(self) -> _Thread:
+        """Return the running task's thread: the first is called like its actor, the others `name.2`, `name.3` ..."""
+        task = asyncio.current_task()
+        assert task is not None, "I/O is done in tasks"
+        if task not in self.threads:
+            self.named += 1
+            name = self.name if self.named == 1 else f"{self.name}.{self.named}"
+            self.threads[task] = _Thread(name)
+        return self.threads[task]
+
+
+class Stepper:
+    """Holds every actor at its next step until it is chosen.
+
+    1. `connection_class` goes into `store.db.connect`, for each actor's own pool or a shared one.
+    2. `act(name, action)` registers an actor, before or while it runs; the task holds its result or failure.
+    3. `await run(choose)` moves them until all are done and returns the trace; then new ones may be registered.
+
+    What an actor does over the network must be a step: a statement is one by itself, other calls are made inside
+    `doing`. Pools are opened whole before (`stepping_connection.open_whole`), since connecting is no step. Code
+    outside any actor is not held. One stepper is for one loop (asyncio's own, not uvloop).
+    """
+
+    def __init__(self, control: "asyncpg.Connection[Any]") -> None:
+        """Take a connection of its own, as superuser or the same role, to ask who waits for whose lock."""
+        self._control = control
+        self._actors: list[_Actor] = []
+        self._changed = asyncio.Event()
+        self._pids: frozenset[int] = frozenset()
+        self.trace: list[Step] = []
+        self.connection_class = connection_class(self.doing)
+
+    @property
+    def waiting(self) -> dict[str, str]:
+        """Return what each thread that may go would do next."""
+        return {thread.name: thread.label for thread in self._threads() if thread.gate is not None}
+
+    def act(self, name: str, action: Callable[[], Awaitable[T]]) -> asyncio.Task[T]:
+        """Register an actor; it begins when `run` does, in the order of registration. To be awaited after `run`."""
+        assert all(name != each.name for each in self._actors), f"two actors named {name}"
+        actor = _Actor(name, asyncio.Event(), WeakKeyDictionary())
+        self._actors.append(actor)
+
+        async def acting() -> T:
+            _ACTOR.set(actor)
+            await actor.begin.wait()
+            try:
+                return await action()
+            finally:
+                self._changed.set()
+
+        actor.task = asyncio.get_running_loop().create_task(acting(), name=name)
+        return actor.task
+
+    async def run(self, choose: Choose, *, after: After | None = None) -> Sequence[Step]:
+        """Move the actors one step at a time until all are done; failures stay in their tasks. Raises StuckError.
+
+        `after` every step, while all stand still, an onlooker may look.
+        """
+        self.trace = []
+        while True:
+            await self._begin()
+            ready = sorted(self.waiting)
+            if ready:
+                await self._grant(choose(ready))
+                if after is not None:
+                    await after(self.trace[-1])
+            elif all(each.task is not None and each.task.done() for each in self._actors):
+                self._actors.clear()
+                return self.trace
+            else:  # all wait for locks of nobody's, or a timer: PostgreSQL's lock time-out ends that
+                await self._change()
+
+    async def step(self, label: str) -> None:
+        """Wait to be chosen; what follows, up to the next step, happens while all others stand still."""
+        actor = _ACTOR.get()
+        if actor is not None:
+            await self._ask(actor.thread(), label)
+
+    @asynccontextmanager
+    async def doing(self, label: str, *, pid: int | None = None, asks: bool = True) -> AsyncGenerator[None]:
+        """Wait to be chosen, then do I/O inside the block: nobody else is chosen until it ended, or waits for a lock.
+
+        `pid` is the server process that runs a statement; `asks=False` does not wait to be chosen.
+        """
+        actor = _ACTOR.get()
+        if actor is None:
+            yield
+            return
+        thread = actor.thread()
+        if asks:
+            await self._ask(thread, label)
+        thread.at_work, thread.pid = True, pid
+        if pid is not None:
+            self._pids |= {pid}
+        try:
+            yield
+        finally:
+            thread.at_work, thread.pid, thread.waits_for = False, None, frozenset()
+            self._changed.set()
+
+    async def _ask(self, thread: _Thread, label: str) -> None:
+        assert not thread.at_work, "a step within a step would never be chosen"
+        thread.label = " ".join(label.split())[:120]
+        thread.gate = asyncio.get_running_loop().create_future()
+        self._changed.set()
+        try:
+            await thread.gate
+        finally:
+            thread.gate = None
+
+    async def _begin(self) -> None:
+        """Let the actors that are new come to their first step, one after the other."""
+        await self._settle()
+        for actor in self._actors:
+            if not actor.begin.is_set():
+                actor.begin.set()
+                await self._settle()
+
+    async def _grant(self, name: str) -> None:
+        thread = next(each for each in self._threads() if each.gate is not None and each.name == name)
+        assert thread.gate is not None, "it was among those that may go"
+        thread.gate.set_result(None)
+        label = thread.label
+        await self._settle()
+        self.trace.append(Step(name, label, waited=bool(thread.waits_for)))
+
+    async def _settle(self) -> None:
+        """Wait until every thread is at its next step, ended, or waits for a lock that another thread holds."""
+        loop = asyncio.get_running_loop()
+        patient_until = loop.time() + _PATIENCE_SECONDS
+        while True:
+            await _python_rests()
+            at_work = [each for each in self._threads() if each.at_work]
+            is_settled = not at_work or await self._still_wait(at_work)
+            is_all_here = loop.time() > patient_until or not any(_is_elsewhere(each) for each in self._actors)
+            if is_settled and is_all_here:
+                return
+            if not await self._changes_within(_LOOK_AFTER_SECONDS) and not is_settled:
+                await self._mark_waiting(at_work)
+
+    async def _mark_waiting(self, at_work: Sequence[_Thread]) -> None:
+        """Note for whom the statements wait, if all do, once PostgreSQL has looked whether they form a circle."""
+        found = await self._blockers(at_work)
+        if not all(found.values()):
+            return
+        await asyncio.sleep(_DEADLOCK_LOOKED_SECONDS)
+        again = await self._blockers(at_work)
+        for each in at_work:
+            if each.at_work and again[each] == found[each]:
+                each.waits_for = found[each]
+
+    async def _still_wait(self, at_work: Sequence[_Thread]) -> bool:
+        """Say whether all wait for those they were seen to wait for; whoever was let go is at work again."""
+        if not all(each.waits_for for each in at_work):
+            return False
+        found = await self._blockers(at_work)
+        for each in at_work:
+            if found[each] != each.waits_for:
+                each.waits_for = frozenset()
+        return all(each.at_work and each.waits_for for each in at_work)
+
+    async def _blockers(self, at_work: Sequence[_Thread]) -> dict[_Thread, frozenset[int]]:
+        rows = await self._control.fetch(
+            "SELECT pid, pg_blocking_pids(pid) AS blockers FROM unnest($1::int[]) AS pid",
+            [each.pid for each in at_work if each.pid is not None],
+        )
+        of_pid: dict[int | None, frozenset[int]] = {
+            row["pid"]: self._pids.intersection(row["blockers"]) for row in rows
+        }
+        return {each: of_pid.get(each.pid, frozenset()) for each in at_work}
+
+    async def _changes_within(self, seconds: float) -> bool:
+        self._changed.clear()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _change(self) -> None:
+        if not await self._changes_within(_STUCK_SECONDS):
+            stand = [f"{each.name} at {each.label!r}" for each in self._threads() if each.at_work]
+            raise StuckError(f"nothing moves: {stand}, after {len(self.trace)} steps")
+
+    def _threads(self) -> list[_Thread]:
+        return [thread for actor in self._actors for thread in actor.threads.values()]
+
+
+_ACTOR: ContextVar[_Actor | None] = ContextVar("actor", default=None)
+
+
+def _is_elsewhere(actor: _Actor) -> bool:
+    """Say whether an actor waits for something that is no step, like the opening of a connection."""
+    if not actor.begin.is_set() or actor.task is None or actor.task.done():
+        return False
+    return not any(each.gate is not None or each.at_work for each in actor.threads.values())
+
+
+async def _python_rests() -> None:
+    """Let the loop run whatever is ready, until only the network or a timer can bring more."""
+    ready = attrgetter("_ready")
+    loop = asyncio.get_running_loop()
+    await asyncio.sleep(0)
+    while ready(loop):  # noqa: ASYNC110 - the loop itself is what is waited for
+        await asyncio.sleep(0)

@@ -1,0 +1,52 @@
+"""A client that follows the account's event stream while two operations write to it: it misses nothing (D-38)."""
+
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from fatura.store.db import Tx
+from fatura.store.webhooks import events
+from tests.faults.orders.stepping import Step
+
+_PAGE = 200
+
+
+@dataclass(slots=True)
+class Follower:
+    """Reads on from its cursor after every commit, as a client that polls may."""
+
+    connection: Any
+    account_id: UUID
+    since: int
+    """The number of the last event that was there before."""
+    cursor: int = field(init=False)
+    read: list[int] = field(default_factory=list[int])
+
+    def __post_init__(self) -> None:
+        """Begin where the stream ends."""
+        self.cursor = self.since
+
+    async def look(self, step: Step) -> None:
+        """Read on, if the step may have shown something new."""
+        if step.label.startswith("COMMIT"):
+            await self.read_on()
+
+    async def read_on(self) -> None:
+        """Read all that stands after the cursor."""
+        while found := await events.after(self._tx, self.cursor, limit=_PAGE):
+            self.read += [each.sequence for each in found]
+            self.cursor = found[-1].sequence
+
+    async def missed(self) -> list[str]:
+        """Read the rest, and return what stands in the stream and was never shown."""
+        await self.read_on()
+        there = await events.after(self._tx, self.since, limit=_PAGE)
+        return [
+            f"who followed the stream missed {each.type}, number {each.sequence}: {self.read}"
+            for each in there
+            if each.sequence not in self.read
+        ]
+
+    @property
+    def _tx(self) -> Tx:
+        return Tx(self.connection, self.account_id)

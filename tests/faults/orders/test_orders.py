@@ -1,0 +1,80 @@
+"""Every order at its short scale, and the proof that its judge can condemn: what holds the orders is taken away."""
+
+import random
+from collections.abc import Callable, Generator
+from typing import Any
+
+import pytest
+
+from fatura.store import idempotency
+from fatura.store.db import Tx
+from tests.conftest import FAST
+from tests.faults import break_patches, place
+from tests.faults.orders import run
+from tests.faults.orders.pairs import PAIRS
+from tests.faults.orders.stage import open_stage
+from tests.faults.orders.stepping import LOCK_SETTINGS
+from tests.faults.report import Options
+
+SCHEDULES = 16
+Weaker = Callable[[pytest.MonkeyPatch], None]
+
+
+@pytest.mark.timeout(600)  # half a minute on an idle machine
+def test_every_order_of_two_operations_comes_to_what_one_after_the_other_would():
+    """[D-14, D-27 charge, D-28, D-32, D-33]"""
+    report = run.run(Options())
+    assert not report.failures, report.failures
+
+
+@pytest.fixture(scope="module")
+def server() -> Generator[str]:
+    with place.server({**FAST, **LOCK_SETTINGS}) as url:
+        yield url
+
+
+def cancel_without_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    break_patches.cancel_without_lock(put=monkeypatch.setattr)
+
+
+def publish_without_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    break_patches.weaken("SELECT true FROM plan p", " FOR NO KEY UPDATE", "", put=monkeypatch.setattr)
+
+
+def issue_without_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    break_patches.forget_the_lease(put=monkeypatch.setattr)
+
+
+def look_for_a_key_before_taking_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    take = idempotency.claim
+
+    async def look_and_take(tx: Tx, key: str, **claim: Any) -> bool:
+        if await idempotency.find(tx, key) is not None:
+            return False
+        return await take(tx, key, **claim | {"real_now": claim["expires_at"]})
+
+    monkeypatch.setattr(idempotency, "claim", look_and_take)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("name", "weaker"),
+    [
+        ("generation | cancel", cancel_without_lock),
+        ("PUT plan | PUT plan again", publish_without_lock),
+        ("issuance | issuance", issue_without_lease),
+        ("subscribe | subscribe, same key", look_for_a_key_before_taking_it),
+    ],
+)
+async def test_a_missing_lock_is_found(
+    server: str, monkeypatch: pytest.MonkeyPatch, name: str, weaker: Weaker
+):
+    """Each mechanism taken away alone is missed by its pair. [D-14, D-28, D-33]"""
+    pair = next(each for each in PAIRS if each.name == name)
+    tally = run.Tally()
+    weaker(monkeypatch)
+    async with place.database(server) as url, open_stage(url) as stage:
+        ground = await stage.make(pair.ground)
+        chance = random.Random(1)  # noqa: S311 - the same schedules every time
+        await run.try_pair(stage, pair, ground, tally, chance=chance, share=SCHEDULES)
+    assert tally.problems

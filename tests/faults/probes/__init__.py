@@ -1,0 +1,1 @@
+"""Request every route with foreign, random and malformed input."""

@@ -1,0 +1,220 @@
+"""Generated bad requests: none is a failure of ours, changes anything when refused, or tells what it should not."""
+
+import json
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+from multiprocessing import get_context
+from typing import Any
+
+import uvloop
+
+from fatura.domain.errors import INVOICE_NOT_CANCELABLE
+from fatura.observability import configure_logs
+from tests.faults import place
+from tests.faults.digest import differences, digest
+from tests.faults.probes import bad_bytes
+from tests.faults.probes.judge import Judge, Told
+from tests.faults.probes.mutations import Bad, Wire
+from tests.faults.probes.watched import ask, open_watched
+from tests.faults.report import Options, Report
+from tests.support.account_resources import Owned, own_everything, valid_bodies
+from tests.support.populated import connected
+from tests.support.world import Json, Merchant, World, plan_body
+
+PROCESSES = 2
+SENT_AGAIN = 500
+"""How many refused requests are sent again between two digests of everything."""
+CALLS_OUT = ("pricing-test", "retry-pricing")
+"""Routes that call an endpoint when they are let in: asked less often, since a call by hand is limited."""
+
+
+@dataclass(slots=True)
+class Found:
+    """What a share of the requests came to."""
+
+    asked: int = 0
+    refused: Counter[int] = field(default_factory=Counter[int])
+    accepted: int = 0
+    asked_after: int = 0
+    problems: list[str] = field(default_factory=list[str])
+
+
+def run(options: Options) -> Report:
+    """Send bad requests in several processes, and raw bytes over sockets; report what was wrong with any answer."""
+    report = Report("bad-requests", options.seed)
+    count = options.pick(short=3_000, full=100_000)
+    processes = options.pick(short=1, full=PROCESSES)
+    with place.server() as url:
+        seeds = range(options.seed * 1000, options.seed * 1000 + processes)
+        shares = [(url, seed, count // processes) for seed in seeds]
+        if processes == 1:
+            found = [_share(shares[0])]
+        else:
+            with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+                found = list(pool.map(_share, shares))
+        by_socket = bad_bytes.send_all(url, options)
+    refused = sum((each.refused for each in found), Counter[int]())
+    report.count("bad requests", sum(each.asked for each in found), at_least=count)
+    for status, number in sorted(refused.items()):
+        report.count(f"refused with {status}", number)
+    report.count("refused", refused.total(), at_least=count // 2)
+    report.count("accepted: what was put wrong was right all the same", sum(each.accepted for each in found))
+    report.count("cancels that the gateway refused", sum(each.asked_after for each in found))
+    report.count("raw requests over a socket", by_socket.asked, at_least=options.pick(short=100, full=1000))
+    for each in (*found, by_socket):
+        report.problems += each.problems
+    return report
+
+
+def _share(share: tuple[str, int, int]) -> Found:
+    url, seed, count = share
+    configure_logs(level="error")
+    return uvloop.run(_send(url, seed, count))
+
+
+async def _send(server_url: str, seed: int, count: int) -> Found:
+    found = Found()
+    async with place.database(server_url) as url, open_watched(url) as (world, app):
+        chance = random.Random(seed)  # noqa: S311 - chance that can be repeated is the point
+        own, other = await own_everything(world, world), await own_everything(world, await world.another())
+        clock = await _busy_clock(world)
+        await world.sql("UPDATE api_key SET last_used_at = '2100-01-01'")
+        document = (await world.get("/docs-json")).json
+        judge = Judge(document, _secrets(world, other), await _names(world))
+        bad = Bad(chance, _shown_fields(document))
+        goods = [*_goods(document, own, clock)]
+        last: list[Wire] = []
+        for number in range(count):
+            wire = bad.make(chance.choice(goods))
+            told, changes = await ask(app, wire)
+            found.asked += 1
+            faults = judge.faults(wire, told)
+            if told.status < 400:
+                found.accepted += 1
+            else:
+                found.refused[told.status] += 1
+                last = [*last[1 - SENT_AGAIN :], wire]
+                if changes and _asks_after(wire, told):
+                    found.asked_after += 1
+                elif changes:
+                    faults.append(f"refused with {told.status}, and changed something")
+            found.problems += [
+                f"seed {seed}, request {number} ({wire.route} {wire.method}, {wire.done}): {each}"
+                for each in faults
+            ]
+        found.problems += await _again(world, app, last)
+    return found
+
+
+def _asks_after(wire: Wire, told: Told) -> bool:
+    """Tell whether the gateway refused to cancel a charge: that is noted, and the charge asked after soon (D-27)."""
+    not_cancelable = INVOICE_NOT_CANCELABLE.type.encode() in told.body
+    return wire.route == "post /v1/invoices/{invoiceId}/cancel" and told.status == 409 and not_cancelable
+
+
+async def _busy_clock(world: World) -> Merchant:
+    """Return an account whose test clock is being driven: a good advance is refused at once, not waited for."""
+    merchant = await world.another()
+    async with connected(world.database_url, merchant.account_id) as connection:
+        await connection.execute("UPDATE test_clock SET status = 'advancing', target_at = '2050-01-01'")
+        await connection.execute("UPDATE api_key SET last_used_at = '2100-01-01'")
+    return merchant
+
+
+async def _again(world: World, app: Any, refused: Sequence[Wire]) -> list[str]:
+    """Send refused requests again: every row of the account stays as it is."""
+    async with connected(world.database_url, world.account_id) as connection:
+        before = await digest(connection, world.account_id)
+        answers = [await ask(app, wire) for wire in refused]
+        changed = differences(before, await digest(connection, world.account_id))
+    again = [wire for wire, (told, _) in zip(refused, answers, strict=True) if told.status >= 400]
+    if changed and len(again) == len(refused):
+        return [f"refused requests changed {changed}"]
+    return []
+
+
+def _goods(document: Json, own: Owned, clock: Merchant) -> Iterator[Wire]:
+    """Yield a valid request for every operation, and some more for those with bodies of several forms."""
+    bodies = valid_bodies(own)
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            route = f"{method} {path}"
+            if path.endswith(CALLS_OUT):
+                continue
+            merchant = clock if "test-clock" in path else own.merchant
+            body = bodies[route] if "requestBody" in operation else None
+            for each in _forms(route, body, own):
+                yield _wire(route, _filled(path, own), each, merchant=merchant)
+
+
+def _forms(route: str, body: Json, own: Owned) -> list[Json]:
+    match route:
+        case "post /v1/products":
+            endpoint = {"mode": "endpoint", "url": "https://merchant.example/price", "capCents": 1000}
+            full = {"name": "Usage", "description": "x", "externalRef": "p-1", "pricing": endpoint}
+            return [body, full]
+        case "post /v1/plans" | "put /v1/plans/{planId}":
+            discounts = [{"percent": 20, "fromCycle": 1, "toCycle": 3}, {"percent": 5, "fromCycle": 4}]
+            item = {"productId": own.one("productId"), "position": 0, "discounts": discounts}
+            full = plan_body(item, defaultPaymentMethod="card", maxInstallments=3, commitmentCycles=12)
+            return [body, full]
+        case "post /v1/subscriptions":
+            customer = {**body["customer"], "document": "529.982.247-25"}
+            fields = {"externalRef": "s-1", "chargeDay": 10, "paymentMethod": "card"}
+            return [body, {**body, **fields, "customer": customer, "firstChargeDate": "2034-01-10"}]
+        case "patch /v1/customers/{customerId}":
+            return [body, {"name": "Ana", "email": "ana@example.com", "document": None}]
+        case "patch /v1/integration/gateways/{connectionId}":
+            return [
+                body,
+                {"label": "x", "settings": {"behaviour": "never_pay", "methods": ["pix"]}, "active": True},
+            ]
+        case _:
+            return [body]
+
+
+def _filled(path: str, own: Owned) -> str:
+    for name, ids in own.ids.items():
+        path = path.replace(f"{{{name}}}", ids[0])
+    return path
+
+
+def _wire(route: str, path: str, body: Json, *, merchant: Merchant) -> Wire:
+    method = route.partition(" ")[0].upper()
+    wire = Wire(route, method, path, headers=(("Authorization", f"Bearer {merchant.api_key}"),))
+    if method == "POST":
+        wire = wire.having("Idempotency-Key", "the-key-of-all")
+    if body is None:
+        return wire
+    return replace(wire, body=json.dumps(body).encode()).having("Content-Type", "application/json")
+
+
+def _shown_fields(document: Json) -> Mapping[str, Json]:
+    """Return every field that any answer shows, with a value that it might be sent back with."""
+    samples = {"string": "x", "integer": 1, "boolean": True, "array": [], "object": {}, "number": 1}
+    return {
+        name: samples.get(schema.get("type", ""))
+        for each in document["components"]["schemas"].values()
+        for name, schema in each.get("properties", {}).items()
+    }
+
+
+def _secrets(world: World, other: Owned) -> list[bytes]:
+    """Return what no answer may show: the keys of both, and the other account's ids."""
+    ids = [each for name, found in other.ids.items() if name != "accountId" for each in found]
+    return [each.encode() for each in (world.api_key, other.merchant.api_key, *ids)]
+
+
+async def _names(world: World) -> list[bytes]:
+    """Return the names of the database's own that are no words of the API: constraints, indexes, triggers, tables."""
+    rows = await world.sql(
+        """
+        SELECT conname::text AS name FROM pg_constraint WHERE connamespace = 'public'::regnamespace
+        UNION SELECT relname::text FROM pg_class WHERE relnamespace = 'public'::regnamespace
+        UNION SELECT proname::text FROM pg_proc WHERE pronamespace = 'public'::regnamespace
+        """
+    )
+    return [row["name"].encode() for row in rows if "_" in row["name"]]

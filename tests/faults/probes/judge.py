@@ -1,0 +1,76 @@
+"""What every answer to a bad request has to be: no failure of ours, catalogued, documented, and telling nothing."""
+
+import json
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from fatura.domain.errors import CATALOGUE
+from tests.faults.probes.mutations import Wire
+from tests.support.world import Json
+
+_LEAKS = re.compile(
+    rb"psycopg|asyncpg|pydantic|starlette|Traceback|\bSELECT\b|\bINSERT\b|\bUPDATE\b|File \\?\"|\.py\b|\bpg_|relation "
+    rb"|violates|constraint|syntax error|line \d+, in |0x[0-9a-f]{8}|<class|Error\(|site-packages|/home/|/tmp/",
+)
+_CODES = re.compile(rb"engine\.[a-z_]+")
+_PROBLEMS = {problem.type: problem for problem in CATALOGUE}
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An answer as it came."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Knows the document and what no answer may show; `secret` are texts such as other accounts' ids."""
+
+    document: Json
+    secret: Collection[bytes]
+    names: Collection[bytes]
+
+    def faults(self, wire: Wire, told: Told) -> list[str]:
+        """Return what is wrong with an answer."""
+        if told.status >= 500:
+            return [f"{told.status}: {told.body[:300]!r}"]
+        found = [f"shows {each!r}" for each in self.secret if each in told.body]
+        if told.status < 400:
+            return found
+        shown = _LEAKS.search(told.body)
+        if shown and shown[0] not in wire.body + wire.path.encode() + wire.query.encode():
+            found.append(f"shows {shown[0]!r}: {told.body[:300]!r}")
+        spoken = _CODES.sub(b"", told.body)
+        found += [f"shows the name {each!r}" for each in self.names if each in spoken]
+        if told.headers.get("content-type") != "application/problem+json":
+            return [*found, f"{told.status} is no problem+json: {told.headers} {told.body[:200]!r}"]
+        return found + self._of_problem(wire, told)
+
+    def _of_problem(self, wire: Wire, told: Told) -> list[str]:
+        body = json.loads(told.body)
+        problem = _PROBLEMS.get(body["type"])
+        if problem is None or (body["status"], body["title"]) != (problem.status, problem.title):
+            return [f"is not in the catalogue: {body}"]
+        if told.status != problem.status:
+            return [f"{told.status} says {problem.status}"]
+        if body["requestId"] != told.headers.get("x-request-id"):
+            return [f"requestId {body['requestId']} is not {told.headers.get('x-request-id')}"]
+        if not isinstance(body["detail"], str) or len(body["detail"]) > 1000:
+            return [f"detail is too long: {body['detail'][:100]}"]
+        return self._undocumented(wire, told.status, body["type"])
+
+    def _undocumented(self, wire: Wire, status: int, type_: str) -> list[str]:
+        if wire.route is None:
+            return []
+        method, path = wire.route.split(" ")
+        documented = self.document["paths"][path][method]["responses"].get(str(status))
+        if documented is None:
+            return [f"{status} is not documented for {wire.route}"]
+        schema = documented["content"]["application/problem+json"]["schema"]
+        types = schema["allOf"][1]["properties"]["type"]
+        known = types.get("enum", [types.get("const")])
+        return [] if type_ in known else [f"{type_} is not documented for {wire.route} ({known})"]

@@ -1,0 +1,229 @@
+"""Every id position of every route, asked with one's own ids, another account's, unknown and malformed ones.
+
+The probes are made from the OpenAPI document, so a new route or field is probed without a word here.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import quote
+from uuid import UUID
+
+from tests.faults import place
+from tests.faults.digest import differences, digest
+from tests.faults.probes.stranger import MALFORMED, own_a_lot
+from tests.faults.probes.timing import time_apart
+from tests.faults.report import Options, Report
+from tests.support.account_resources import Owned, id_places, put, valid_bodies
+from tests.support.populated import connected
+from tests.support.world import Answer, Json, Merchant, World, open_world
+
+KEYS = 20
+REQUEST_ID = {"X-Request-Id": "the-same-for-all"}
+MADE_ELSEWHERE = {
+    "pricing-test": "the products here have prices of their own",
+    "/gateways/": "nothing here is signed",
+}
+"""Routes whose own ids answer as unknown ones here; that they answer otherwise is shown by scenarios."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A request with one id in it: `where` says in which place, `name` what the API calls such ids."""
+
+    route: str
+    where: str
+    name: str
+    method: str
+    path: str
+    body: Json
+    steps: tuple[str | int, ...] = ()
+
+    async def send(self, merchant: Merchant, sought: str, *, key: str | None = "fresh") -> Answer:
+        """Send it with an id."""
+        body = put(self.body, self.steps, sought) if self.steps else self.body
+        path = self.path.replace("{sought}", quote(sought, safe=""))
+        return await merchant.call(self.method, path, body, headers=REQUEST_ID, key=key)
+
+
+def probes(document: Json, own: Owned) -> Iterator[Probe]:
+    """Yield every place of every route where an id goes; GETs are asked by HEAD as well."""
+    bodies = valid_bodies(own)
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            route = f"{method} {path}"
+            body = bodies[route] if "requestBody" in operation else None
+            for probe in _of_operation(route, path, operation, body=body, own=own):
+                yield probe
+                if method == "get":
+                    yield replace(probe, method="HEAD")
+
+
+def _of_operation(route: str, path: str, operation: Json, *, body: Json, own: Owned) -> Iterator[Probe]:
+    parameters = [each for each in operation.get("parameters", []) if "name" in each]
+    named = [each["name"] for each in parameters if each["in"] == "path"]
+    method = route.partition(" ")[0].upper()
+    filled = path
+    for name in named:
+        others = path.replace(f"{{{name}}}", "{sought}")
+        for other in named:
+            others = others.replace(f"{{{other}}}", own.one(other))
+        yield Probe(route, "path", name, method, others, body)
+        filled = filled.replace(f"{{{name}}}", own.one(name))
+    for each in parameters:
+        if each["in"] == "query" and (each["name"] == "cursor" or "uuid" in str(each["schema"])):
+            yield Probe(route, "query", each["name"], method, f"{path}?{each['name']}={{sought}}", body)
+    for steps in id_places(body):
+        yield Probe(route, "body", str(steps[-1]), method, filled, body, steps)
+
+
+def masked(answer: Answer, sought: str) -> tuple[Any, ...]:
+    """Return an answer without the date and the id it echoes, as it was sent or as it was read."""
+    headers = [(name, value) for name, value in answer.headers.items() if name != "date"]
+    body = answer.body.replace(sought.encode(), b"<the id>").replace(sought.lower().encode(), b"<the id>")
+    return answer.status, headers, body
+
+
+def unknown(name: str, chance: random.Random) -> str:
+    """Return an id of the right form that nobody has."""
+    made = UUID(int=chance.getrandbits(128), version=4)
+    return f"sbx_{made.hex}" if name == "chargeId" else str(made)
+
+
+def run(options: Options) -> Report:
+    """Compare another account's ids with unknown ones, byte for byte; see that neither learns nor changes anything."""
+    report = Report("probes", options.seed)
+    with place.server() as url:
+        asyncio.run(_run(url, options, report))
+    return report
+
+
+async def _run(server_url: str, options: Options, report: Report) -> None:
+    async with place.database(server_url) as url, open_world(url) as world:
+        chance = random.Random(options.seed)  # noqa: S311 - chance that can be repeated is the point
+        own = await own_a_lot(world, world)
+        others = [await own_a_lot(world, await world.another()) for _ in range(options.pick(short=1, full=3))]
+        for other in others:
+            await _use_keys(other.merchant)
+        before = [await _digest(url, other) for other in others]
+        tried = await _strangers(world, own, others, options=options, chance=chance, report=report)
+        await _keys_of_others(own.merchant, report=report)
+        for other in others:
+            await _cursors_of_others(world, other, report=report)
+        after = [await _digest(url, other) for other in others]
+        changed = [table for pair in zip(before, after, strict=True) for table in differences(*pair)]
+        tried["own"] = await _own(world, own, chance=chance, report=report)
+        for kind in ("own", "foreign", "random", "malformed"):
+            report.count(f"probes with {kind} ids", tried[kind], at_least=50)
+        report.count("probes", tried.total(), at_least=options.pick(short=500, full=2000))
+        report.count("tables of the other accounts that changed", len(changed), at_most=0)
+        broken = set(await world.broken()) - {"nothing_waits_for_an_hour"}  # no lane works here
+        report.problems += [f"the invariant {name} is broken" for name in broken]
+        if options.pick(short=0, full=1):
+            await time_apart(world, others[0], chance=chance, report=report)
+
+
+async def _digest(url: str, owned: Owned) -> Mapping[str, tuple[int, int]]:
+    async with connected(url, owned.merchant.account_id) as connection:
+        return await digest(connection, owned.merchant.account_id)
+
+
+async def _strangers(
+    world: World,
+    own: Owned,
+    others: Sequence[Owned],
+    *,
+    options: Options,
+    chance: random.Random,
+    report: Report,
+) -> Counter[str]:
+    """Ask with ids that are not one's own; return how many probes of each kind were made."""
+    tried = Counter[str]()
+    listed = list(probes((await world.get("/docs-json")).json, own))
+    for place_, probe in enumerate(listed):
+        if probe.name == "cursor":
+            continue
+        options.progress(place_, len(listed), probe.route)
+        nobodys = unknown(probe.name, chance)
+        expected = {form: masked(await probe.send(world, form), form) for form in _forms(probe, nobodys)}
+        tried["random"] += len(expected)
+        foreign = [each for other in others for each in other.ids[probe.name]]
+        for sought in foreign if options.pick(short=0, full=1) else chance.sample(foreign, 1):
+            for form, like in zip(_forms(probe, sought), expected.values(), strict=True):
+                tried["foreign"] += 1
+                if (found := masked(await probe.send(world, form), form)) != like:
+                    report.problems.append(f"{probe} tells {form} from an unknown id: {found} is not {like}")
+        for sought in MALFORMED if options.pick(short=0, full=1) else chance.sample(MALFORMED, 3):
+            tried["malformed"] += 1
+            answer = await probe.send(world, sought)
+            wrong = (
+                _not_as_unknown(answer, expected[nobodys]) if probe.where == "path" else answer.status != 400
+            )
+            if wrong:
+                report.problems.append(f"{probe} with {sought!r}: {answer.status} {answer.body!r}")
+    return tried
+
+
+def _forms(probe: Probe, sought: str) -> list[str]:
+    """Return an id as it is and, where case does not matter, in capitals."""
+    return [sought, sought.upper()] if probe.where == "path" and probe.method != "HEAD" else [sought]
+
+
+def _not_as_unknown(answer: Answer, expected: tuple[Any, ...]) -> bool:
+    """Say whether a malformed id in a path is told otherwise than an unknown one, but for the id itself."""
+    status, headers, body = expected
+    kept = {name: value for name, value in headers if name != "content-length"}
+    found = {name: value for name, value in answer.headers.items() if name not in {"date", "content-length"}}
+    if (answer.status, found) != (status, kept):
+        return True
+    if not body:
+        return bool(answer.body)
+    start = body.partition(b"<the id>")[0]
+    return not answer.body.startswith(start)
+
+
+async def _own(world: World, own: Owned, *, chance: random.Random, report: Report) -> int:
+    """Ask with one's own ids, which have to be told from unknown ones: else the probes prove nothing."""
+    tried = 0
+    listed = list(probes((await world.get("/docs-json")).json, own))
+    for probe in sorted(listed, key=lambda each: each.where != "body"):  # the others archive what bodies name
+        if probe.name == "cursor" or any(mark in probe.path for mark in MADE_ELSEWHERE):
+            continue
+        nobodys = unknown(probe.name, chance)
+        expected = masked(await probe.send(world, nobodys), nobodys)
+        differs = False
+        ids = own.ids[probe.name]
+        for sought in ids[1:2] if probe.method == "DELETE" else ids:
+            tried += 1
+            differs = masked(await probe.send(world, sought), sought) != expected or differs
+        if not differs:
+            report.problems.append(f"{probe} does not reach what it seeks: {expected}")
+    return tried
+
+
+async def _use_keys(merchant: Merchant) -> list[Answer]:
+    pricing = {"mode": "fixed", "monthlyPriceCents": 1}
+    bodies = [{"name": f"Gym {number}", "pricing": pricing} for number in range(KEYS)]
+    return [
+        await merchant.post("/v1/products", body, key=f"key-{number}") for number, body in enumerate(bodies)
+    ]
+
+
+async def _keys_of_others(merchant: Merchant, *, report: Report) -> None:
+    """Use the Idempotency-Keys that every other account has used for the very same requests."""
+    for answer in await _use_keys(merchant):
+        if answer.status != 201 or "Idempotent-Replayed" in answer.headers:
+            report.problems.append(f"an Idempotency-Key of another account counts: {answer.body!r}")
+
+
+async def _cursors_of_others(world: World, other: Owned, *, report: Report) -> None:
+    """Follow another account's cursors: each is a place in one's own stream."""
+    mine = [each["id"] for each in await world.events()]
+    for limit in range(1, 11):
+        cursor = (await other.merchant.get(f"/v1/events?limit={limit}")).json["nextCursor"]
+        shown = (await world.get(f"/v1/events?limit=200&cursor={cursor}")).json["data"]
+        if [each["id"] for each in shown] != mine[limit:]:
+            report.problems.append(f"the cursor {cursor} of another account shows {shown}")

@@ -1,0 +1,50 @@
+"""Whether the time an answer takes tells another account's id from an unknown one."""
+
+import random
+import time
+from uuid import uuid4
+
+from tests.faults.report import Report
+from tests.support.account_resources import Owned
+from tests.support.world import World, plan_body, subscription_body
+
+PAIRS = 500
+FAR_OFF = 0.15
+"""How far from a half a guess may be on a machine that others share; on a quiet one it is within 0.05."""
+
+
+async def time_apart(world: World, other: Owned, *, chance: random.Random, report: Report) -> None:
+    """Time foreign and unknown ids in turn, and tell how well the times would tell them apart (0.5: not at all)."""
+
+    async def plan(sought: str) -> None:
+        await world.post("/v1/plans", plan_body({"id": sought}))
+
+    async def subscription(sought: str) -> None:
+        await world.post("/v1/subscriptions", subscription_body({"id": sought}))
+
+    async def product(sought: str) -> None:
+        await world.get(f"/v1/products/{sought}")
+
+    async def invoice(sought: str) -> None:
+        await world.get(f"/v1/invoices/{sought}")
+
+    asked = {"productId": (product, plan), "planId": (subscription,), "invoiceId": (invoice,)}
+    for name, requests in asked.items():
+        for request in requests:
+            seconds: dict[bool, list[float]] = {True: [], False: []}
+            for _ in range(PAIRS):
+                for foreign in chance.sample((True, False), 2):
+                    sought = chance.choice(other.ids[name]) if foreign else str(uuid4())
+                    started = time.perf_counter()
+                    await request(sought)
+                    seconds[foreign].append(time.perf_counter() - started)
+            guess = _guess(seconds[True], seconds[False])
+            what = f"how well times tell a foreign {name} ({request.__name__}; 0.5 is not at all)"
+            report.count(what, round(guess, 3), at_least=0.5 - FAR_OFF, at_most=0.5 + FAR_OFF)
+
+
+def _guess(these: list[float], those: list[float]) -> float:
+    """Return the chance that one of these is longer than one of those (the area under the ROC curve)."""
+    ranked = sorted([(each, True) for each in these] + [(each, False) for each in those])
+    ranks = sum(rank for rank, (_, is_one_of_these) in enumerate(ranked, 1) if is_one_of_these)
+    return (ranks - len(these) * (len(these) + 1) / 2) / (len(these) * len(those))

@@ -1,0 +1,95 @@
+"""The engine in this process, called as its server calls it, with an eye on whether a request committed any change."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from typing import Any
+from urllib.parse import unquote
+
+import asyncpg
+import httpx
+
+from fatura import settings
+from fatura.api.app import create_app
+from fatura.bootstrap import real_clock, wire
+from fatura.domain.credentials import Mode
+from fatura.store.db import connect
+from fatura.store.vault import Vault, new_key
+from tests.faults.probes.judge import Told
+from tests.faults.probes.mutations import Wire
+from tests.support.world import World, open_account
+
+_CHANGES: ContextVar[list[str] | None] = ContextVar("changes", default=None)
+
+
+class Watched(asyncpg.Connection):
+    """Notes, before each commit, whether the transaction has an id: PostgreSQL gives one to what changes something."""
+
+    async def execute(self, query: str, *args: Any, **options: Any) -> str:
+        """Run a statement."""
+        changes = _CHANGES.get()
+        if query == "COMMIT" and changes is not None:
+            number = await super().fetchval("SELECT pg_current_xact_id_if_assigned()::text")
+            if number is not None:
+                changes.append(number)
+        return await super().execute(query, *args, **options)
+
+
+@asynccontextmanager
+async def open_watched(database_url: str) -> AsyncGenerator[tuple[World, Any]]:
+    """Open the world over watched connections; yield the application, too."""
+    read = settings.read({"FATURA_RATE_LIMIT": "0", "FATURA_OUTBOUND_ALLOW": "127.0.0.1"})
+    db = await connect(database_url, max_connections=5, connection_class=Watched)
+    try:
+        deps = wire(read, db, vault=Vault([new_key()]), clock=real_clock, wake=lambda _lane: None)
+        app = create_app(deps)
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://fatura.test") as client:
+            yield World(deps, client, await open_account(deps, Mode.SANDBOX), database_url), app
+            await deps.merchants.close()
+    finally:
+        await db.close()
+
+
+async def ask(app: Any, wire_: Wire) -> tuple[Told, Sequence[str]]:
+    """Send a request; return the answer, and the ids of the transactions that it committed changes in."""
+    changes: list[str] = []
+    token = _CHANGES.set(changes)
+    sent: list[dict[str, Any]] = []
+    pending = [{"type": "http.request", "body": wire_.body, "more_body": False}]
+
+    async def receive() -> dict[str, Any]:
+        return pending.pop() if pending else {"type": "http.disconnect"}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    try:
+        await app(_scope(wire_), receive, send)
+    finally:
+        _CHANGES.reset(token)
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in sent[0]["headers"]}
+    body = b"".join(each.get("body", b"") for each in sent[1:])
+    return Told(sent[0]["status"], headers, body), changes
+
+
+def _scope(wire_: Wire) -> dict[str, Any]:
+    """Return the scope that uvicorn would make: the path is unquoted, the query is not."""
+    raw = wire_.path.encode("latin-1", "replace")
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": wire_.method,
+        "scheme": "http",
+        "path": unquote(wire_.path),
+        "raw_path": raw,
+        "root_path": "",
+        "query_string": wire_.query.encode("latin-1", "replace"),
+        "headers": [
+            (name.lower().encode("latin-1"), value.encode("latin-1", "replace"))
+            for name, value in wire_.headers
+        ],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 80),
+    }

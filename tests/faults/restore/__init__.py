@@ -1,0 +1,1 @@
+"""Restore backups that are older than the gateway."""

@@ -1,0 +1,125 @@
+"""A backup that is older than the gateway is restored, again and again: nothing is charged twice, nothing is lost.
+
+Each trial backs up in the middle of work, lives on, throws the database away, restores it, sweeps (and dies in the
+middle of that), and lives on again; then the gateway's books are compared with the database.
+"""
+
+import asyncio
+import random
+import tempfile
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+from fatura.usecases.restore import recovery
+from fatura.workers.lanes import LANES
+from fatura.workers.loop import run_to_quiet
+from tests.faults import breaks
+from tests.faults.place import server
+from tests.faults.report import Options, Report, Scale
+from tests.faults.restore.story import Story
+from tests.faults.restore.truth import Truth, judge
+
+STORIES = 4
+RESTORES_A_STORY = 5
+DAYS_AFTER = 3
+"""How many days the engine gets after a restore, until everything has to be in its place."""
+DIES = 0.7
+"""The chance that work is cut off before a backup, and that a sweep dies before it is run again."""
+
+
+def run(options: Options) -> Report:
+    """Make all trials of a scale."""
+    breaks.apply()
+    report, truth = Report("restore", options.seed), Truth()
+    with server() as server_url, tempfile.TemporaryDirectory(prefix="fatura-restore-") as folder:
+        asyncio.run(_stories(server_url, Path(folder), options=options, truth=truth))
+    _tell(report, options, truth=truth)
+    return report
+
+
+async def _stories(server_url: str, folder: Path, *, options: Options, truth: Truth) -> None:
+    for number in range(options.pick(short=1, full=STORIES)):
+        async with _story(server_url, folder, seed=f"{options.seed}/{number}") as story:
+            await _lives(story, options, truth=truth, number=number)
+
+
+def _tell(report: Report, options: Options, *, truth: Truth) -> None:
+    full = options.scale is Scale.FULL
+    report.count("restores", truth.restores, at_least=options.pick(short=2, full=STORIES * RESTORES_A_STORY))
+    report.count("charges newer than their backup", truth.newer, at_least=options.pick(short=5, full=500))
+    report.count("… of invoices that the backup knew", truth.of_known_invoices, at_least=1)
+    report.count("… of cycles billed after it, found again by their ids", truth.of_lost_invoices, at_least=1)
+    report.count(
+        "… of subscriptions born after it, told to the operator", truth.strays, at_least=1 if full else 0
+    )
+    report.count("… over another amount than the new total, left to a person", truth.parked)
+    report.count("sweeps that died in the middle", truth.deaths, at_least=1)
+    report.count("charges made twice", truth.twice, at_most=0)
+    report.count("charges lost", truth.lost, at_most=0)
+    report.problems += truth.problems
+
+
+@asynccontextmanager
+async def _story(server_url: str, folder: Path, *, seed: str) -> AsyncGenerator[Story]:
+    story = Story(server_url, folder, random.Random(seed), seed)  # noqa: S311 - it guards nothing
+    await story.create()
+    yield story
+    await story.drop()
+
+
+async def _lives(story: Story, options: Options, *, truth: Truth, number: int) -> None:
+    restores = options.pick(short=2, full=RESTORES_A_STORY)
+    async with story.engine() as merchant:
+        await story.enroll(merchant, options.pick(short=18, full=50))
+    for trial in range(restores):
+        done = number * restores + trial
+        options.progress(done, restores * options.pick(short=1, full=STORIES), f"{truth.newer} newer charges")
+        await _trial(story, truth)
+
+
+async def _trial(story: Story, truth: Truth) -> None:
+    rng = story.rng
+    async with story.engine() as merchant:
+        story.now += timedelta(hours=rng.randrange(1, 72))
+        await story.work(merchant.deps, die_at=rng.randrange(1, 300) if rng.random() < DIES else 0)
+    await story.back_up()
+    since = story.now
+    async with story.engine() as merchant:
+        known = list(story.subscriptions)
+        if rng.random() < 0.3:
+            await story.enroll(merchant, 1)
+        await story.live_on(merchant, steps=rng.randrange(4, 9))
+        story.subscriptions = known
+        await truth.disaster(story, since=since)
+    await story.restore()
+    story.now += timedelta(hours=1)
+    await _sweep(story, truth)
+    async with story.engine() as merchant:
+        for _ in range(DAYS_AFTER):
+            story.now += timedelta(days=1)
+            await story.work(merchant.deps)
+            await story.enter_values(merchant)
+        await judge(story, merchant, truth)
+
+
+async def _sweep(story: Story, truth: Truth) -> None:
+    """Run the sweep until it lives: in processes that are killed, in tasks that are cut off, beside running workers."""
+    rng, since = story.rng, truth.since
+    if rng.random() < 0.2:
+        await story.sweep_apart(since=since, kill_at=rng.randrange(20, 120))
+        truth.deaths += 1
+    async with story.engine() as merchant:
+        if rng.random() < DIES:
+            truth.deaths += (
+                await story.sweep(merchant.deps, since=since, die_at=rng.randrange(1, 200)) is None
+            )
+        assert story.opened is not None
+        await recovery.freeze(merchant.deps, story.opened.account_id)
+        beside = asyncio.create_task(run_to_quiet(merchant.deps, LANES))
+        swept = await story.sweep(merchant.deps, since=since)
+        await beside
+    assert swept is not None
+    truth.told = {stray.charge.charge_id for stray in swept.strays}
+    truth.problems += [f"{story.seed}: not compared: {problem}" for problem in swept.problems]

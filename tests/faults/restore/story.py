@@ -1,0 +1,209 @@
+"""The life of one account through many restores: its customers, its clock, its gateway's books, and its disasters."""
+
+import asyncio
+import json
+import random
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import asyncpg
+import httpx
+
+from fatura.api.app import create_app
+from fatura.domain.credentials import Mode
+from fatura.store.vault import new_key
+from fatura.usecases.accounts import accounts
+from fatura.usecases.charging import gateway_connections
+from fatura.usecases.deps import Deps
+from fatura.usecases.restore import recovery
+from fatura.usecases.transaction import Work, in_transaction, load_account
+from fatura.workers.lanes import LANES
+from fatura.workers.loop import run_to_quiet
+from tests.conftest import database_url_of
+from tests.faults.engine import open_engine
+from tests.faults.journal import Journal
+from tests.faults.restore.books import PROVIDER, book_providers
+from tests.faults.restore.sweep import counting
+from tests.support.world import Json, Merchant, item
+
+BEGIN = datetime(2033, 1, 10, 15, tzinfo=UTC)
+OTHER_PRICE_EVERY = 6
+"""Of so many values entered again after a restore one is another than before."""
+
+
+@dataclass(slots=True)
+class Story:
+    """One account; `now` is the clock of all its engines, one after another. All chance is `rng`'s."""
+
+    server_url: str
+    folder: Path
+    rng: random.Random
+    seed: str
+    ring: str = field(default_factory=new_key)
+    name: str = field(default_factory=lambda: f"restore_{uuid4().hex}")
+    now: datetime = BEGIN
+    restores: int = 0
+    opened: accounts.OpenedAccount | None = None
+    subscriptions: list[str] = field(default_factory=list[str])
+    statements_left: int = 0
+    running: "asyncio.Task[Any] | None" = None
+    journal: Journal = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Open the gateway's books."""
+        self.journal = Journal(self.folder / f"{self.name}.sqlite")
+
+    @property
+    def url(self) -> str:
+        """The engine's database."""
+        return database_url_of(self.server_url, self.name)
+
+    @asynccontextmanager
+    async def engine(self) -> AsyncGenerator[Merchant]:
+        """Open an engine on the database, and the account's view of its API."""
+        engine = open_engine(
+            self.url,
+            ring=self.ring,
+            clock=lambda: self.now,
+            providers=book_providers(self.journal),
+            connection_class=counting(self._count),
+        )
+        async with engine as deps:
+            if self.opened is None:
+                self.opened = await accounts.open_account(deps, name="Restored", mode=Mode.LIVE)
+                account = await load_account(deps, self.opened.account_id)
+                await in_transaction(deps, account, _connect)
+            transport = httpx.ASGITransport(create_app(deps), raise_app_exceptions=False)
+            async with httpx.AsyncClient(transport=transport, base_url="http://fatura.test") as client:
+                yield Merchant(deps, client, self.opened)
+
+    def _count(self) -> None:
+        """Let the engine die at a statement, if that was asked for."""
+        self.statements_left -= 1
+        if not self.statements_left and self.running is not None:
+            self.running.cancel()
+
+    async def work(self, deps: Deps, *, die_at: int = 0) -> bool:
+        """Run all lanes to quiet, or die (0: do not) at the n-th statement from now; say whether it lived."""
+        self.running = asyncio.create_task(run_to_quiet(deps, LANES))
+        self.statements_left = die_at
+        try:
+            await self.running
+        except asyncio.CancelledError:
+            return False
+        finally:
+            self.running, self.statements_left = None, 0
+        return True
+
+    async def enroll(self, merchant: Merchant, count: int) -> None:
+        """Bind customers to a fixed and a variable plan, each due on a day of its own."""
+        fixed = await merchant.plan(await merchant.product(cents=self.rng.randrange(100, 100_000)))
+        variable = await merchant.plan(
+            item(await merchant.product(cents=500)), item(await merchant.variable_product())
+        )
+        for number in range(count):
+            day = self.rng.randrange(1, 29)
+            made = await merchant.enroll(variable if number % 6 == 5 else fixed, chargeDay=day)
+            self.subscriptions.append(made["id"])
+
+    async def live_on(self, merchant: Merchant, *, steps: int) -> None:
+        """Let days pass with their work, the values that people enter, and now and then a cancellation."""
+        for _ in range(steps):
+            self.now += timedelta(days=self.rng.randrange(1, 13))
+            await self.work(merchant.deps)
+            await self.enter_values(merchant)
+        if self.rng.random() < 0.3:
+            await merchant.post(f"/v1/subscriptions/{self.rng.choice(self.subscriptions)}/cancel")
+        for status in ("issued", "ready"):
+            invoices = (await merchant.get(f"/v1/invoices?status={status}&pageSize=5")).json["data"]
+            if invoices and self.rng.random() < 0.5:
+                await merchant.post(f"/v1/invoices/{invoices[0]['id']}/cancel")
+        await self.work(merchant.deps)
+
+    async def enter_values(self, merchant: Merchant) -> None:
+        """Release what is held, by a value of the cycle's, after a restore sometimes by another one."""
+        for status in ("draft", "awaiting_value"):
+            for held in (await merchant.get(f"/v1/invoices?status={status}&pageSize=100")).json["data"]:
+                detail = (await merchant.get(f"/v1/invoices/{held['id']}")).json
+                for each in detail["items"]:
+                    if each["pricingStatus"] == "pending":
+                        other = self.rng.randrange(OTHER_PRICE_EVERY) == 0
+                        value = {"amount": 1000 + detail["cycle"] + (self.restores if other else 0)}
+                        await merchant.post(f"/v1/invoices/{held['id']}/items/{each['id']}/value", value)
+        await self.work(merchant.deps)
+
+    async def create(self) -> None:
+        """Make the database from the migrated template."""
+        await self._copy("template_fatura", self.name)
+
+    async def back_up(self) -> None:
+        """Keep the database as it is at this moment, whatever was under way."""
+        await self._copy(self.name, f"{self.name}_backup")
+
+    async def restore(self) -> None:
+        """Throw the database away, and bring the backup back; the gateway's books stay as they are."""
+        await self._copy(f"{self.name}_backup", self.name)
+        self.restores += 1
+
+    async def drop(self) -> None:
+        """Clean up."""
+        await self._admin(
+            f"DROP DATABASE IF EXISTS {self.name}", f"DROP DATABASE IF EXISTS {self.name}_backup"
+        )
+        self.journal.close()
+
+    async def _copy(self, source: str, target: str) -> None:
+        await self._admin(
+            f"DROP DATABASE IF EXISTS {target}",
+            f"CREATE DATABASE {target} TEMPLATE {source} STRATEGY file_copy",
+        )
+
+    async def _admin(self, *statements: str) -> None:
+        connection = await asyncpg.connect(self.server_url)
+        try:
+            for statement in statements:
+                await connection.execute(statement)
+        finally:
+            await connection.close()
+
+    async def sweep(self, deps: Deps, *, since: datetime, die_at: int = 0) -> recovery.Swept | None:
+        """Do in this process what `fatura restored` does; None when it died at a statement."""
+        assert self.opened is not None
+
+        async def command() -> recovery.Swept:
+            assert self.opened is not None
+            await recovery.freeze(deps, self.opened.account_id)
+            return await recovery.sweep(deps, self.opened.account_id, since=since)
+
+        self.running = asyncio.create_task(command())
+        self.statements_left = die_at
+        try:
+            return await self.running
+        except asyncio.CancelledError:
+            return None
+        finally:
+            self.running, self.statements_left = None, 0
+
+    async def sweep_apart(self, *, since: datetime, kill_at: int) -> Json | None:
+        """Run `tests.faults.restore.sweep`; None when it was killed."""
+        words = [self.url, self.ring, str(self.folder / f"{self.name}.sqlite")]
+        words += [self.now.isoformat(), since.isoformat(), str(kill_at)]
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "tests.faults.restore.sweep", *words, stdout=asyncio.subprocess.PIPE
+        )
+        told, _ = await process.communicate()
+        return json.loads(told.splitlines()[-1]) if process.returncode == 0 else None
+
+    def charges(self, since: datetime) -> Sequence[Any]:
+        """Return the gateway's charges made since an instant."""
+        return list(self.journal.read("SELECT * FROM charge WHERE created_at >= ?", since.isoformat()))
+
+
+async def _connect(work: Work) -> None:
+    await gateway_connections.connect(work, provider=PROVIDER, label=None, credentials={}, settings={})

@@ -1,0 +1,76 @@
+"""`fatura restored` in a process of its own, with the run's gateway and clock, killed at its n-th statement.
+
+`python -m tests.faults.restore.sweep URL RING BOOKS NOW SINCE KILL_AT` (0: it lives) prints its counts as JSON.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any, cast
+
+import asyncpg
+
+from fatura.usecases.operations.checks import all_accounts
+from fatura.usecases.restore import recovery
+from tests.faults import breaks
+from tests.faults.engine import open_engine
+from tests.faults.journal import Journal
+from tests.faults.restore.books import book_providers
+
+STATEMENTS = ("execute", "fetch", "fetchrow", "fetchval")
+
+
+def counting(before_each: Callable[[], None]) -> "type[asyncpg.Connection[asyncpg.Record]]":
+    """Return a connection class that calls back before every statement, commits included."""
+
+    def watched(name: str) -> Any:
+        async def call(self: Any, *arguments: Any, **options: Any) -> Any:
+            before_each()
+            return await getattr(asyncpg.Connection, name)(self, *arguments, **options)
+
+        return call
+
+    members = {name: watched(name) for name in STATEMENTS}
+    return cast("type[asyncpg.Connection[asyncpg.Record]]", type("Counting", (asyncpg.Connection,), members))
+
+
+def _killer(kill_at: int) -> Callable[[], None]:
+    left = [kill_at]
+
+    def count() -> None:
+        left[0] -= 1
+        if not left[0]:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return count
+
+
+async def _sweep(url: str, ring: str, *, books: Path, now: datetime, since: datetime, kill_at: int) -> None:
+    engine = open_engine(
+        url,
+        ring=ring,
+        clock=lambda: now,
+        providers=book_providers(Journal(books)),
+        connection_class=counting(_killer(kill_at)),
+    )
+    async with engine as deps:
+        accounts = await all_accounts(deps)
+        for account_id in accounts:
+            await recovery.freeze(deps, account_id)
+        swept = [await recovery.sweep(deps, account_id, since=since) for account_id in accounts]
+    counts = {str(found): count for each in swept for found, count in each.counts.items()}
+    strays = [stray.charge.charge_id for each in swept for stray in each.strays]
+    problems = [problem for each in swept for problem in each.problems]
+    print(json.dumps({"counts": counts, "strays": strays, "problems": problems}))  # noqa: T201 - the parent reads it
+
+
+if __name__ == "__main__":
+    breaks.apply()
+    url, ring, books, now, since, kill_at = sys.argv[1:]
+    told = datetime.fromisoformat(now), datetime.fromisoformat(since), int(kill_at)
+    asyncio.run(_sweep(url, ring, books=Path(books), now=told[0], since=told[1], kill_at=told[2]))

@@ -1,0 +1,154 @@
+"""What must be true after a restore, known from the database that was lost: whose each charge is, and only once."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import asyncpg
+
+from tests.faults import ledgers
+from tests.faults.ledgers import LIVE
+from tests.faults.restore.books import take_back
+from tests.faults.restore.story import BEGIN, Story
+from tests.support.world import Merchant
+
+Cycle = tuple[str, int]
+"""A subscription and a cycle of it: what may be charged once."""
+
+
+@dataclass(slots=True)
+class Truth:
+    """Counts over all trials, and of the trial at hand what the lost database knew and the operator was told."""
+
+    restores: int = 0
+    newer: int = 0
+    of_known_invoices: int = 0
+    of_lost_invoices: int = 0
+    strays: int = 0
+    parked: int = 0
+    deaths: int = 0
+    twice: int = 0
+    lost: int = 0
+    problems: list[str] = field(default_factory=list[str])
+    since: datetime = BEGIN
+    billed: dict[str, Cycle] = field(default_factory=dict[str, Cycle])
+    charges: Sequence[Mapping[str, Any]] = ()
+    told: set[str] = field(default_factory=set[str])
+
+    async def disaster(self, story: Story, *, since: datetime) -> None:
+        """Remember what is about to be lost: the charges since the backup, and which cycle each of them bills."""
+        self.since = since
+        self.charges = story.charges(since)
+        self.billed = {str(row["invoice_id"]): _cycle(row) for row in await _invoices(story)}
+        self.restores += 1
+        self.newer += len(self.charges)
+
+
+async def judge(story: Story, merchant: Merchant, truth: Truth) -> None:
+    """Compare the books with the database, settle what is a person's, and let the three ledgers be checked."""
+    invoices = await _invoices(story)
+    at = f"story {story.seed}, restore {story.restores}"
+    born_later = {
+        charge["charge_id"]
+        for charge in truth.charges
+        if truth.billed[charge["invoice_id"]][0] not in story.subscriptions
+    }
+    _judge_strays(story, truth, born_later, at=at)
+    _judge_adoption(truth, invoices, born_later, at=at)
+    _judge_once(story, truth, invoices, at=at)
+    await _settle(story, merchant, truth, invoices)
+    found = await ledgers.check(merchant.deps, story.url, story.journal)
+    truth.problems += [f"{at}: {problem}" for problem in found]
+
+
+def _judge_strays(story: Story, truth: Truth, born_later: set[str], *, at: str) -> None:
+    """Charges of subscriptions that the backup does not know are told, and no others; then they are set aside."""
+    live = {each["charge_id"] for each in truth.charges if each["state"] in LIVE}
+    truth.strays += len(born_later & live)
+    if truth.told != born_later & live:
+        truth.problems.append(f"{at}: told {sorted(truth.told)}, strays are {sorted(born_later & live)}")
+    for charge_id in born_later:
+        story.journal.change("DELETE FROM charge WHERE charge_id = ?", charge_id)
+
+
+def _judge_adoption(
+    truth: Truth, invoices: Sequence[Mapping[str, Any]], born_later: set[str], *, at: str
+) -> None:
+    """Every live charge is on the invoice that it billed, under the id that it had; or a person was told."""
+    restored = {_cycle(row): row for row in invoices}
+    for charge in truth.charges:
+        if charge["charge_id"] in born_later or charge["state"] not in LIVE:
+            continue
+        row = restored.get(truth.billed[charge["invoice_id"]])
+        if row is None or str(row["invoice_id"]) != charge["invoice_id"]:
+            truth.lost += 1
+            truth.problems.append(
+                f"{at}: {charge['charge_id']} has not got its invoice {charge['invoice_id']} back"
+            )
+        elif row["gateway_invoice_id"] == charge["charge_id"]:
+            born_before = row["created_at"] <= truth.since
+            truth.of_known_invoices += born_before
+            truth.of_lost_invoices += not born_before
+        elif row["attempt_state"] == "parked" and row["total_cents"] != charge["amount_cents"]:
+            truth.parked += 1
+        else:
+            truth.lost += 1
+            truth.problems.append(f"{at}: {charge['charge_id']} is not on its invoice, which is {dict(row)}")
+
+
+def _judge_once(story: Story, truth: Truth, invoices: Sequence[Mapping[str, Any]], *, at: str) -> None:
+    """No cycle has two live charges, whatever ids they name; and what was canceled is not charged again."""
+    billed = truth.billed | {str(row["invoice_id"]): _cycle(row) for row in invoices}
+    live = Counter[Cycle | None]()
+    canceled: defaultdict[Cycle | None, str] = defaultdict(str)
+    for charge in story.journal.read("SELECT * FROM charge"):
+        cycle = billed.get(charge["invoice_id"])
+        live[cycle] += charge["state"] in LIVE
+        if charge["state"] == "canceled" and charge["charge_id"] in {
+            each["charge_id"] for each in truth.charges
+        }:
+            canceled[cycle] = charge["charge_id"]
+    twice = [cycle for cycle, count in live.items() if count > 1]
+    again = [charge_id for cycle, charge_id in canceled.items() if live[cycle]]
+    truth.twice += len(twice) + len(again)
+    truth.problems += [f"{at}: charged twice: {cycle}" for cycle in twice]
+    truth.problems += [f"{at}: charged again after {charge_id} was canceled" for charge_id in again]
+
+
+async def _settle(
+    story: Story, merchant: Merchant, truth: Truth, invoices: Sequence[Mapping[str, Any]]
+) -> None:
+    """Do what a person does with a charge over another amount: take it back there, then retry issuance."""
+    for row in invoices:
+        if row["attempt_state"] == "parked":
+            for charge_id in row["known_charge_ids"]:
+                take_back(story.journal, charge_id)
+            answer = await merchant.post(f"/v1/invoices/{row['invoice_id']}/retry-issuance")
+            if answer.status != 200:
+                truth.problems.append(f"story {story.seed}: retry-issuance answered {answer.body!r}")
+    await story.work(merchant.deps)
+
+
+def _cycle(row: Mapping[str, Any]) -> Cycle:
+    return str(row["subscription_id"]), row["cycle"]
+
+
+async def _invoices(story: Story) -> Sequence[Mapping[str, Any]]:
+    """Return all invoices as they are, each with its newest attempt."""
+    connection = await asyncpg.connect(story.url)
+    try:
+        assert story.opened is not None
+        await connection.execute(f"SET app.account = '{story.opened.account_id}'")
+        rows = await connection.fetch(
+            """
+            SELECT DISTINCT ON (v.invoice_id) v.invoice_id, v.subscription_id, v.cycle, v.status, v.total_cents,
+                v.gateway_invoice_id, v.created_at, a.state AS attempt_state, a.known_charge_ids
+            FROM invoice v LEFT JOIN charge_attempt a ON a.invoice_id = v.invoice_id
+            ORDER BY v.invoice_id, a.attempt DESC
+            """
+        )
+        return [dict(row) for row in rows]
+    finally:
+        await connection.close()

@@ -1,0 +1,1 @@
+"""Look for secrets outside the places where they are sealed."""

@@ -1,0 +1,45 @@
+"""A revoked API key under load: no process lets in a request that began after the revocation was answered."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from tests.faults.report import Report
+from tests.faults.stack import Client
+
+if TYPE_CHECKING:
+    from tests.faults.secrets.canaries import Canaries
+
+REQUESTS_A_SECOND = 50
+
+
+async def revoke(client: Client, canaries: "Canaries", *, report: Report, requests: int) -> None:
+    """Ask 50 times a second with a key over all APIs, revoke it in between, and compare the instants."""
+    made = (await client.ask("POST", "/v1/integration/api-keys", {"name": "to be revoked"})).json()
+    key = canaries.add("api key", made["key"])
+    before: list[int] = []
+    meanwhile: list[int] = []
+    after: list[int] = []
+    revoked = asyncio.Event()
+
+    async def one(statuses: list[int]) -> None:
+        answer = await client.ask("GET", "/v1/integration", Authorization=f"Bearer {key}")
+        statuses.append(answer.status_code)
+
+    async def revoke_it() -> None:
+        await client.ask("DELETE", f"/v1/integration/api-keys/{made['id']}")
+        revoked.set()
+
+    async with asyncio.TaskGroup() as group:
+        for statuses in [before] * requests:
+            group.create_task(one(statuses))
+            await asyncio.sleep(1 / REQUESTS_A_SECOND)
+        group.create_task(revoke_it())
+        while not revoked.is_set():
+            group.create_task(one(meanwhile))
+            await asyncio.sleep(1 / REQUESTS_A_SECOND)
+        for statuses in [after] * requests:
+            group.create_task(one(statuses))
+            await asyncio.sleep(1 / REQUESTS_A_SECOND)
+    report.count("requests let in with a key, and begun before it was revoked", before.count(200), at_least=1)
+    report.count("requests begun after its revocation was answered", len(after), at_least=requests)
+    report.count("of those let in", len(after) - after.count(401), at_most=0)

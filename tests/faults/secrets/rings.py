@@ -1,0 +1,91 @@
+"""The key ring changed while everything runs: old; old and new; new and old; sealed anew; new. Nothing fails."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import replace
+
+import httpx
+
+from fatura.api.app import create_app
+from fatura.domain.credentials import Mode
+from fatura.store.vault import Vault, new_key
+from fatura.usecases.accounts import key_ring
+from tests.faults.report import Report
+from tests.faults.secrets.swapped import enroll
+from tests.support.world import World, open_account
+
+REPEATED = 15
+"""Requests made under the old key, and repeated under every ring that follows."""
+
+
+async def rotate_under_load(world: World, report: Report) -> None:
+    """Change the ring as a rolling restart would, two rings always beside each other; seal anew beside requests."""
+    old, new = new_key(), new_key()
+    rings = ([old], [old, new], [new, old], [new])
+    async with _under(world, [Vault(ring) for ring in rings]) as worlds:
+        made = [await _make(worlds[0], number) for number in range(REPEATED)]
+        for pair in ((worlds[0], worlds[1]), (worlds[1], worlds[2])):
+            again = await asyncio.gather(
+                *[_make(each, number) for each in pair for number in range(REPEATED)]
+            )
+            report.problems += ["a repeat is answered otherwise" for one in again if one not in made]
+            await asyncio.gather(
+                *[enroll(each, f"529.982.247-{number}") for number, each in enumerate(pair, 10)]
+            )
+            await pair[1].run()
+        resealed = await _seal_anew(worlds[2], made, report=report)
+        report.count("secrets sealed anew beside requests", resealed, at_least=2 * REPEATED)
+        used = await key_ring.usage(worlds[3].deps, worlds[3].account_id)
+        old_ones = sum(used.values()) - used[worlds[3].deps.vault.sealing_id]
+        report.count("secrets left under the old key", old_ones, at_most=0)
+        again = [await _make(worlds[3], number) for number in range(REPEATED)]
+        report.count("repeats answered otherwise without the old key", int(again != made), at_most=0)
+        await worlds[3].run()
+        waiting = [each for each in await worlds[3].invoices() if each["status"] == "ready"]
+        report.count("invoices that wait without the old key", len(waiting), at_most=0)
+
+
+async def _seal_anew(world: World, made: Sequence[bytes], *, report: Report) -> int:
+    """Begin, break off, and begin again, in small batches, with requests beside it; return how many were sealed."""
+
+    async def rotate(*, batches: int) -> int:
+        resealed = 0
+        async with aclosing(key_ring.rotate(world.deps, world.account_id, limit=4)) as rotating:
+            async for batch in rotating:
+                resealed += batch.resealed
+                report.problems += ["a secret does not open"] * batch.unreadable
+                batches -= 1
+                if not batches:
+                    break
+        return resealed
+
+    async def use() -> None:
+        for number, body in enumerate(made):
+            if await _make(world, number) != body:
+                report.problems.append("a repeat is answered otherwise while secrets are sealed anew")
+            await enroll(world, f"111.444.777-{number}")
+
+    first = await rotate(batches=2)
+    second, *_ = await asyncio.gather(rotate(batches=-1), use(), use())
+    return first + second
+
+
+async def _make(world: World, number: int) -> bytes:
+    answer = await world.post("/v1/integration/api-keys", {"name": f"key {number}"}, key=f"made-{number}")
+    return answer.body
+
+
+@asynccontextmanager
+async def _under(world: World, vaults: Sequence[Vault]) -> AsyncGenerator[list[World]]:
+    """Yield one account as processes with these rings serve it; the first ring opened it."""
+    async with AsyncExitStack() as stack:
+        every = [replace(world.deps, vault=vault) for vault in vaults]
+        opened = await open_account(every[0], Mode.SANDBOX)
+        worlds: list[World] = []
+        for deps in every:
+            transport = httpx.ASGITransport(create_app(deps), raise_app_exceptions=False)
+            client = httpx.AsyncClient(transport=transport, base_url="http://fatura.test")
+            await stack.enter_async_context(client)
+            worlds.append(World(deps, client, opened, world.database_url))
+        yield worlds

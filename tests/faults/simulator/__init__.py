@@ -1,0 +1,1 @@
+"""Simulate whole accounts under seeded faults."""

@@ -1,0 +1,114 @@
+"""What the engine takes from its machine, steered by a world: chance, ids, pauses, seconds, its log."""
+
+import asyncio
+import logging
+import random
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import structlog
+import uuid_utils
+from structlog.typing import EventDict
+
+from fatura.store.db import DatabaseUnavailableError, DeadlockError, LockTimeoutError
+from tests.faults.simulator.machines import HOST
+from tests.faults.simulator.schedule import Schedule
+from tests.faults.simulator.side import World
+
+EXPECTED = (DatabaseUnavailableError, DeadlockError, LockTimeoutError)
+"""What an error in the log may be about: all of it is injected."""
+_PLAIN_SLEEP = asyncio.sleep
+
+
+class _Seconds:
+    """The module `time` with the world's clock for the machine's seconds."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self._start = schedule.now
+
+    def monotonic(self) -> float:
+        """Return the world's seconds."""
+        return (self._schedule.now - self._start).total_seconds()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
+
+
+class _Ids:
+    """The module `uuid_utils` with the world's chance in its ids."""
+
+    def __init__(self, schedule: Schedule, seed: int) -> None:
+        self._schedule = schedule
+        self._rng = random.Random(f"ids {seed}")  # noqa: S311 - it guards nothing
+
+    def uuid7(self, *, nanoseconds: int | None = None) -> UUID:
+        """Return an id of an instant."""
+        at = nanoseconds // 10**6 if nanoseconds is not None else _millis(self._schedule.now)
+        return UUID(
+            int=at << 80 | 0x7 << 76 | self._rng.getrandbits(12) << 64 | 2 << 62 | self._rng.getrandbits(62)
+        )
+
+
+def _millis(at: datetime) -> int:
+    return int(at.timestamp() * 1000)
+
+
+@contextmanager
+def steered(world: World) -> Generator[None]:
+    """Put a world's chance, ids, pauses and seconds in the place of the machine's, for this process."""
+    replaced = {"time": _Seconds(world.schedule), "uuid_utils": _Ids(world.schedule, world.seed)}
+    known = {"time": time, "uuid_utils": uuid_utils}
+    places = [
+        (module, name)
+        for path, module in sys.modules.items()
+        for name in replaced
+        if path.startswith("fatura.") and "http" not in path and getattr(module, name, None) is known[name]
+    ]
+    configured = structlog.get_config()
+
+    async def pause(seconds: float, result: object = None) -> object:
+        if seconds > 0 and HOST.get(None) is not None:
+            await world.schedule.sleep(seconds)
+            return result
+        return await _PLAIN_SLEEP(seconds, result)
+
+    random.seed(world.seed)
+    try:
+        for module, name in places:
+            setattr(module, name, replaced[name])
+        asyncio.sleep = pause  # pyright: ignore[reportAttributeAccessIssue] - put back below
+        structlog.configure(
+            processors=[_Listener(world)],
+            wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
+            cache_logger_on_first_use=False,
+        )
+        yield
+    finally:
+        asyncio.sleep = _PLAIN_SLEEP
+        for module, name in places:
+            setattr(module, name, known[name])
+        structlog.configure(**configured)
+
+
+class _Listener:
+    """A log processor: an error that nothing injected explains is a finding."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def __call__(self, _logger: object, _method: str, event: EventDict) -> EventDict:
+        cause = event.get("exc_info")
+        error = sys.exc_info()[1] if cause is True else cause
+        said = str(event.get("error", ""))
+        if isinstance(error, BaseException):
+            if not isinstance(error, EXPECTED) and not self._world.schedule.over:
+                self._world.told_error(event["event"], error)
+        elif event["event"] != "pricing.not_recorded":
+            self._world.found(f"the log tells {event['event']}: {said}")
+        raise structlog.DropEvent

@@ -1,0 +1,181 @@
+"""The daily check of a simulated world: `fatura check`'s promises, and the three ledgers joined."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from fatura.store.db import Tx
+from fatura.store.invariants import INVARIANTS, offenders
+from fatura.store.invariants.invariant import Asks
+from tests.faults.simulator.books import BookedCharge
+from tests.faults.simulator.side import World
+
+ASKED_WITHIN = timedelta(days=8)
+"""An old open charge is asked after once a week (D-35)."""
+_SHOWN = 3
+_MONEY = """
+SELECT i.item_id FROM invoice_item i
+WHERE i.pricing_source = 'table' AND i.amount_cents <>
+    (i.months * i.monthly_price_cents * (100 - coalesce(i.discount_percent, 0)) + 50) / 100
+"""
+_INVOICES = """
+SELECT v.invoice_id, v.status, v.total_cents, v.gateway_invoice_id, v.next_attempt_at, a.state AS attempt
+FROM invoice v LEFT JOIN LATERAL (
+    SELECT c.state FROM charge_attempt c WHERE c.account_id = v.account_id AND c.invoice_id = v.invoice_id
+    ORDER BY c.attempt DESC LIMIT 1
+) a ON true
+"""
+_PRICED = """
+SELECT item_id, amount_cents, pricing_status FROM invoice_item
+WHERE pricing_source = 'endpoint' AND pricing_status <> 'pending'
+"""
+_EVENTS = """
+SELECT account_id::text AS account_id, sequence, event_id::text AS event_id, type FROM event WHERE sequence > $1
+"""
+
+
+class Checker:
+    """Checks one world again and again; what has arrived and was compared once is not compared again."""
+
+    def __init__(self, world: World, account_ids: Sequence[str]) -> None:
+        self._world = world
+        self._accounts = account_ids
+        self._seen_arrivals = 0
+        self._stream: dict[tuple[str, int], str] = {}
+        self._bodies: dict[str, str] = {}
+        self._arrived: set[tuple[str, int]] = set()
+        self._last: dict[str, int] = {}
+
+    async def check(self, *, at_rest: bool = False) -> None:
+        """Note everything that does not hold; `at_rest` also what has not come to its end."""
+        await self._promises(at_rest=at_rest)
+        await self._charges(at_rest=at_rest)
+        await self._prices()
+        await self._events(at_rest=at_rest)
+
+    async def _fetch(self, sql: str, *values: object) -> Sequence[Mapping[str, Any]]:
+        return await self._world.behind.fetch(sql, *values)
+
+    async def _promises(self, *, at_rest: bool) -> None:
+        """Check what `fatura check` does; that work is not late only at rest: an outage of days makes it so."""
+        world = self._world
+        for account_id in self._accounts:
+            tx = Tx(world.behind, UUID(account_id))
+            for each in INVARIANTS:
+                if each.asks is Asks.REAL_NOW and not at_rest:
+                    continue
+                now, ring = world.schedule.now, world.processes[0].deps.vault.key_ids
+                for offender in await offenders(tx, each, limit=_SHOWN, real_now=now, key_ids=ring):
+                    world.found(f"{each.name} is broken by {offender}")
+        for row in await self._fetch(_MONEY):
+            world.found(f"item {row['item_id']} does not cost what its terms say")
+
+    async def _charges(self, *, at_rest: bool) -> None:
+        books, now = self._world.side.books, self._world.schedule.now
+        books.all_as_of(now)
+        made: defaultdict[str, list[BookedCharge]] = defaultdict(list)
+        for charge in books.charges.values():
+            made[str(charge.invoice_id)].append(charge)
+        invoices = {str(row["invoice_id"]): row for row in await self._fetch(_INVOICES)}
+        for invoice_id in made.keys() - invoices.keys():
+            self._world.found(f"a charge of an invoice that does not exist: {invoice_id}")
+        for invoice_id, invoice in invoices.items():
+            asked = now - ASKED_WITHIN if at_rest else None
+            for wrong in _wrongs(invoice, made.get(invoice_id, []), asked=asked):
+                self._world.found(f"invoice {invoice_id} ({invoice['status']}): {wrong}")
+
+    async def _prices(self) -> None:
+        answers: defaultdict[str, set[str]] = defaultdict(set)
+        journal = self._world.merchants.journal
+        for row in journal.read("SELECT request_id, body FROM price_answer WHERE status = 200"):
+            answers[row["request_id"]].add(row["body"])
+        for row in await self._fetch(_PRICED):
+            given = answers.get(str(row["item_id"]), set())
+            skipped = row["pricing_status"] == "skipped"
+            wanted = '{"skip": true}' if skipped else f'{{"amount": {row["amount_cents"]}}}'
+            if wanted not in given:
+                self._world.found(f"item {row['item_id']} costs what its endpoint never said")
+        if journal.count("price_answer", "NOT verified"):
+            self._world.found("a price call whose signature does not verify")
+
+    async def _events(self, *, at_rest: bool) -> None:
+        newest = min(
+            max((s for a, s in self._stream if a == account), default=0) for account in self._accounts
+        )
+        for row in await self._fetch(_EVENTS, newest):
+            self._stream[row["account_id"], row["sequence"]] = row["event_id"]
+        query = "SELECT rowid AS number, * FROM arrival WHERE rowid > ? ORDER BY rowid"
+        for arrival in self._world.merchants.journal.read(query, self._seen_arrivals):
+            self._seen_arrivals = arrival["number"]
+            self._arrival(arrival)
+        if at_rest:
+            rows = await self._fetch(
+                "SELECT account_id::text AS account_id, sequence FROM delivery WHERE next_attempt_at IS NULL"
+                " AND delivered_at IS NOT NULL"
+            )
+            for row in rows:
+                if (row["account_id"], row["sequence"]) not in self._arrived:
+                    self._world.found(f"event {row['sequence']} is delivered, and did not arrive")
+            late = await self._fetch("SELECT sequence FROM delivery WHERE next_attempt_at IS NOT NULL")
+            if late:
+                self._world.found(f"{len(late)} events are still to be delivered")
+
+    def _arrival(self, arrival: Mapping[str, Any]) -> None:
+        key = arrival["account_id"], arrival["sequence"]
+        event_id, world = arrival["event_id"], self._world
+        if self._stream.get(key) != event_id:
+            world.found(f"an event arrived that the stream does not have: {key} {event_id}")
+        if self._bodies.setdefault(event_id, arrival["body"]) != arrival["body"]:
+            world.found(f"event {event_id} arrived with two bodies")
+        if not arrival["verified"]:
+            world.found(f"event {event_id} arrived with a signature that does not verify")
+        if arrival["status"] == 200 and key not in self._arrived:
+            self._arrived.add(key)
+            of = arrival["invoice_id"]
+            if of and arrival["sequence"] < self._last.get(of, 0):
+                world.found(f"events of invoice {of} arrived out of their order")
+            self._last[of] = arrival["sequence"]
+
+
+def _wrongs(invoice: Mapping[str, Any], made: Sequence[BookedCharge], *, asked: datetime | None) -> list[str]:
+    status, total, known = invoice["status"], invoice["total_cents"], invoice["gateway_invoice_id"]
+    live = [each for each in made if each.state in {"open", "paid"}]
+    named = [each for each in made if each.charge_id == known]
+    found: list[str] = []
+    if len(live) > 1:
+        found.append(f"charged twice: {[each.charge_id for each in live]}")
+    if any(each.amount_cents != total for each in made):
+        found.append("charged another amount than the total")
+    if live and status in {"draft", "awaiting_value"}:
+        found.append("charged before it was priced")
+    if live and total == 0:
+        found.append("charged for nothing")
+    if known is not None and not named:
+        found.append("its charge is not in the gateway's books")
+    if status in {"issued", "overdue"} and known is None:
+        found.append("no charge is known")
+    if status == "paid" and total and (not named or named[0].state != "paid"):
+        found.append("paid, which the gateway does not say")
+    if status == "canceled" and any(each.state == "open" for each in live):
+        found.append("canceled, and can still be paid")
+    if asked is not None:
+        found += _unrest(status, named, live, asked=asked)
+    return found
+
+
+def _unrest(
+    status: str, named: Sequence[BookedCharge], live: Sequence[BookedCharge], *, asked: datetime
+) -> list[str]:
+    """Return what has not come to its end; since `asked` every open charge was asked after."""
+    found: list[str] = []
+    if status in {"draft", "awaiting_value", "ready"}:
+        found.append("has not come to its end")
+    if status in {"issued", "overdue"} and named and named[0].state in {"paid", "canceled"}:
+        if named[0].moves_at > asked:
+            return found
+        found.append(f"the gateway says {named[0].state}, which nobody has learnt")
+    if live and named and live[0] is not named[0]:
+        found.append("another charge than the known one is alive")
+    return found

@@ -1,0 +1,259 @@
+"""The simulator's way to PostgreSQL: a pool whose every statement is a step, and may fail before or after its effect.
+
+A lost connection is one whose session ended as by ROLLBACK; the server process is lent out again as a fresh one.
+"""
+
+import asyncio
+import re
+from datetime import datetime, timedelta
+from functools import cache, partial
+from typing import Any
+
+import asyncpg
+
+from fatura.store.db import Database, DatabaseUnavailableError
+from tests.faults.simulator.faults import COMMIT, STATEMENT, Faults
+from tests.faults.simulator.machines import HOST
+from tests.faults.simulator.schedule import Schedule
+
+CONNECTION: dict[str, Any] = {
+    "server_settings": {
+        "application_name": "fatura",
+        "timezone": "UTC",
+        "lock_timeout": "0",  # it is the schedule's own, on the world's clock
+        "jit": "off",
+        "plan_cache_mode": "force_generic_plan",
+    },
+    "statement_cache_size": 1000,
+    "max_cached_statement_lifetime": 0,  # the world's seconds fly
+}
+"""A statement is planned once a connection."""
+_AWAY = "the database is away"
+SHOWN_CHARS = 60
+_LOCKS = re.compile(r"\b(INSERT|UPDATE|DELETE|FOR SHARE|FOR KEY SHARE)\b")
+
+
+class Shelf:
+    """Connections to the world's database, lent to sessions.
+
+    It cannot be reached for `goes_away_for` seconds from whenever it is tried next, which is then `away_until`.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.goes_away_for = 0
+        self.away_until: datetime | None = None
+        self.lent = 0
+        self._idle: list[asyncpg.Connection[Any]] = []
+        self._all: list[asyncpg.Connection[Any]] = []
+
+    async def take(self) -> "asyncpg.Connection[Any]":
+        """Lend a connection, opened if need be."""
+        self.lent += 1
+        if self._idle:
+            return self._idle.pop()
+        connection = await asyncpg.connect(self.url, **CONNECTION)
+        self._all.append(connection)
+        return connection
+
+    def put(self, connection: "asyncpg.Connection[Any]") -> None:
+        """Take one back whose transaction has ended."""
+        self.lent -= 1
+        self._idle.append(connection)
+
+    def close(self) -> None:
+        """Close them all."""
+        for each in self._all:
+            each.terminate()
+
+
+class Session:
+    """One connection as the engine sees it; implements what `store.db` uses of asyncpg's."""
+
+    def __init__(self, pool: "SimPool") -> None:
+        self._pool = pool
+        self._real: asyncpg.Connection[Any] | None = None
+        self._begin: str | None = None
+        self._lost = False
+        self._failed = False
+        self.is_busy = False
+
+    async def execute(self, sql: str, *values: object) -> str:
+        """Run a statement; a BEGIN waits for the first one, since nobody can notice it alone."""
+        if self._lost:
+            raise asyncpg.InterfaceError("connection is closed")
+        if sql.startswith("BEGIN"):
+            self._begin = sql
+            return "BEGIN"
+        if sql in {"COMMIT", "ROLLBACK"} and self._real is None:
+            self._begin = None
+            return sql
+        return await self._step("execute", sql, values)
+
+    async def fetch(self, sql: str, *values: object) -> Any:
+        """Run a statement and return its rows."""
+        return await self._step("fetch", sql, values)
+
+    async def fetchrow(self, sql: str, *values: object) -> Any:
+        """Run a statement and return its first row."""
+        return await self._step("fetchrow", sql, values)
+
+    async def fetchval(self, sql: str, *values: object) -> Any:
+        """Run a statement and return its first value."""
+        return await self._step("fetchval", sql, values)
+
+    def add_log_listener(self, _listener: object) -> None:
+        """Hear nothing: there is no standby."""
+
+    def remove_log_listener(self, _listener: object) -> None:
+        """As above."""
+
+    def terminate(self) -> None:
+        """Throw the connection away; its session ends when it is released."""
+        self._lost = True
+
+    async def end(self) -> None:
+        """End the session, as PostgreSQL does when its client is gone."""
+        self._lost, self._begin = True, None
+        if self._real is not None:
+            real, self._real = self._real, None
+            await real.execute("ROLLBACK")
+            self._pool.schedule.locks_were_freed = True
+            self._pool.shelf.put(real)
+
+    async def release(self) -> None:
+        """Give the connection back to the pool."""
+        if self._real is not None:
+            await self._pool.schedule.io("release", self.end)
+
+    async def _step(self, method: str, sql: str, values: tuple[object, ...]) -> Any:
+        if self._lost:
+            raise asyncpg.InterfaceError("connection is closed")
+        label, may_wait = _known(sql)
+        work = partial(self._run, method, sql, values)
+        return await self._pool.schedule.io(label, work, pid=self._pid if may_wait else None)
+
+    def _pid(self) -> int | None:
+        return self._real.get_server_pid() if self._real is not None else None
+
+    async def _run(self, method: str, sql: str, values: tuple[object, ...]) -> Any:
+        pool = self._pool
+        if self._lost:  # PostgreSQL has ended the session of a process that stood still
+            raise asyncpg.ConnectionDoesNotExistError(
+                "terminating connection due to idle-in-transaction timeout"
+            )
+        if pool.is_away():
+            await self.end()
+            raise asyncpg.ConnectionDoesNotExistError(_AWAY)
+        ends = sql in {"COMMIT", "ROLLBACK"}
+        if self._failed and not ends:
+            raise asyncpg.InFailedSQLTransactionError("current transaction is aborted")
+        fate = None if sql == "ROLLBACK" else pool.faults.draw(COMMIT if sql == "COMMIT" else STATEMENT)
+        if fate is not None:
+            pool.schedule.trace.add(fate)
+            await self._fail(fate, sql)
+        if self._real is None:
+            self._real = await pool.shelf.take()
+        if self._begin is not None:
+            begin, self._begin = self._begin, None
+            await self._real.execute(begin)
+        self.is_busy = True
+        try:
+            answer = await getattr(self._real, method)("ROLLBACK" if ends and self._failed else sql, *values)
+        except asyncpg.PostgresError:
+            self._failed = pool.schedule.locks_were_freed = True
+            raise
+        finally:
+            self.is_busy = False
+        if ends:
+            self._failed = False
+            pool.schedule.locks_were_freed = True
+            pool.shelf.put(self._real)
+            self._real = None
+        return answer
+
+    async def _fail(self, fate: str, sql: str) -> None:
+        """Raise what the driver raises; the statement has had its effect only if the fate says so."""
+        match fate:
+            case "statement: lock time-out":
+                self._failed = True
+                raise asyncpg.LockNotAvailableError("canceling statement due to lock timeout")
+            case "statement: deadlock":
+                self._failed = True
+                raise asyncpg.DeadlockDetectedError("deadlock detected")
+            case "commit: done, answer lost" if self._real is not None and not self._failed:
+                await self._real.execute(sql)
+            case _:
+                pass
+        await self.end()
+        raise asyncpg.ConnectionDoesNotExistError("connection was closed in the middle of operation")
+
+
+@cache
+def _known(sql: str) -> tuple[str, bool]:
+    """Return how a statement is shown, and whether it may wait for a lock."""
+    return " ".join(sql.split())[:SHOWN_CHARS], _LOCKS.search(sql) is not None
+
+
+class SimPool:
+    """An engine process's pool of connections."""
+
+    def __init__(self, schedule: Schedule, shelf: Shelf, faults: Faults, *, size: int) -> None:
+        self.schedule = schedule
+        self.shelf = shelf
+        self.faults = faults
+        self._places = asyncio.Semaphore(size)
+        self._open: list[Session] = []
+
+    def is_away(self) -> bool:
+        """Say whether the database cannot be reached now, and count that it was tried."""
+        shelf, now = self.shelf, self.schedule.now
+        if shelf.goes_away_for:
+            shelf.away_until, shelf.goes_away_for = now + timedelta(seconds=shelf.goes_away_for), 0
+        away = shelf.away_until is not None and now < shelf.away_until
+        if away:
+            self.faults.count("database: away")
+        return away
+
+    async def acquire(self) -> Session:
+        """Lend a session, when a place is free."""
+        await self._places.acquire()
+        session = Session(self)
+        self._open.append(session)
+        return session
+
+    async def release(self, session: Session) -> None:
+        """Take a session back."""
+        self._open.remove(session)
+        try:
+            if HOST.get().alive:
+                await session.release()
+        finally:
+            self._places.release()
+
+    async def end_sessions(self) -> None:
+        """End all that are open: the process is dead."""
+        for each in list(self._open):
+            await each.end()
+
+    async def end_idle_sessions(self) -> None:
+        """End those that idle in a transaction: PostgreSQL has lost patience. One that waits for a lock is not idle."""
+        for each in list(self._open):
+            if not each.is_busy:
+                await each.end()
+
+
+class SimDatabase(Database):
+    """The engine's database over a simulated pool; its clock is the world's."""
+
+    __slots__ = ("_sim",)
+
+    def __init__(self, pool: SimPool) -> None:
+        super().__init__(pool, pool.shelf.url, bound_by_row_security=True, pooler_url=None, is_spread=False)
+        self._sim = pool
+
+    async def ping(self) -> datetime:
+        """Return the world's time. Raises DatabaseUnavailableError."""
+        if self._sim.is_away():
+            raise DatabaseUnavailableError(_AWAY)
+        return self._sim.schedule.now

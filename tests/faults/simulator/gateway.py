@@ -1,0 +1,213 @@
+"""The adapter to the simulated gateway: the port, with faults before and after each effect, on the world's clock."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import ClassVar, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from fatura.domain.offer import PaymentMethod
+from fatura.gateways.port import (
+    AuthFailedError,
+    Capabilities,
+    Charge,
+    ChargeRequest,
+    ChargeState,
+    ConnectionConfig,
+    NotFoundError,
+    PermanentError,
+    ProductMirror,
+    TransientError,
+    UnknownOutcomeError,
+    Webhook,
+    WebhookHint,
+)
+from tests.faults.simulator import faults
+from tests.faults.simulator.books import LATEST, BookedCharge, Books
+from tests.faults.simulator.faults import Chances, Faults
+from tests.faults.simulator.schedule import Schedule
+
+T = TypeVar("T")
+
+PROVIDER = "simulated"
+HOOK_HEADER = "x-sim-hook"
+DECLINED = "declined"
+HANGS_SECONDS = 20
+KEYS_LAST = timedelta(hours=24)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What every adapter of a world shares."""
+
+    schedule: Schedule
+    faults: Faults
+    books: Books
+
+
+class SimGateway:
+    """One connection; implements `port.Gateway`."""
+
+    provider: ClassVar[str] = PROVIDER
+
+    def __init__(self, side: Side, config: ConnectionConfig) -> None:
+        self._side = side
+        self._config = config
+
+    def capabilities(self) -> Capabilities:
+        """Return what the settings say."""
+        kind = self._config.settings.get("idempotency", "lookup")
+        return Capabilities(
+            issues_charges=True,
+            methods=tuple(PaymentMethod),
+            max_installments=12,
+            product_catalog=self._config.settings.get("productCatalog", False),
+            idempotency=kind,
+            idempotency_ttl=KEYS_LAST if kind == "key" else None,
+        )
+
+    async def check_credentials(self) -> None:
+        """Compare the token. Raises AuthFailedError."""
+        self._check_token()
+
+    async def create_charge(self, request: ChargeRequest) -> Charge:
+        """Create a charge. Raises any GatewayError."""
+        fate, made = await self._call("create", faults.CREATE, lambda fate: self._create(request, fate))
+        match fate:
+            case "create: 503":
+                raise TransientError("503")
+            case "create: refused":
+                raise PermanentError(DECLINED, "the payer's data were refused")
+            case "create: no answer in 20 s":
+                raise TimeoutError
+            case None:
+                assert made is not None, "what goes well makes a charge"
+                return self._shown(made)
+            case _:
+                raise UnknownOutcomeError(fate)
+
+    def _create(self, request: ChargeRequest, fate: str | None) -> BookedCharge | None:
+        if fate not in {None, "create: made, answer lost", "create: made late", "create: 500, made"}:
+            return None
+        side, now = self._side, self._side.schedule.now
+        known = side.books.of_reference(request.invoice_id, request.attempt)
+        if (
+            known
+            and self.capabilities().idempotency != "lookup"
+            and self.capabilities().idempotency != "none"
+        ):
+            return known[0]
+        lag = LATEST.total_seconds() * side.faults.rng.random() if fate is not None else 0.0
+        at = now + timedelta(seconds=lag if fate == "create: made late" else 0)
+        return side.books.make(self._config, request, now=at, shown=now + timedelta(seconds=lag))
+
+    async def find_charge(self, invoice_id: UUID, attempt: int) -> Charge | None:
+        """Return the oldest charge with this reference that look-ups show by now. Raises TransientError."""
+        found = await self.find_charges(invoice_id, attempt)
+        return found[0] if found else None
+
+    async def find_charges(self, invoice_id: UUID, attempt: int) -> Sequence[Charge]:
+        """Return all charges with this reference that look-ups show by now. Raises TransientError."""
+        found = await self._looked("find", lambda: self._side.books.of_reference(invoice_id, attempt))
+        return [self._shown(each) for each in found]
+
+    async def get_charge(self, charge_id: str) -> Charge:
+        """Return a charge. Raises NotFoundError, TransientError."""
+        charges = self._side.books.charges
+        found = await self._looked("get", lambda: [charges[charge_id]] if charge_id in charges else [])
+        if not found:
+            raise NotFoundError(charge_id)
+        return self._shown(found[0])
+
+    async def charges_since(self, since: datetime) -> AsyncIterator[Charge]:
+        """Yield the connection's charges since an instant."""
+        for each in list(self._side.books.charges.values()):
+            if each.connection_id == self._config.connection_id and each.created_at >= since:
+                yield self._shown(each)
+
+    async def cancel_charge(self, charge_id: str) -> Charge:
+        """Cancel an open charge. Raises NotFoundError, TransientError, UnknownOutcomeError."""
+
+        def cancel(fate: str | None) -> BookedCharge | None:
+            charge = self._side.books.charges.get(charge_id)
+            if charge is not None and fate in {None, "cancel: done, answer lost"}:
+                now = self._side.schedule.now
+                if self._side.books.as_of(charge, now).state in {"open", "refused", "expired"}:
+                    self._side.books.move(charge, "canceled", at=now)
+            return charge
+
+        fate, charge = await self._call("cancel", faults.CANCEL, cancel)
+        if fate == "cancel: 503":
+            raise TransientError("503")
+        if fate is not None:
+            raise UnknownOutcomeError(fate)
+        if charge is None:
+            raise NotFoundError(charge_id)
+        return self._shown(charge)
+
+    def read_webhook(self, webhook: Webhook) -> WebhookHint:
+        """Believe who knows the token. Raises AuthFailedError."""
+        if webhook.headers.get(HOOK_HEADER) != str(self._config.account_id):
+            raise AuthFailedError("not signed")
+        return WebhookHint((msgspec.json.decode(webhook.body)["chargeId"],))
+
+    async def mirror_product(self, product: ProductMirror) -> str:
+        """Take a product into the catalog. Raises UnknownOutcomeError."""
+        fate, _ = await self._call("mirror", faults.MIRROR, lambda _fate: None)
+        if fate is not None:
+            raise UnknownOutcomeError(fate)
+        return f"simp_{product.product_id}"
+
+    async def _looked(self, name: str, look: Callable[[], Sequence[BookedCharge]]) -> Sequence[BookedCharge]:
+        """Look into the books: a new charge is shown by its reference late, by its id at once."""
+
+        def seen(_fate: str | None) -> Sequence[BookedCharge]:
+            now = self._side.schedule.now
+            return [each for each in look() if name != "find" or each.visible_at <= now]
+
+        fate, found = await self._call(name, faults.LOOK, seen)
+        if fate == "look: busy":
+            raise TransientError("429")
+        if fate is not None:
+            raise TimeoutError
+        return found
+
+    async def _call(
+        self, name: str, chances: Chances, effect: Callable[[str | None], T]
+    ) -> tuple[str | None, T]:
+        """Have one effect, or a fate, at the gateway; its answer takes some time to come back."""
+        side = self._side
+
+        async def work() -> tuple[str | None, T]:
+            self._check_token()
+            fate = side.faults.draw(chances)
+            if fate is not None:
+                side.schedule.trace.add(fate)
+            return fate, effect(fate)
+
+        fate, done = await side.schedule.io(f"gateway.{name}", work)
+        hangs = fate is not None and "20 s" in fate
+        await side.schedule.sleep(HANGS_SECONDS if hangs else side.faults.rng.uniform(0.05, 3))
+        return fate, done
+
+    def _check_token(self) -> None:
+        side = self._side
+        if self._config.credentials.get("token", 0) != side.books.token_of[self._config.account_id]:
+            side.faults.count("gateway: credentials refused")
+            raise AuthFailedError("the token is old")
+
+    def _shown(self, charge: BookedCharge) -> Charge:
+        self._side.books.as_of(charge, self._side.schedule.now)
+        return Charge(
+            charge_id=charge.charge_id,
+            invoice_id=charge.invoice_id,
+            attempt=charge.attempt,
+            state=ChargeState(charge.state),
+            amount_cents=charge.amount_cents,
+            paid_at=charge.paid_at,
+            refunded=charge.given_back == "refunded",
+            disputed=charge.given_back == "disputed",
+            due_date=charge.due_date,
+        )

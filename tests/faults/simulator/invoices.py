@@ -1,0 +1,99 @@
+"""What the merchants of a simulated world do with invoices: cancel, price by hand, retry, mend what waits for them."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from tests.faults.simulator.actions import Merchant
+
+HELD = "awaiting_value"
+
+
+async def cancel(merchant: Merchant) -> None:
+    """Cancel some invoice, most often one that can be."""
+    if found := await _some(merchant, merchant.rng.choice(("", "&status=issued", "&status=overdue"))):
+        await merchant.post(f"/v1/invoices/{found}/cancel", allowed=(409,), keyed=False)
+
+
+async def retry_pricing(merchant: Merchant) -> None:
+    """Ask again for the prices of a held invoice."""
+    if found := await _some(merchant, f"&status={HELD}"):
+        await merchant.post(f"/v1/invoices/{found}/retry-pricing", keyed=False)
+
+
+async def price_by_hand(merchant: Merchant) -> None:
+    """Close an item of a held invoice by hand."""
+    if found := await _some(merchant, f"&status={HELD}"):
+        await close_by_hand(merchant, found)
+
+
+async def close_by_hand(merchant: Merchant, invoice_id: str) -> None:
+    """Close all pending items of an invoice; its endpoint may answer first."""
+    for item in (await merchant.get(f"/v1/invoices/{invoice_id}"))["items"]:
+        if item["pricingStatus"] == "pending":
+            path = f"/v1/invoices/{invoice_id}/items/{item['id']}/value"
+            await merchant.post(path, {"amount": merchant.rng.randrange(5000)}, allowed=(409,))
+
+
+async def retry_issuance(merchant: Merchant) -> None:
+    """Look into the gateway, then have an invoice issued again: whoever retries has looked there (D-113)."""
+    for found in await _all(merchant, "&status=ready"):
+        await issue_again(merchant, found["id"])
+
+
+async def issue_again(merchant: Merchant, invoice_id: str) -> None:
+    """Cancel or give back by hand what the gateway holds of an invoice that the engine does not know, then retry."""
+    world = merchant.world
+    if any(each.visible_at > world.schedule.now for each in world.side.books.of_invoice(invoice_id)):
+        return
+    told = await merchant.get(f"/v1/invoices/{invoice_id}")
+    if told["status"] != "ready":
+        return
+    if await _is_given_up(merchant, invoice_id):
+        for charge in world.side.books.of_invoice(invoice_id):
+            if world.side.books.as_of(charge, world.schedule.now).state != "canceled":
+                world.side.books.move(charge, "canceled", at=world.schedule.now)
+        await merchant.post(f"/v1/invoices/{invoice_id}/retry-issuance", allowed=(409,), keyed=False)
+
+
+async def _is_given_up(merchant: Merchant, invoice_id: str) -> bool:
+    """Say whether the engine waits for a person, as `invoice.issue_failed` told."""
+    world = merchant.world
+
+    async def work() -> Any:
+        return await world.behind.fetchval(
+            "SELECT next_attempt_at IS NULL FROM invoice WHERE invoice_id::text = $1 AND status = 'ready'",
+            invoice_id,
+        )
+
+    return bool(await world.schedule.io("read the alert", work))
+
+
+async def _all(merchant: Merchant, query: str) -> list[Any]:
+    return (await merchant.get(f"/v1/invoices?pageSize=100{query}"))["data"]
+
+
+async def _some(merchant: Merchant, query: str) -> str | None:
+    found = await _all(merchant, query)
+    return merchant.rng.choice(found)["id"] if found else None
+
+
+def actions(merchant: Merchant) -> list[tuple[int, Callable[[], Awaitable[None]]]]:
+    """Return what a merchant may do with invoices next, with weights."""
+    return [
+        (9, lambda: cancel(merchant)),
+        (3, lambda: retry_pricing(merchant)),
+        (3, lambda: price_by_hand(merchant)),
+        (4, lambda: retry_issuance(merchant)),
+    ]
+
+
+async def mend_all(merchant: Merchant) -> None:
+    """Do all that the specification asks of a person, so that nothing waits for one."""
+    await merchant.send_credentials()
+    for each in merchant.connections:
+        await merchant.call("PATCH", f"/v1/integration/gateways/{each}", {"active": True})
+    await merchant.register_webhook()
+    for found in await _all(merchant, f"&status={HELD}"):
+        await close_by_hand(merchant, found["id"])
+    for found in await _all(merchant, "&status=ready"):
+        await issue_again(merchant, found["id"])

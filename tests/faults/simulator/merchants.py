@@ -1,0 +1,152 @@
+"""The simulated merchants' two endpoints, price and webhook, as a client that opens no socket; with a journal."""
+
+import contextlib
+import json
+import random
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from fatura.open_transaction import holds_open_transaction
+from fatura.outbound.http import DEADLINE_SECONDS, Ended, Exchange
+from fatura.signature import HEADER, SignatureError, verify
+from tests.faults.journal import Journal
+from tests.faults.simulator.faults import PRICE as PRICE_CHANCES
+from tests.faults.simulator.faults import PUSH as PUSH_CHANCES
+from tests.faults.simulator.faults import Chances, Faults
+from tests.faults.simulator.schedule import Schedule
+
+PRICE, WEBHOOK = "price", "webhook"
+LATENCIES_MS = (40, 40, 40, 40, 700)
+"""How long whole answers take: many of them end together, and are recorded in sets."""
+
+
+@dataclass(slots=True)
+class SimMerchants:
+    """All merchants of a world; implements what the engine uses of `outbound.http.MerchantClient`.
+
+    `down_until` is when an account's endpoint of a kind comes back, `secrets` are the accounts' own; who is `rotating`
+    has asked for one that it may not have learnt yet.
+    """
+
+    schedule: Schedule
+    faults: Faults
+    journal: Journal
+    rng: random.Random
+    secrets: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict[str, list[str]](list))
+    rotating: set[str] = field(default_factory=set[str])
+    down_until: dict[tuple[str, str], datetime] = field(default_factory=dict[tuple[str, str], datetime])
+
+    @asynccontextmanager
+    async def line(self) -> AsyncGenerator["SimMerchants"]:
+        """Open a line: all of them are one."""
+        yield self
+
+    async def close(self) -> None:
+        """Close nothing."""
+
+    async def post(self, url: str, *, body: bytes, headers: Mapping[str, str]) -> Exchange:
+        """Call an endpoint, whose address says what it is and whose: `https://<kind>.<account>.example.com/...`."""
+        assert not holds_open_transaction(), "a merchant must not be called inside a transaction"
+        kind, account_id = url.removeprefix("https://").split(".")[:2]
+        give_up_at = self.schedule.now + timedelta(seconds=DEADLINE_SECONDS)
+
+        async def work() -> Exchange:
+            if self.schedule.now > give_up_at:
+                return self._failed(
+                    "timed out"
+                )  # its process stood still, and the call's deadline came first
+            answer = self._price if kind == PRICE else self._push
+            return answer(account_id, url, body, headers)
+
+        exchange = await self.schedule.io(f"merchant.{kind}", work)
+        await self.schedule.sleep(exchange.latency_ms / 1000)
+        return exchange
+
+    def _fate(self, kind: str, account_id: str, chances: Chances) -> str | None:
+        down = self.down_until.get((kind, account_id))
+        if down is not None and self.schedule.now < down and self.faults.on:
+            fate: str | None = f"{kind}: down for hours"
+            self.faults.count(fate)
+        else:
+            fate = self.faults.draw(chances)
+        if fate is not None:
+            self.schedule.trace.add(fate)
+        return fate
+
+    def _price(self, account_id: str, url: str, body: bytes, headers: Mapping[str, str]) -> Exchange:
+        asked = json.loads(body)
+        fate = self._fate(PRICE, account_id, PRICE_CHANCES)
+        cents = int(url.rsplit("/", 1)[-1])
+        drawn = self.rng.randrange(20)
+        answer = (
+            {"skip": True} if drawn == 0 else {"amount": 0 if drawn == 1 else cents + int(asked["cycle"])}
+        )
+        text = json.dumps(answer)
+        match fate:
+            case None:
+                exchange = self._answered(200, text)
+            case "price: garbage":
+                exchange = self._answered(200, text := self.rng.choice(("{", '{"amount": 1.5}', "[]")))
+            case "price: over the cap":
+                exchange = self._answered(200, text := json.dumps({"amount": 10**9}))
+            case "price: redirect":
+                exchange = self._answered(302, text := "{}")
+            case "price: broken off":
+                exchange = Exchange(Ended.BROKEN_ANSWER, 200, text.encode()[:3], 40, "broken off")
+            case _:
+                exchange = self._failed(fate)
+        whole = exchange.ended is Ended.ANSWERED
+        self.journal.write(
+            "price_answer",
+            at=self.schedule.now.isoformat(),
+            request_id=asked["pricingRequestId"],
+            subscription_ref=str(asked["subscription"]["externalRef"]),
+            cycle=asked["cycle"],
+            status=exchange.status if whole else None,
+            body=text if whole else None,
+            verified=self._is_signed(account_id, body, headers),
+        )
+        return exchange
+
+    def _push(self, account_id: str, _url: str, body: bytes, headers: Mapping[str, str]) -> Exchange:
+        event = json.loads(body)
+        fate = self._fate(WEBHOOK, account_id, PUSH_CHANCES)
+        taken = fate in {None, "push: taken, answer lost"}
+        exchange = self._answered(200, "") if fate is None else self._failed(fate)
+        self.journal.write(
+            "arrival",
+            at=self.schedule.now.isoformat(),
+            account_id=account_id,
+            event_id=event["id"],
+            sequence=event["sequence"],
+            invoice_id=(event["data"].get("invoice") or {}).get("id"),
+            body=body.decode(),
+            status=200 if taken else exchange.status,
+            verified=self._is_signed(account_id, body, headers),
+        )
+        return exchange
+
+    def _answered(self, status: int, text: str) -> Exchange:
+        return Exchange(Ended.ANSWERED, status, text.encode(), self.rng.choice(LATENCIES_MS), None)
+
+    def _failed(self, fate: str) -> Exchange:
+        if "500" in fate:
+            return self._answered(500, "broken")
+        if "410" in fate:
+            return self._answered(410, "gone")
+        if "429" in fate:
+            wait = str(self.rng.randrange(5, 900))
+            return Exchange(Ended.ANSWERED, 429, b"slower", 30, None, retry_after=wait)
+        if "timed out" in fate or "answer lost" in fate:
+            return Exchange(Ended.TIMED_OUT, None, b"", DEADLINE_SECONDS * 1000, "no whole answer")
+        return Exchange(Ended.UNREACHABLE, None, b"", 15, "refused")
+
+    def _is_signed(self, account_id: str, body: bytes, headers: Mapping[str, str]) -> bool:
+        for secret in self.secrets[account_id]:
+            with contextlib.suppress(SignatureError):
+                verify(body, headers.get(HEADER), secret=secret, now=self.schedule.now.timestamp())
+                return True
+        return account_id in self.rotating

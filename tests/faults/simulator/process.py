@@ -1,0 +1,198 @@
+"""One engine process of a simulated world: the real application, the real lanes; it can be killed, or stand still."""
+
+import asyncio
+import base64
+import contextlib
+import random
+from collections.abc import Coroutine, Mapping
+from contextvars import copy_context
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import asyncpg
+from fastapi import FastAPI
+
+from fatura import settings
+from fatura.api.app import give
+from fatura.bootstrap import wire
+from fatura.domain.credentials import Mode
+from fatura.gateways.registry import Provider
+from fatura.store.db import DatabaseUnavailableError, DeadlockError, LockTimeoutError
+from fatura.store.vault import Vault
+from fatura.usecases.deps import Deps
+from fatura.workers.lanes import LANES, Lane
+from fatura.workers.loop import run_batch
+from tests.faults.simulator import work
+from tests.faults.simulator.asgi import Answer, request
+from tests.faults.simulator.database import SimDatabase, SimPool
+from tests.faults.simulator.faults import STEP
+from tests.faults.simulator.gateway import PROVIDER, SimGateway
+from tests.faults.simulator.machines import HOST, Host
+from tests.faults.simulator.side import World
+from tests.faults.simulator.steps import Step
+
+POOL_SIZE = 3
+NAPS_SECONDS = (61, 3600, 14_400, 14_400, 28_800)
+"""How long workers look away at the least between two looks for work: due work gathers, and is done in sets."""
+CALM_NAP = timedelta(hours=2)
+"""The same while a world comes to rest."""
+LONGEST_NAP = timedelta(hours=16)
+HINT_HEARD = 0.1
+GOES_ON = 0.3
+"""How often a worker that has done something looks again at once."""
+IDLE_TIMEOUT_SECONDS = 30
+"""After which PostgreSQL ends the session of who stands still in a transaction."""
+_LANE = {lane.name: lane for lane in LANES}
+_RING = base64.b64encode(b"simulator simulator simulator 12").decode()
+_SETTINGS = settings.read({"FATURA_RATE_LIMIT": "0"})
+
+
+class ConnectionCutError(Exception):
+    """The process died, or its answer was lost: the client knows nothing."""
+
+
+class Process:
+    """One process, by its slot; `start` gives it a life, and `die` takes it."""
+
+    def __init__(self, world: World, slot: int, app: FastAPI) -> None:
+        self.world = world
+        self.slot = slot
+        self.lives = 0
+        self.host = Host(f"p{slot}", alive=False)
+        self._app = app
+        self._pool: SimPool | None = None
+        self._cut: asyncio.Future[None] | None = None
+        self._tasks: list[asyncio.Task[object]] = []
+        self.rng = random.Random(world.rng.random())  # noqa: S311 - it guards nothing
+
+    def start(self) -> None:
+        """Begin a life: a fresh pool, the application wired to it, and a worker."""
+        world = self.world
+        self.lives += 1
+        self.host = Host(f"p{self.slot}.{self.lives}")
+        self._pool = SimPool(world.schedule, world.shelf, world.faults, size=POOL_SIZE)
+        self._cut = asyncio.get_running_loop().create_future()
+        give(self._app, self._deps(self._pool))
+        self._run(self._work_or_tell(), "worker")
+
+    async def _work_or_tell(self) -> None:
+        try:
+            await self._work()
+        except Exception as error:  # noqa: BLE001 - a worker that ends is a finding
+            self.world.told_error("the worker ended", error)
+
+    def _deps(self, pool: SimPool) -> Deps:
+        world = self.world
+        deps = wire(
+            _SETTINGS,
+            SimDatabase(pool),
+            vault=Vault([_RING]),
+            clock=lambda: world.schedule.now,
+            wake=lambda _lane: self._hint(),
+        )
+        provider = Provider(lambda config: SimGateway(world.side, config), frozenset({Mode.LIVE}))
+        self.deps = replace(deps, providers={PROVIDER: provider}, merchants=world.merchants)  # pyright: ignore[reportArgumentType] - of the same shape
+        return self.deps
+
+    def _run(self, action: Coroutine[Any, Any, object], name: str) -> "asyncio.Task[object]":
+        context = copy_context()
+        context.run(HOST.set, self.host)
+        task = asyncio.get_running_loop().create_task(
+            action, name=f"{self.host.name} {name}", context=context
+        )
+        self._tasks.append(task)
+        return task
+
+    def _hint(self) -> None:
+        """Have some process look for work soon, as a NOTIFY would, unless it gets lost."""
+        schedule = self.world.schedule
+        if schedule.rng.random() < HINT_HEARD or not self.world.faults.on:
+            other = schedule.rng.choice(self.world.processes)
+            schedule.hasten(other.host, schedule.now + timedelta(milliseconds=50))
+
+    async def _work(self) -> None:
+        """Look for work and do it, for ever: each lane that has some runs beside the others."""
+        schedule = self.world.schedule
+        while True:
+            due = await work.look(self.world)
+            names = [name for name, at in due.items() if at <= schedule.now]
+            done = 0
+            if names:
+                self.rng.shuffle(names)
+                runs = [asyncio.ensure_future(self._run_lane(_LANE[name])) for name in names]
+                done = sum(await asyncio.gather(*runs))
+            await schedule.sleep_until(self._wakes_at(due, done=done))
+
+    def _wakes_at(self, due: Mapping[str, datetime], *, done: int) -> datetime:
+        """Return when the worker looks again: soon after it did something, else when something is due."""
+        now = self.world.schedule.now
+        soon = now + timedelta(seconds=0.5)
+        if done and (self.rng.random() < GOES_ON or not self.world.faults.on):
+            return soon
+        between = self.rng.choice(NAPS_SECONDS) * (0.8 + 0.4 * self.rng.random())
+        nap = timedelta(seconds=between * len(self.world.processes))
+        at_the_earliest = now + (nap if self.world.faults.on else CALM_NAP)
+        next_due = min((at for at in due.values() if at > now), default=now + LONGEST_NAP)
+        return min(max(next_due, at_the_earliest), now + LONGEST_NAP)
+
+    async def _run_lane(self, lane: Lane) -> int:
+        """Run one batch for each due account, as a lane's runner does."""
+        try:
+            accounts = await lane.due(self.deps)
+        except (DatabaseUnavailableError, DeadlockError, LockTimeoutError):
+            return 0  # as the runner: told in the log, and tried again
+        return sum([await run_batch(self.deps, lane, each) for each in accounts])
+
+    async def befall(self, step: Step) -> bool:
+        """Perhaps take a step's process away before or after it, or have it stand still; say whether it did."""
+        world = self.world
+        fate = world.faults.draw(STEP)
+        if fate is None:
+            return False
+        world.schedule.trace.add(f"{self.host.name} {fate} at {step.label}")
+        if fate == "process: killed":
+            if step.label == "COMMIT" and world.schedule.rng.random() < 0.5:
+                with contextlib.suppress(
+                    asyncpg.ConnectionDoesNotExistError
+                ):  # its commit may be lost as well
+                    await step.work()
+            await self.die()
+            return True
+        seconds = world.schedule.rng.choice((12, 25, 40, 70, 100, 400))
+        self.host.frozen_until = world.schedule.now + timedelta(seconds=seconds)
+        if seconds >= IDLE_TIMEOUT_SECONDS and self._pool is not None:
+            await self._pool.end_idle_sessions()
+        return True
+
+    async def die(self) -> None:
+        """End this life: no task of it ever moves again, its sessions end, its clients' lines are cut."""
+        world = self.world
+        self.host.alive = False
+        for step in world.schedule.forget(self.host):
+            await world.schedule.cancel(step)
+        assert self._pool is not None
+        assert self._cut is not None
+        await self._pool.end_sessions()
+        world.abandoned += self._tasks
+        self._tasks = []
+        self._cut.set_result(None)
+        world.restart_later(self)
+
+    def bury(self) -> None:
+        """Hand this life's tasks over to those that the end of the world ends."""
+        self.world.abandoned += self._tasks
+
+    async def call(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        """Send a request to this process. Raises ConnectionCutError when it dies before it has answered."""
+        if not self.host.alive:
+            raise ConnectionCutError
+        assert self._cut is not None
+        serving = self._run(request(self._app, method, path, headers=headers, body=body), "request")
+        await asyncio.wait({serving, self._cut}, return_when=asyncio.FIRST_COMPLETED)
+        if not serving.done():
+            raise ConnectionCutError
+        self._tasks.remove(serving)
+        answer = serving.result()
+        assert isinstance(answer, Answer)
+        return answer

@@ -1,0 +1,125 @@
+"""The whole engine in simulated worlds, each decided by one seed: clock, order, chance and everything outside.
+
+`python -m tests.faults simulator --seed N` with N of 1,000 or more lives just world N. Seed n below that stands for
+the worlds n000 and on; worlds of the short run are smaller than their namesakes (`--short`).
+"""
+
+import asyncio
+import gc
+import multiprocessing
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import ExitStack
+from itertools import cycle
+
+from tests.faults import breaks, place
+from tests.faults.report import Options, Report, Scale
+from tests.faults.simulator.faults import KINDS
+from tests.faults.simulator.machines import WorldLoop
+from tests.faults.simulator.world import Outcome, live
+
+FIRST_OF_SEED = 1000
+SERVER = {
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "autovacuum": "off",
+    "wal_level": "minimal",
+    "max_wal_senders": "0",
+    "track_activities": "off",
+    "track_counts": "off",
+    "update_process_title": "off",
+    "deadlock_timeout": "1h",  # the schedule ends a circle of locks itself, always the same way
+}
+
+
+def run(options: Options) -> Report:
+    """Live many worlds; the first of them twice, which must give the same trace."""
+    seeds = _seeds(options)
+    report = Report("simulator", options.seed)
+    outcomes = list(_outcomes(seeds, options))
+    first, again = (each for each in sorted(outcomes, key=_by_seed) if each.seed == seeds[0])
+    worlds = [each for each in outcomes if each is not again]
+    if first.digest != again.digest:
+        report.problems.append(f"world {first.seed} went two ways: {first.steps} steps, then {again.steps}")
+    short = " --short" if options.scale is Scale.SHORT else ""
+    for world in sorted(worlds, key=_by_seed):
+        repeat = f"python -m tests.faults simulator --seed {world.seed}{short}"
+        report.problems += [f"world {world.seed}: {each} ({repeat})" for each in world.problems]
+    _count(report, worlds, options, alone=len(seeds) == 1)
+    return report
+
+
+def _by_seed(outcome: Outcome) -> int:
+    return outcome.seed
+
+
+def _seeds(options: Options) -> Sequence[int]:
+    if options.seed >= FIRST_OF_SEED:
+        return [options.seed]
+    first = options.seed * FIRST_OF_SEED
+    return range(first, first + options.pick(short=5, full=300))
+
+
+def _count(report: Report, worlds: Sequence[Outcome], options: Options, *, alone: bool) -> None:
+    full = options.scale is Scale.FULL and not alone
+    faults = sum((each.faults for each in worlds), Counter[str]())
+    lives = sum(each.lives for each in worlds)
+    report.count("worlds", len(worlds), at_least=300 if full else None)
+    report.count("virtual days, each checked", sum(each.days for each in worlds))
+    report.count("invoice lives", lives, at_least=30_000 if full else None)
+    report.count("faults", faults.total(), at_least=100_000 if full else None)
+    report.count("kinds of faults met", len(faults), at_least=len(KINDS) if full else None)
+    report.count("steps", sum(each.steps for each in worlds))
+    report.count("worlds with anything wrong", sum(bool(each.problems) for each in worlds), at_most=0)
+
+
+def _outcomes(seeds: Sequence[int], options: Options) -> Iterator[Outcome]:
+    """Live all worlds, and the first one again in another process.
+
+    A world has its server for itself: when PostgreSQL prunes a page depends on everybody's transactions, and with it
+    the order of rows that no statement orders.
+    """
+    os.environ["PYTHONHASHSEED"] = "0"  # of the children: sets of texts have an order, too
+    context = multiprocessing.get_context("spawn")
+    small = options.scale is Scale.SHORT
+    with ExitStack() as open_ones:
+        at_once = min(len(seeds) // 2 + 1, place.hands())
+        urls = [open_ones.enter_context(place.server(SERVER)) for _ in range(at_once)]
+        pools = [open_ones.enter_context(ProcessPoolExecutor(1, mp_context=context)) for _ in urls]
+        places = cycle(zip(pools, urls, strict=True))
+        chosen = zip(places, (seeds[0], *seeds), strict=False)
+        running = [pool.submit(lived, url, seed, small=small) for (pool, url), seed in chosen]
+        for number, done in enumerate(as_completed(running), start=1):
+            options.progress(number, len(running), "living")
+            yield done.result()
+
+
+def lived(server_url: str, seed: int, *, small: bool = False) -> Outcome:
+    """Live one world in this process."""
+    breaks.apply()
+    gc.collect()
+    gc.disable()  # what finalizers do belongs to the order of things, too
+
+    async def on_a_database() -> Outcome:
+        async with place.database(server_url) as url:
+            return await live(url, seed, small=small)
+
+    with asyncio.Runner(loop_factory=WorldLoop) as runner:
+        return runner.run(on_a_database())
+
+
+def _tell(outcome: Outcome) -> None:
+    """Show one world's last lines, what it met, and what was found."""
+    met = dict(outcome.faults.most_common())
+    head = f"{outcome.seed} {outcome.digest}: {outcome.lives} lives, {outcome.steps} steps, {outcome.seconds:.0f} s"
+    print(*outcome.tail, head, met, *outcome.problems, sep="\n")  # noqa: T201 - a program for whoever looks into a world
+
+
+if __name__ == "__main__":
+    with place.server(SERVER) as server_url:
+        for text in sys.argv[1:]:
+            _tell(lived(server_url, int(text)))

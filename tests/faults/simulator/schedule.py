@@ -1,0 +1,266 @@
+"""The simulator's one thread of time: who moves next, by a seed; what the clock shows; and the trace of all that.
+
+Every task hands its I/O over as a step. One step is done at a time, and Python rests before the next is chosen, so
+that the same seed always gives the same order. A statement that waits for a lock is set aside until it comes free.
+"""
+
+import asyncio
+import heapq
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import count
+from signal import SIGCONT, SIGSTOP
+from typing import Any, TypeVar
+
+import asyncpg
+
+from tests.faults.simulator.machines import HOST, Host, Trace, WorldLoop, python_rests
+from tests.faults.simulator.steps import Step, do_at_once, hand_over, signal
+
+T = TypeVar("T")
+
+STEP = timedelta(microseconds=900)
+"""What one step takes on the world's clock."""
+STAYS = 0.8
+"""How often the task that moved last goes on, as on a quiet machine; else any of them is drawn."""
+LOCK_TIMEOUT = timedelta(seconds=5)
+MOST_STEPS = 150_000
+
+
+class StuckError(Exception):
+    """Nobody can move, and no clock will change that."""
+
+
+class OverError(BaseException):
+    """The world has ended: what is left of its tasks ends here."""
+
+
+@dataclass(slots=True, order=True)
+class Sleeper:
+    """A task that waits for a time, or (`host` is woken) for a hint."""
+
+    until: datetime
+    number: int
+    host: Host = field(compare=False)
+    done: asyncio.Future[None] = field(compare=False)
+
+
+class Schedule:
+    """Moves all tasks of one world, one I/O at a time; `befall` may take a step away before it is done."""
+
+    def __init__(self, rng: random.Random, now: datetime, loop: WorldLoop) -> None:
+        self.rng = rng
+        self.now = now
+        self._start = now
+        self._loop = loop
+        self.trace = Trace()
+        self.over = False
+        self.befall: Callable[[Step], Awaitable[bool]] | None = None
+        self.watch: asyncpg.Connection[Any] | None = None
+        self.others_hold_locks: Callable[[Step], bool] = lambda _step: True
+        self.locks_were_freed = False
+        self.on_lock_timeout: Callable[[], None] = lambda: None
+        self._steps: list[Step] = []
+        self._blocked: list[Step] = []
+        self._sleepers: list[Sleeper] = []
+        self._numbers = count()
+        self._last: object = None
+
+    async def io(
+        self, label: str, work: Callable[[], Awaitable[T]], *, pid: Callable[[], int | None] | None = None
+    ) -> T:
+        """Do some I/O when its turn has come, while everybody else stands still.
+
+        What may wait for a lock says over which server process it runs (`pid`); what ends a transaction sets
+        `locks_were_freed`.
+        """
+        await self._live_only()
+        done: asyncio.Future[T] = self._loop.create_future()
+        self._steps.append(Step(HOST.get(), asyncio.current_task(), label, work, done, pid))
+        return await done
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait on the world's clock."""
+        await self.sleep_until(self.now + timedelta(seconds=seconds))
+
+    async def sleep_until(self, until: datetime) -> None:
+        """Wait for a time on the world's clock, or for a hint to this machine."""
+        await self._live_only()
+        done: asyncio.Future[None] = self._loop.create_future()
+        heapq.heappush(self._sleepers, Sleeper(until, next(self._numbers), HOST.get(), done))
+        await done
+
+    async def _live_only(self) -> None:
+        """Hold the dead for ever, and tell everybody when the world is over."""
+        if self.over:
+            raise OverError
+        if not HOST.get().alive:
+            await self._loop.create_future()
+
+    def hasten(self, sleeper_of: Host, until: datetime) -> None:
+        """Have a machine's longest sleeper wake earlier: a hint that there is work."""
+        mine = [each for each in self._sleepers if each.host is sleeper_of and each.until > until]
+        if mine:
+            latest = max(mine)
+            self._sleepers.remove(latest)
+            latest.until = until
+            self._sleepers.append(latest)
+            heapq.heapify(self._sleepers)
+
+    async def drive(self, main: asyncio.Task[T]) -> T:
+        """Move everybody until the main task is done, and return its result. Raises StuckError.
+
+        The clock moves at the end of a turn: what it brings due runs before the next I/O begins, never beside it.
+        """
+        while True:
+            await python_rests()
+            if main.done():
+                return main.result()
+            if self.trace.length > MOST_STEPS:
+                raise StuckError(f"no end after {MOST_STEPS} steps")
+            if self._wake_one():
+                continue
+            if any(each.done.done() for each in self._steps):  # a deadline came first
+                self._steps = [each for each in self._steps if not each.done.done()]
+            ready = [each for each in self._steps if self._may_go(each.host)]
+            if ready:
+                await self._serve(self._choose(ready))
+            elif self._blocked:
+                await self._time_out_locks()
+            else:
+                self._pass_time()
+
+    def forget(self, host: Host) -> list[Step]:
+        """Drop all that a dead machine's tasks wait for; return its steps that PostgreSQL still works on."""
+        self._steps = [each for each in self._steps if each.host is not host]
+        self._sleepers = [each for each in self._sleepers if each.host is not host]
+        heapq.heapify(self._sleepers)
+        left = [each for each in self._blocked if each.host is host]
+        self._blocked = [each for each in self._blocked if each.host is not host]
+        return left
+
+    def end(self) -> None:
+        """End the world: whoever waits is told so."""
+        self.over = True
+        for step in self._blocked:
+            signal(step, SIGCONT)
+        for each in [*self._steps, *self._blocked]:
+            if not each.done.done():
+                each.done.cancel()
+        for sleeper in self._sleepers:
+            sleeper.done.cancel()
+
+    def _go_on(self, now: datetime) -> None:
+        self.now = now
+        self._loop.seconds = (now - self._start).total_seconds()
+
+    def _may_go(self, host: Host) -> bool:
+        return host.frozen_until is None or host.frozen_until <= self.now
+
+    def _choose(self, ready: list[Step]) -> Step:
+        if len(ready) == 1:
+            return ready[0]
+        if self.rng.random() < STAYS:
+            for each in ready:
+                if each.task is self._last:
+                    return each
+        return self.rng.choice(ready)
+
+    async def _serve(self, step: Step) -> None:
+        if self.befall is not None and await self.befall(step):
+            await self._settle_blocked()
+            return
+        self._steps.remove(step)
+        self._last = step.task
+        self.trace.add(f"{self._loop.seconds:.4f} {step.host.name} {step.label}")
+        if step.pid is not None and self.others_hold_locks(step):
+            step.running = asyncio.ensure_future(step.work())
+            if await self._ends_or_waits(step):
+                hand_over(step)
+            else:
+                self.trace.add(f"{step.host.name} waits for a lock")
+                self._blocked.append(step)
+                signal(step, SIGSTOP)
+        else:
+            await do_at_once(step)
+        await self._settle_blocked()
+        self._go_on(self.now + STEP)
+
+    async def _ends_or_waits(self, step: Step) -> bool:
+        """Wait until a step's I/O ends (True), or PostgreSQL says that it waits for a lock (False)."""
+        assert step.running is not None
+        assert step.pid is not None
+        while True:
+            await self._loop.done_or_quiet(step.running)
+            if step.running.done():
+                return True
+            if (pid := step.pid()) is not None and await self._is_blocked(pid) and not step.running.done():
+                return False
+
+    async def _is_blocked(self, pid: int) -> bool:
+        assert self.watch is not None
+        return bool(await self.watch.fetchval("SELECT cardinality(pg_blocking_pids($1)) > 0", pid))
+
+    async def _settle_blocked(self) -> None:
+        """Hand over what came free: each statement that waited has ended, or waits on.
+
+        One after the other: PostgreSQL lets those who wait for the same row race for its new version.
+        """
+        if not self.locks_were_freed:
+            return
+        self.locks_were_freed = False
+        for step in list(self._blocked):
+            if step not in self._blocked:
+                continue
+            signal(step, SIGCONT)
+            if await self._ends_or_waits(step):
+                self._blocked.remove(step)
+                hand_over(step)
+                await python_rests()
+            else:
+                signal(step, SIGSTOP)
+
+    async def _time_out_locks(self) -> None:
+        """Nobody else moves: the holders are frozen, and PostgreSQL's lock time-out ends the waits."""
+        step = self._blocked.pop(0)
+        await self.cancel(step)
+        self.trace.add(f"{step.host.name} lock time-out")
+        self.on_lock_timeout()
+        if not step.done.done():
+            step.done.set_exception(asyncpg.LockNotAvailableError("canceling statement due to lock timeout"))
+        await self._settle_blocked()
+        self._go_on(self.now + LOCK_TIMEOUT)
+
+    async def cancel(self, step: Step) -> None:
+        """End a statement that waits for a lock."""
+        assert self.watch is not None
+        assert step.pid is not None
+        assert step.running is not None
+        signal(step, SIGCONT)
+        await self.watch.execute("SELECT pg_cancel_backend($1)", step.pid())
+        await asyncio.wait({step.running})
+        step.running.exception()
+
+    def _pass_time(self) -> None:
+        """Let the clock go on to whatever comes next."""
+        thaws = [each.host.frozen_until for each in self._steps if each.host.frozen_until is not None]
+        instants = [*thaws, *(each.until for each in self._sleepers[:1])]
+        if not instants:
+            raise StuckError("nobody moves, and nobody sleeps")
+        self._go_on(max(self.now, min(instants)))
+
+    def _wake_one(self) -> bool:
+        """Wake a sleeper whose time has come, and say whether there was one: Python rests before the next."""
+        while self._sleepers and self._sleepers[0].until <= self.now:
+            sleeper = heapq.heappop(self._sleepers)
+            if sleeper.done.done():
+                continue
+            if self._may_go(sleeper.host):
+                sleeper.done.set_result(None)
+                return True
+            assert sleeper.host.frozen_until is not None
+            sleeper.until = sleeper.host.frozen_until
+            heapq.heappush(self._sleepers, sleeper)
+        return False

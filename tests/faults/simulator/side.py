@@ -1,0 +1,49 @@
+"""What the parts of one simulated world share."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
+
+from tests.faults.simulator.database import Shelf
+from tests.faults.simulator.faults import Faults
+from tests.faults.simulator.gateway import Side
+from tests.faults.simulator.merchants import SimMerchants
+from tests.faults.simulator.schedule import Schedule
+
+if TYPE_CHECKING:
+    from tests.faults.simulator.process import Process
+
+
+@dataclass(slots=True)
+class World:
+    """One world: its clock, its chances, its outside, its engine processes, and what was found wrong with it.
+
+    `behind` is a way to the database that sees all accounts and meets no faults: who checks uses it.
+    """
+
+    seed: int
+    rng: random.Random
+    schedule: Schedule
+    faults: Faults
+    shelf: Shelf
+    behind: "asyncpg.Connection[Any]"
+    side: Side
+    merchants: SimMerchants
+    processes: "list[Process]" = field(default_factory=list)
+    problems: list[str] = field(default_factory=list[str])
+    abandoned: list[asyncio.Task[object]] = field(default_factory=list[asyncio.Task[object]])
+    restart_later: "Callable[[Process], None]" = lambda _process: None
+
+    def found(self, problem: str) -> None:
+        """Note something that must not be, once."""
+        if problem not in self.problems:
+            self.schedule.trace.add(f"FOUND {problem}")
+            self.problems.append(problem)
+
+    def told_error(self, event: str, error: object) -> None:
+        """Note an exception that nobody was meant to see."""
+        self.found(f"{event}: {type(error).__name__}: {error}")

@@ -1,0 +1,54 @@
+"""One step of the simulator: some I/O of a task, and what becomes of it."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from signal import Signals
+from typing import Any
+
+from tests.faults.simulator.machines import Host
+
+
+@dataclass(slots=True, eq=False)
+class Step:
+    """Some I/O that waits for its turn; `pid` returns the server process of a statement that may wait for a lock."""
+
+    host: Host
+    task: object
+    label: str
+    work: Callable[[], Awaitable[Any]]
+    done: asyncio.Future[Any]
+    pid: Callable[[], int | None] | None
+    running: asyncio.Future[Any] | None = None
+
+
+def signal(step: Step, number: Signals) -> None:
+    """Stop the server process of a statement that waits for a lock, or let it go on."""
+    pid = step.pid() if step.pid is not None else None
+    assert pid is not None, "only statements wait for locks"
+    os.kill(pid, number)
+
+
+async def do_at_once(step: Step) -> None:
+    """Do a step's I/O, which nobody can hold up, and give the task what it came to."""
+    try:
+        result = await step.work()
+    except Exception as error:  # noqa: BLE001 - it is the task's
+        if not step.done.done():
+            step.done.set_exception(error)
+    else:
+        if not step.done.done():
+            step.done.set_result(result)
+
+
+def hand_over(step: Step) -> None:
+    """Give the task what its I/O came to."""
+    assert step.running is not None
+    failure = step.running.exception()
+    if step.done.done():
+        return
+    if failure is not None:
+        step.done.set_exception(failure)
+    else:
+        step.done.set_result(step.running.result())

@@ -1,0 +1,85 @@
+"""The troubles of a simulated world that are nobody's I/O: a database away, endpoints down, a gateway's new tokens.
+
+The gateway's webhooks come from here too: they are hints that may come twice, late, or never.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from uuid import UUID
+
+from tests.faults.simulator.actions import Merchant
+from tests.faults.simulator.books import BookedCharge
+from tests.faults.simulator.gateway import HOOK_HEADER
+from tests.faults.simulator.merchants import PRICE, WEBHOOK
+from tests.faults.simulator.process import ConnectionCutError
+from tests.faults.simulator.side import World
+
+EVERY_SECONDS = 15_000
+GIVEN_BACK_IN_A_HUNDRED = 12
+
+
+async def make(world: World, merchants: Sequence[Merchant]) -> None:
+    """Make trouble by chance, for as long as there are faults."""
+    kinds: list[tuple[int, Callable[[World, Sequence[Merchant]], Awaitable[None]]]] = [
+        (3, _take_database_away),
+        (2, _take_endpoint_down),
+        (1, _change_token),
+        (4, _tell_of_charges),
+        (3, _give_back),
+    ]
+    while world.faults.on:
+        await world.schedule.sleep(world.rng.expovariate(1 / EVERY_SECONDS))
+        if world.faults.on:
+            await world.rng.choices([kind for _, kind in kinds], [weight for weight, _ in kinds])[0](
+                world, merchants
+            )
+
+
+async def _take_database_away(world: World, _merchants: Sequence[Merchant]) -> None:
+    world.shelf.goes_away_for = world.rng.choice((1, 3, 8, 30))
+
+
+async def _take_endpoint_down(world: World, merchants: Sequence[Merchant]) -> None:
+    kind = world.rng.choice((PRICE, WEBHOOK, WEBHOOK))
+    hours = world.rng.choice((0.2, 4, 14, 60, 130))
+    account_id = world.rng.choice(merchants).account_id
+    world.merchants.down_until[kind, account_id] = world.schedule.now + timedelta(hours=hours)
+
+
+async def _change_token(world: World, merchants: Sequence[Merchant]) -> None:
+    """Have the gateway refuse an account's credentials, until its merchant sends new ones some hours later."""
+    merchant = world.rng.choice(merchants)
+    world.side.books.token_of[UUID(merchant.account_id)] += 1
+    await world.schedule.sleep(world.rng.randrange(60, 4000))
+    await merchant.send_credentials()
+
+
+async def _tell_of_charges(world: World, _merchants: Sequence[Merchant]) -> None:
+    charges = list(world.side.books.charges.values())
+    for charge in world.rng.sample(charges, k=min(2, len(charges))):
+        await _tell(world, charge)
+
+
+async def _tell(world: World, charge: BookedCharge) -> None:
+    """Send the gateway's webhook about a charge, once or twice."""
+    path = f"/gateways/{charge.account_id}/{charge.connection_id}/webhook"
+    headers = {"Content-Type": "application/json", HOOK_HEADER: str(charge.account_id)}
+    for _ in range(world.rng.choice((1, 1, 2))):
+        try:
+            answer = await world.rng.choice(world.processes).call(
+                "POST", path, headers, json.dumps({"chargeId": charge.charge_id}).encode()
+            )
+        except ConnectionCutError:
+            continue
+        if answer.status not in {200, 503}:
+            world.found(f"a gateway's webhook was answered {answer.status} {answer.body.decode()[:200]}")
+
+
+async def _give_back(world: World, _merchants: Sequence[Merchant]) -> None:
+    """Refund or dispute some paid charges, and tell of it."""
+    for charge in list(world.side.books.charges.values()):
+        paid = charge.state == "paid" and charge.given_back is None
+        if paid and world.rng.randrange(100) < GIVEN_BACK_IN_A_HUNDRED // 6:
+            charge.given_back = world.rng.choice(("refunded", "disputed"))
+            await _tell(world, charge)

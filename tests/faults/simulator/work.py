@@ -1,0 +1,51 @@
+"""When a simulated world's lanes have work next: one look behind the engine, so that time can leap to it."""
+
+from datetime import datetime
+
+from tests.faults.simulator.side import World
+
+_NEXT = """
+SELECT lane, min(at) AS at FROM (
+    SELECT 'generation' AS lane, min(generate_at) AS at FROM subscription WHERE status = 'active'
+    UNION ALL
+    SELECT 'pricing', least(min(greatest(next_attempt_at, lease_until)), min(warn_at)) FROM price_pull
+        WHERE next_attempt_at IS NOT NULL OR warn_at IS NOT NULL
+    UNION ALL
+    SELECT 'pricing', min(open_until) FROM pricing_attempt WHERE outcome IS NULL
+    UNION ALL
+    SELECT 'issuance', min(greatest(next_attempt_at, lease_until)) FROM invoice
+        WHERE status = 'ready' AND next_attempt_at IS NOT NULL
+    UNION ALL
+    SELECT 'reconciliation', min(greatest(next_attempt_at, lease_until)) FROM invoice
+        WHERE status IN ('issued', 'overdue', 'paid', 'canceled') AND next_attempt_at IS NOT NULL
+    UNION ALL
+    SELECT 'mirroring', min(greatest(next_attempt_at, lease_until)) FROM product_mirror
+        WHERE next_attempt_at IS NOT NULL
+    UNION ALL
+    SELECT CASE WHEN w.failures > 0 THEN 'probe' ELSE 'push' END, min(greatest(w.next_attempt_at, w.lease_until, d.at))
+    FROM webhook w
+    JOIN account_counter n USING (account_id)
+    CROSS JOIN LATERAL (
+        SELECT CASE WHEN n.last_sequence > w.fanned_out_to THEN to_timestamp(0) ELSE min(o.next_attempt_at) END
+            AS at
+        FROM (
+            SELECT DISTINCT ON (coalesce(x.ordered_by::text, x.sequence::text)) x.next_attempt_at FROM delivery x
+            WHERE x.account_id = w.account_id AND x.next_attempt_at IS NOT NULL
+            ORDER BY coalesce(x.ordered_by::text, x.sequence::text), x.sequence
+        ) o
+    ) d
+    WHERE w.disabled_at IS NULL AND d.at IS NOT NULL GROUP BY 1
+    UNION ALL
+    SELECT 'retention', min(expires_at) FROM idempotency_key
+) u WHERE at IS NOT NULL GROUP BY lane ORDER BY lane
+"""
+
+
+async def look(world: World) -> dict[str, datetime]:
+    """Return when each lane has work next, for lanes that have any."""
+
+    async def work() -> dict[str, datetime]:
+        rows = await world.behind.fetch(_NEXT)
+        return {row["lane"]: row["at"] for row in rows}
+
+    return await world.schedule.io("look for work", work)

@@ -1,0 +1,285 @@
+"""One simulated world from its first account to its rest: days that pass, troubles that come, and what is found."""
+
+import asyncio
+import contextlib
+import random
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextvars import copy_context
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+from fastapi import FastAPI
+
+from fatura.api.app import create_app
+from fatura.domain.credentials import Mode
+from fatura.usecases.accounts import accounts
+from tests.faults.journal import Journal
+from tests.faults.simulator import invoices, troubles
+from tests.faults.simulator.actions import Merchant
+from tests.faults.simulator.books import Books
+from tests.faults.simulator.chance import steered
+from tests.faults.simulator.check import Checker
+from tests.faults.simulator.database import CONNECTION, Shelf
+from tests.faults.simulator.faults import Faults
+from tests.faults.simulator.gateway import Side
+from tests.faults.simulator.machines import HOST, Host, WorldLoop
+from tests.faults.simulator.merchants import SimMerchants
+from tests.faults.simulator.process import Process
+from tests.faults.simulator.schedule import OverError, Schedule
+from tests.faults.simulator.side import World
+from tests.faults.simulator.steps import Step
+
+START = datetime(2033, 11, 20, 15, tzinfo=UTC)
+DAY = timedelta(days=1)
+REST_DAYS = 9
+MENDING_DAYS = 4
+TAIL_LINES = 25
+ELSEWHERE: dict[str, Any] = {"user": "postgres", "database": "postgres"}
+"""Whoever looks on does so from another database: a snapshot in the world's own decides what PostgreSQL may prune, and
+with it the order of rows that no statement orders."""
+_APPS: list[FastAPI] = []
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one world came to."""
+
+    seed: int
+    digest: str
+    lives: int
+    days: int
+    steps: int
+    seconds: float
+    faults: Counter[str]
+    problems: list[str]
+    tail: list[str] = field(default_factory=list[str])
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a seed makes of a world."""
+
+    accounts: int
+    subscribers: int
+    processes: int
+    days: int
+    outage_on: int
+    outage_days: int
+
+
+def plan_of(rng: random.Random, *, small: bool) -> Plan:
+    """Draw a world; a small one has fewer subscribers, and belongs to the short run."""
+    outage_on = rng.randrange(3, 5)
+    return Plan(
+        accounts=rng.choice((1, 1, 1, 2)),
+        subscribers=rng.randrange(5, 9) if small else rng.randrange(18, 24),
+        processes=rng.choice((1, 2, 2, 3)),
+        days=outage_on + 5,
+        outage_on=outage_on,
+        outage_days=rng.choice((65, 125, 155, 155, 185)),
+    )
+
+
+async def live(url: str, seed: int, *, small: bool = False) -> Outcome:
+    """Live one world on a fresh, migrated database."""
+    began = time.monotonic()
+    rng = random.Random(seed)  # noqa: S311 - it guards nothing
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, WorldLoop)
+    schedule = Schedule(random.Random(f"order {seed}"), START, loop)  # noqa: S311 - as above
+    journal = Journal(Path(":memory:"))
+    faults = Faults(random.Random(f"faults {seed}"))  # noqa: S311 - as above
+    books = Books(journal, random.Random(f"payers {seed}"))  # noqa: S311 - as above
+    shelf = Shelf(url)
+    world = World(
+        seed=seed,
+        rng=rng,
+        schedule=schedule,
+        faults=faults,
+        shelf=shelf,
+        behind=await asyncpg.connect(url, user="postgres", **CONNECTION),
+        side=Side(schedule, faults, books),
+        merchants=SimMerchants(schedule, faults, journal, random.Random(f"merchants {seed}")),  # noqa: S311 - as above
+    )
+    schedule.watch = await asyncpg.connect(url, **ELSEWHERE)
+    schedule.befall = _befall(world)
+    schedule.others_hold_locks = lambda step: shelf.lent > (step.pid is not None and step.pid() is not None)
+    schedule.on_lock_timeout = lambda: faults.count("statement: lock time-out")
+    story = Story(world, plan_of(rng, small=small))
+    context = copy_context()
+    context.run(HOST.set, Host("world"))
+    with steered(world):
+        main = loop.create_task(story.run(), context=context)
+        try:
+            await schedule.drive(main)
+        except Exception as error:  # noqa: BLE001 - whatever breaks a world is a finding, with its trace
+            world.told_error("the world stopped", error)
+        lives = await world.behind.fetchval("SELECT count(*) FROM invoice")
+        await _end(world, [main, *story.tasks])
+    journal.close()
+    return Outcome(
+        seed=seed,
+        digest=schedule.trace.digest,
+        lives=lives,
+        days=story.day,
+        steps=schedule.trace.length,
+        seconds=time.monotonic() - began,
+        faults=faults.met,
+        problems=world.problems,
+        tail=schedule.trace.tail(TAIL_LINES),
+    )
+
+
+def _befall(world: World) -> Callable[[Step], Awaitable[bool]]:
+    async def befall(step: Step) -> bool:
+        for process in world.processes:
+            if process.host is step.host:
+                return await process.befall(step)
+        return False
+
+    return befall
+
+
+async def _end(world: World, tasks: list[asyncio.Task[object]]) -> None:
+    """End all tasks, those of the dead too, and all connections."""
+    world.schedule.end()
+    for process in world.processes:
+        process.bury()
+    left = [*tasks, *world.abandoned]
+    for each in left:
+        each.cancel()
+    with contextlib.suppress(OverError):
+        await asyncio.gather(*left, return_exceptions=True)
+    assert world.schedule.watch is not None
+    for each in (world.behind, world.schedule.watch):
+        await each.close()
+    world.shelf.close()
+
+
+class Story:
+    """What happens in a world, day by day."""
+
+    def __init__(self, world: World, plan: Plan) -> None:
+        self._world = world
+        self._plan = plan
+        self.tasks: list[asyncio.Task[object]] = []
+        self.day = 0
+        self._merchants: list[Merchant] = []
+
+    async def run(self) -> None:
+        """Live through all days, then come to rest."""
+        world, plan = self._world, self._plan
+        while len(_APPS) < plan.processes:
+            _APPS.append(create_app())
+        world.processes = [Process(world, slot, _APPS[slot]) for slot in range(plan.processes)]
+        world.restart_later = self._restart_later
+        for process in world.processes:
+            process.start()
+        world.faults.on = False
+        checker = Checker(world, [await self._open(number) for number in range(plan.accounts)])
+        world.faults.on = True
+        for merchant in self._merchants:
+            share = plan.subscribers // plan.accounts
+            self._begin(f"m{merchant.account_id[-4:]}", self._merchant_lives(merchant, subscribers=share))
+        self._begin("trouble", troubles.make(world, self._merchants))
+        while self.day < plan.days:
+            self.day += 1
+            if self.day == plan.outage_on:
+                await self._outage(timedelta(days=plan.outage_days))
+            await world.schedule.sleep_until(_next_midnight(world.schedule.now))
+            await world.schedule.io("daily check", checker.check)
+        await self._rest(checker)
+
+    async def _open(self, number: int) -> str:
+        world = self._world
+        opened = await accounts.open_account(
+            world.processes[0].deps, name=f"Account {number}", mode=Mode.LIVE
+        )
+        account_id = str(opened.account_id)
+        world.merchants.secrets[account_id].append(opened.secret)
+        rng = random.Random(f"merchant {number} {world.seed}")  # noqa: S311 - it guards nothing
+        self._merchants.append(Merchant(world, account_id, opened.api_key, rng))
+        return account_id
+
+    def _begin(self, name: str, action: Awaitable[None]) -> None:
+        context = copy_context()
+        context.run(HOST.set, Host(name))
+
+        async def told() -> None:
+            try:
+                await action
+            except Exception as error:  # noqa: BLE001 - whatever breaks here is a finding
+                self._world.told_error(name, error)
+
+        self.tasks.append(asyncio.get_running_loop().create_task(told(), name=name, context=context))
+
+    async def _merchant_lives(self, merchant: Merchant, *, subscribers: int) -> None:
+        """Set an account up, then act by chance for as long as there are faults."""
+        world = self._world
+        await merchant.set_up(subscribers=subscribers)
+        choices = [*merchant.actions(), *invoices.actions(merchant)]
+        weights = [weight for weight, _ in choices]
+        while world.faults.on:
+            await world.schedule.sleep(merchant.rng.expovariate(1 / 60_000))
+            if world.faults.on:
+                await merchant.rng.choices(choices, weights)[0][1]()
+
+    def _restart_later(self, process: Process) -> None:
+        async def restart() -> None:
+            await self._world.schedule.sleep(process.rng.choice((1, 3, 10, 70, 200)))
+            if not process.host.alive:
+                process.start()
+
+        self._begin(f"start of {process.host.name}", restart())
+
+    async def _outage(self, length: timedelta) -> None:
+        """Let nobody run for days: every process dies, and comes back when much has been missed."""
+        world = self._world
+        world.restart_later = lambda _process: None
+
+        async def kill() -> None:
+            for process in world.processes:
+                if process.host.alive:
+                    await process.die()
+
+        await world.schedule.io("all processes die", kill)
+        world.faults.count("process: all killed, for days")
+        world.restart_later = self._restart_later
+        await world.schedule.sleep(length.total_seconds())
+        for process in world.processes:
+            if not process.host.alive:
+                process.start()
+
+    async def _rest(self, checker: Checker) -> None:
+        """Stop all faults, do what the specification asks of a person, and see that all work comes to its end."""
+        world = self._world
+        world.faults.on = False
+        world.shelf.goes_away_for, world.shelf.away_until = 0, None
+        world.side.books.let_all_pay(world.schedule.now)
+        for number in range(REST_DAYS):
+            self.day += 1
+            await world.schedule.sleep(3600)
+            for merchant in self._merchants if number < MENDING_DAYS else ():
+                await invoices.mend_all(merchant)
+            await world.schedule.sleep_until(_next_midnight(world.schedule.now))
+        await world.schedule.sleep(14 * 3600)
+        await world.schedule.io("last check", lambda: checker.check(at_rest=True))
+        await self._check_acknowledged()
+
+    async def _check_acknowledged(self) -> None:
+        """Every subscription that a client was told of is there, once."""
+        for merchant in self._merchants:
+            path = "/v1/subscriptions?pageSize=100"
+            known = {each["externalRef"]: each["id"] for each in (await merchant.get(path))["data"]}
+            if len(known) < 100 and not merchant.acknowledged.items() <= known.items():
+                self._world.found(f"an acknowledged subscription is lost in {UUID(merchant.account_id)}")
+
+
+def _next_midnight(now: datetime) -> datetime:
+    return now.replace(hour=0, minute=0, second=0, microsecond=0) + DAY

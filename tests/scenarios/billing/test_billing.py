@@ -1,0 +1,21 @@
+"""Billing as a merchant sees it: plans and discounts become invoices, charges and payments by themselves."""
+
+from tests.support.world import World, columns, item, rows
+
+
+async def test_twenty_percent_off_the_first_three_cycles(world: World) -> None:
+    """A schedule applies by cycle, and the sandbox pays on due dates. [spec 2.3 discount resolution, D-4, D-7]"""
+    plan = await world.plan(item(await world.product(9990), (20, 1, 3)))
+    await world.advance("2035-01-05")
+    subscription = await world.enroll(plan, chargeDay=10)
+
+    await world.advance("2035-04-11")
+
+    assert columns(await world.invoices(subscription), "cycle", "dueDate", "totalCents", "status") == rows("""
+        cycle | due        | total | status
+        1     | 2035-01-10 | 7992  | paid
+        2     | 2035-02-10 | 7992  | paid
+        3     | 2035-03-10 | 7992  | paid
+        4     | 2035-04-10 | 9990  | paid
+    """)
+    assert await world.broken() == []

@@ -1,0 +1,247 @@
+"""Canceling invoices: at once without a charge, with one once the gateway confirms, else 409 that says why (D-27)."""
+
+import asyncio
+from datetime import datetime, timedelta
+from uuid import UUID
+
+import pytest
+
+from fatura.domain.errors import EngineError
+from fatura.usecases.charging import cancellation
+from fatura.usecases.transaction import Work, in_transaction, load_account
+from tests.support.cancel_steps import cancel
+from tests.support.expect import problem
+from tests.support.sandbox_steps import (
+    charges,
+    connection_id,
+    issued_invoice,
+    move,
+    now,
+    pass_time,
+    patch_connection,
+    queue_fault,
+    read,
+    ready_invoice,
+    table_held,
+    until_waiting,
+)
+from tests.support.world import Answer, Json, World, columns, plan_body
+
+
+async def draft_invoice(world: World) -> Json:
+    """Generate an invoice whose price has not been asked yet."""
+    subscription = await world.enroll(await world.plan(await world.product(), await world.variable_product()))
+    await world.run("generation")
+    [invoice] = await world.invoices(subscription)
+    assert invoice["status"] == "draft"
+    return invoice
+
+
+@pytest.mark.parametrize("status", ["draft", "awaiting_value", "ready"])
+async def test_without_a_charge_it_is_canceled_at_once(world: World, status: str):
+    """Answered whole, told once; nothing happens to it any more. [D-27]"""
+    invoice = await (ready_invoice(world) if status == "ready" else draft_invoice(world))
+    if status == "awaiting_value":
+        await world.sql("UPDATE invoice SET status = 'awaiting_value' WHERE status = 'draft'")
+        await world.sql(
+            "UPDATE account_counter SET invoices_draft = invoices_draft - 1,"
+            " invoices_awaiting_value = invoices_awaiting_value + 1"
+        )
+
+    answer = await cancel(world, invoice)
+
+    assert answer.status == 200
+    assert answer.json == await read(world, invoice)
+    assert (answer.json["status"], answer.json["totalCents"]) == ("canceled", invoice["totalCents"])
+    [event] = await world.events("invoice.canceled")
+    assert (event["data"]["invoice"]["id"], event["data"]["invoice"]["status"]) == (invoice["id"], "canceled")
+    await pass_time(world, days=5)
+    assert (await read(world, invoice))["status"] == "canceled"
+    assert await charges(world) == []
+    assert (await world.get("/v1/invoices?status=canceled")).json["pagination"]["totalRecords"] == 1
+    assert await world.broken() == []
+
+
+async def test_the_next_cycle_is_billed_all_the_same(world: World):
+    """Canceling an invoice does not end its subscription. [D-27]"""
+    subscription = await world.enroll(await world.plan())
+    await world.run("generation")
+    [invoice] = await world.invoices(subscription)
+    await cancel(world, invoice)
+    await world.advance(days=40)
+    assert columns(await world.invoices(subscription), "cycle", "status") == [
+        ("1", "canceled"),
+        ("2", "paid"),
+    ]
+
+
+@pytest.mark.parametrize("status", ["issued", "overdue"])
+async def test_with_a_charge_the_gateway_confirms_first(world: World, status: str):
+    """The charge is canceled there, and the invoice here. [D-27 charge]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await issued_invoice(world)
+    if status == "overdue":
+        await pass_time(world, days=20)
+        assert (await read(world, invoice))["status"] == "overdue"
+
+    answer = await cancel(world, invoice)
+
+    assert (answer.status, answer.json["status"]) == (200, "canceled")
+    assert answer.json["gatewayInvoiceId"] == invoice["gatewayInvoiceId"]
+    [charge] = await charges(world)
+    assert charge["status"] == "canceled"
+    assert len(await world.events("invoice.canceled")) == 1
+    await pass_time(world, days=5)
+    assert (await read(world, invoice))["status"] == "canceled"
+    assert await world.broken() == []
+
+
+async def test_a_charge_canceled_in_the_gateway_already(world: World):
+    """The engine had not heard of it yet: the cancellation is confirmed all the same. [D-27 charge]"""
+    invoice = await issued_invoice(world)
+    await move(world, (await charges(world))[0], "cancel")
+    assert (await cancel(world, invoice)).json["status"] == "canceled"
+    await world.run()
+    assert len(await world.events("invoice.canceled")) == 1
+
+
+async def test_a_connection_that_is_inactive_still_cancels(world: World):
+    """It takes no new subscriptions; its charges are still its own. [D-27 charge]"""
+    invoice = await issued_invoice(world)
+    await patch_connection(world, active=False)
+    assert (await cancel(world, invoice)).json["status"] == "canceled"
+
+
+async def test_who_dies_between_the_gateway_and_the_record(world: World):
+    """The charge is canceled there, the invoice is not yet: it is asked after soon, and becomes it. [D-27 charge]"""
+    invoice = await issued_invoice(world)
+    async with table_held(world, "account_counter"):
+        dying = asyncio.create_task(cancel(world, invoice))
+        await until_waiting(world)
+        dying.cancel()
+        await asyncio.gather(dying, return_exceptions=True)
+    assert (await read(world, invoice))["status"] == "issued"
+    assert [each["status"] for each in await charges(world)] == ["canceled"]
+
+    await pass_time(world, seconds=40)
+
+    assert (await read(world, invoice))["status"] == "canceled"
+    assert len(await world.events("invoice.canceled")) == 1
+
+
+async def test_when_the_asking_after_the_charge_comes_first(world: World):
+    """What was confirmed is a success, told once; without that confirmation a canceled invoice is refused.
+
+    [D-27 charge]
+    """
+    invoice_id = UUID((await issued_invoice(world))["id"])
+    account = await load_account(world.deps, world.account_id)
+    released = await cancellation.release_charge(world.deps, account, invoice_id)
+    await pass_time(world, seconds=40)
+    assert len(await world.events("invoice.canceled")) == 1
+
+    async def record(work: Work) -> Json:
+        return await cancellation.cancel(work, invoice_id, released=released)
+
+    assert (await in_transaction(world.deps, account, record))["status"] == "canceled"
+    assert len(await world.events("invoice.canceled")) == 1
+    released = None
+    with pytest.raises(EngineError, match="canceled already"):
+        await in_transaction(world.deps, account, record)
+
+
+async def test_a_repeat_with_its_key_is_replayed(world: World):
+    """Once it succeeded; without the key a second cancellation is refused. [D-27, D-14]"""
+    invoice = await issued_invoice(world)
+    await queue_fault(world, "cancel_charge", "timeout_before")
+    assert (await cancel(world, invoice, key="k")).status == 409, "refusals are not kept"
+    first, again = [await cancel(world, invoice, key="k") for _ in range(2)]
+    assert (first.status, again.status, again.body) == (200, 200, first.body)
+    assert again.headers["idempotent-replayed"] == "true"
+    assert (await cancel(world, invoice)).status == 409
+    other = await ready_invoice(world)
+    assert problem(await cancel(world, other, key="k"))[:2] == (422, "engine.idempotency_key_reused")
+
+
+@pytest.mark.parametrize("with_charge", [True, False])
+async def test_many_at_once(world: World, *, with_charge: bool):
+    """Beside the asking after charges too: one event, one canceled charge at most. [D-27, D-27 charge]"""
+    invoice = await (issued_invoice if with_charge else ready_invoice)(world)
+    answers = await asyncio.gather(
+        *(cancel(world, invoice) for _ in range(8)), *(world.run() for _ in (1, 2))
+    )
+    statuses = {answer.status for answer in answers[:8] if isinstance(answer, Answer)}
+    assert 200 in statuses or not with_charge
+    assert statuses <= {200, 409}
+    await world.run()
+    final = (await read(world, invoice))["status"]
+    assert final in ({"canceled"} if with_charge else {"canceled", "issued"})
+    assert len(await world.events("invoice.canceled")) == (final == "canceled")
+    assert len(await world.events("invoice.issued")) == (with_charge or final == "issued")
+    assert await world.broken() == []
+
+
+async def test_issued_just_now_it_takes_the_charge_along(world: World):
+    """Who asks while the charge is being recorded waits for that, and then has it canceled. [D-27 charge]"""
+    invoice = await ready_invoice(world)
+    async with table_held(world, "account_counter"):
+        issuing = asyncio.create_task(world.run("issuance"))
+        await until_waiting(world)
+        canceling = asyncio.create_task(cancel(world, invoice))
+        await asyncio.sleep(0.05)
+    await issuing
+    assert (await canceling).json["status"] == "canceled"
+    assert [each["status"] for each in await charges(world)] == ["canceled"]
+    told = await world.events("invoice.issued", "invoice.canceled")
+    assert [event["type"] for event in told] == ["invoice.issued", "invoice.canceled"]
+
+
+@pytest.mark.parametrize("fault", ["rejected", "rate_limited"])
+async def test_after_a_failure_that_made_no_charge_it_is_canceled(world: World, fault: str):
+    """Nothing more is sent. [D-27, D-34]"""
+    invoice = await ready_invoice(world)
+    await queue_fault(world, "create_charge", fault)
+    await world.run("issuance")
+    assert (await cancel(world, invoice)).json["status"] == "canceled"
+    await pass_time(world, days=1)
+    assert await charges(world) == []
+
+
+async def test_a_payment_that_arrives_all_the_same_is_told(world: World):
+    """Once, with the invoice still canceled, when something says that the charge has changed.
+
+    [D-27 payment unexpected]
+    """
+    invoice = await issued_invoice(world)
+    await cancel(world, invoice)
+    await world.sql("UPDATE sandbox_charge SET status = 'paid', paid_at = now()")
+    for _ in range(2):
+        await world.sql("UPDATE invoice SET next_attempt_at = created_at")  # as a webhook would
+        await world.run("reconciliation")
+
+    [event] = await world.events("invoice.payment_unexpected")
+    assert event["data"]["invoice"]["id"] == invoice["id"]
+    assert (await read(world, invoice))["status"] == "canceled"
+
+
+async def test_it_is_told_at_the_accounts_time(world: World):
+    """Not before what it waited for. [D-27, D-1]"""
+    invoice = await ready_invoice(world)
+    await cancel(world, invoice)
+    [event] = await world.events("invoice.canceled")
+    told = datetime.fromisoformat(event["createdAt"])
+    assert timedelta(0) <= await now(world) - told < timedelta(seconds=30)
+
+
+async def test_another_plan_s_connection_is_not_asked(world: World):
+    """The charge is canceled through the connection that made it. [D-27 charge]"""
+    first = await connection_id(world)
+    second = (await world.connect(behaviour="never_pay"))["connectionId"]
+    body = plan_body(await world.product())
+    plan = await world.made("/v1/plans", body)
+    subscription = await world.enroll(plan, gatewayConnectionId=second)
+    await world.run("generation", "issuance")
+    [invoice] = await world.invoices(subscription)
+    await queue_fault(world, "cancel_charge", "rejected")
+    assert (await cancel(world, invoice)).json["status"] == "canceled"
+    assert [each["connectionId"] for each in await charges(world)] == [second] != [first]

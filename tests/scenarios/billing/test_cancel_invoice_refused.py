@@ -1,0 +1,142 @@
+"""Invoices that cannot be canceled now: paid, being issued, or the gateway does not confirm; each says why (D-27)."""
+
+import asyncio
+
+import pytest
+
+from tests.support.cancel_steps import cancel, refused
+from tests.support.expect import UNKNOWN_ID, problem
+from tests.support.sandbox_steps import (
+    charges,
+    issued_invoice,
+    move,
+    park,
+    pass_time,
+    queue_fault,
+    read,
+    ready_invoice,
+    table_held,
+    until_waiting,
+)
+from tests.support.world import World
+
+
+async def test_from_paid_and_canceled_it_is_refused(world: World):
+    """Also when nothing was to be paid; unknown ids are unknown. [D-27, D-11]"""
+    paid = await issued_invoice(world)
+    await world.advance(paid["dueDate"])
+    subscription = await world.enroll(await world.plan(await world.product(0)))
+    await world.run("generation")
+    [free] = await world.invoices(subscription)
+    for invoice in (paid, free):
+        assert "paid" in await refused(world, invoice)
+    canceled = await ready_invoice(world)
+    await cancel(world, canceled)
+    assert "canceled already" in await refused(world, canceled)
+    for sought in (UNKNOWN_ID, "7"):
+        answer = await world.post(f"/v1/invoices/{sought}/cancel")
+        assert problem(answer) == (404, "engine.not_found", None)
+    assert len(await world.events("invoice.canceled")) == 1
+
+
+async def test_a_charge_paid_meanwhile_is_not_canceled(world: World):
+    """The payment counts, and the invoice follows as soon as the charge is asked after. [D-27 not confirmed, D-112]"""
+    invoice = await issued_invoice(world)
+    charge = (await charges(world))[0]
+    await world.sql("UPDATE sandbox_charge SET status = 'paid', paid_at = now()")
+
+    assert "paid meanwhile" in await refused(world, invoice)
+
+    await world.run("reconciliation")
+    assert (await read(world, invoice))["status"] == "paid"
+    assert [each["status"] for each in await charges(world)] == ["paid"]
+    assert charge["chargeId"] == invoice["gatewayInvoiceId"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "canceled", "words"),
+    [
+        ("timeout_before", False, "did not confirm"),
+        ("timeout_after", True, "did not confirm"),
+        ("server_error", False, "did not confirm"),
+        ("rate_limited", False, "did not confirm"),
+        ("rejected", False, "refuses to cancel"),
+    ],
+)
+async def test_a_gateway_that_does_not_confirm(world: World, fault: str, words: str, *, canceled: bool):
+    """409 with the reason; what is true is found out by asking at once, and a second try is safe.
+
+    [D-27 not confirmed, D-46]
+    """
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await issued_invoice(world)
+    await queue_fault(world, "cancel_charge", fault)
+
+    assert words in await refused(world, invoice)
+    await world.run("reconciliation")
+
+    assert (await read(world, invoice))["status"] == ("canceled" if canceled else "issued")
+    again = await cancel(world, invoice)
+    assert (again.status, (await read(world, invoice))["status"]) == (409 if canceled else 200, "canceled")
+    assert len(await world.events("invoice.canceled")) == 1
+    assert await world.broken() == []
+
+
+async def test_a_gateway_that_does_not_know_the_charge(world: World):
+    """Nobody can say that it is canceled. [D-27 not confirmed]"""
+    invoice = await issued_invoice(world)
+    await world.sql("UPDATE sandbox_charge SET charge_id = $1", f"sbx_{0:032x}")
+    assert "does not know" in await refused(world, invoice)
+
+
+async def test_a_connection_that_cannot_be_opened(world: World):
+    """Its credentials have to be sent again first. [D-27 not confirmed]"""
+    invoice = await issued_invoice(world)
+    await world.sql("UPDATE gateway_connection SET credentials_sealed = 'broken'")
+    assert "credentials" in await refused(world, invoice)
+
+
+async def test_while_it_is_being_issued_it_is_refused(world: World):
+    """As soon as the attempt is committed; when it is recorded the charge can be canceled. [D-27 being issued]"""
+    invoice = await ready_invoice(world)
+    async with table_held(world, "sandbox_charge"):
+        issuing = asyncio.create_task(world.run("issuance"))
+        await until_waiting(world)
+        assert "being issued" in await refused(world, invoice)
+    await issuing
+    assert (await cancel(world, invoice)).json["status"] == "canceled"
+    assert [each["status"] for each in await charges(world)] == ["canceled"]
+
+
+async def test_of_an_unknown_outcome_it_is_refused(world: World):
+    """The charge may exist: first that is found out. [D-27 being issued, D-33]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await ready_invoice(world)
+    await queue_fault(world, "create_charge", "timeout_after")
+    await world.run("issuance")
+    assert "being issued" in await refused(world, invoice)
+    await pass_time(world, minutes=5)
+    assert (await cancel(world, invoice)).json["status"] == "canceled"
+    assert [each["status"] for each in await charges(world)] == ["canceled"]
+
+
+async def test_leased_without_an_attempt_it_is_refused(world: World):
+    """A worker owns it, whatever it is about to do. [D-27 being issued]"""
+    invoice = await ready_invoice(world)
+    await world.sql("UPDATE invoice SET lease_until = now() + interval '1 minute'")
+    assert "being issued" in await refused(world, invoice)
+    await world.sql("UPDATE invoice SET lease_until = now() - interval '1 second'")
+    assert (await cancel(world, invoice)).status == 200
+
+
+async def test_parked_it_is_refused_until_a_person_has_looked(world: World):
+    """The answer says what to do; issuance retried and the charge known, it can be canceled. [D-27 being issued]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await ready_invoice(world)
+    await park(world)
+
+    assert "retry issuance" in await refused(world, invoice)
+
+    await move(world, (await charges(world))[0], "cancel")
+    assert (await world.made(f"/v1/invoices/{invoice['id']}/retry-issuance"))["status"] == "issued"
+    assert (await cancel(world, invoice)).json["status"] == "canceled"

@@ -1,0 +1,152 @@
+"""When the first invoices of a subscription come, and which days they cover (D-2, D-3, D-4)."""
+
+import pytest
+
+from tests.support.world import Json, World, columns, item, rows
+
+PERIODS = """
+    SELECT cycle, period_start, period_end, due_date FROM invoice WHERE subscription_id = $1 ORDER BY cycle
+"""
+
+
+async def covered(world: World, subscription: Json) -> list[tuple[str, ...]]:
+    """Return cycle, due date, first and last day of each invoice."""
+    found = await world.sql(PERIODS, subscription["id"])
+    return [
+        tuple(str(row[name]) for name in ("cycle", "due_date", "period_start", "period_end")) for row in found
+    ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "charge_day", "months", "expected"),
+    [
+        pytest.param(
+            {},
+            28,
+            1,
+            """
+            cycle | due        | from       | to
+            1     | 2035-02-03 | 2035-01-31 | 2035-02-27
+            2     | 2035-02-28 | 2035-02-28 | 2035-03-27
+            3     | 2035-03-28 | 2035-03-28 | 2035-04-27
+            """,
+            id="neither: at once, anchored to the capped day of creation",
+        ),
+        pytest.param(
+            {"chargeDay": 10},
+            10,
+            1,
+            """
+            cycle | due        | from       | to
+            1     | 2035-02-10 | 2035-02-10 | 2035-03-09
+            2     | 2035-03-10 | 2035-03-10 | 2035-04-09
+            3     | 2035-04-10 | 2035-04-10 | 2035-05-09
+            """,
+            id="a charge day",
+        ),
+        pytest.param(
+            {"chargeDay": 2},
+            2,
+            1,
+            """
+            cycle | due        | from       | to
+            1     | 2035-03-02 | 2035-03-02 | 2035-04-01
+            2     | 2035-04-02 | 2035-04-02 | 2035-05-01
+            3     | 2035-05-02 | 2035-05-02 | 2035-06-01
+            """,
+            id="a charge day too near",
+        ),
+        pytest.param(
+            {"firstChargeDate": "2035-01-31"},
+            28,
+            1,
+            """
+            cycle | due        | from       | to
+            1     | 2035-01-31 | 2035-01-31 | 2035-02-27
+            2     | 2035-02-28 | 2035-02-28 | 2035-03-27
+            3     | 2035-03-28 | 2035-03-28 | 2035-04-27
+            """,
+            id="today: due at once, inside the lead",
+        ),
+        pytest.param(
+            {"firstChargeDate": "2035-02-20", "chargeDay": 5},
+            5,
+            3,
+            """
+            cycle | due        | from       | to
+            1     | 2035-02-20 | 2035-02-20 | 2035-06-04
+            2     | 2035-06-05 | 2035-06-05 | 2035-09-04
+            """,
+            id="another first day: a whole period passes before the charge day",
+        ),
+        pytest.param(
+            {"firstChargeDate": "2035-03-01"},
+            1,
+            12,
+            """
+            cycle | due        | from       | to
+            1     | 2035-03-01 | 2035-03-01 | 2036-02-29
+            """,
+            id="a year",
+        ),
+    ],
+)
+async def test_first_cycles(world: World, asked, charge_day, months, expected):
+    """Due dates and periods, the next cycle's beside them. [D-3, D-4, spec 4.4 chargeDay, spec 4.4 firstChargeDate]"""
+    await world.advance("2035-01-31")
+    subscription = await world.enroll(await world.plan(periodMonths=months), **asked)
+    first_due = rows(expected)[0][1]
+    assert (subscription["chargeDay"], subscription["nextDueDate"]) == (charge_day, first_due)
+
+    await world.advance(rows(expected)[-1][1])
+    assert await covered(world, subscription) == rows(expected)
+    assert await world.broken() == []
+
+
+async def test_generated_three_days_before(world: World):
+    """At the first instant of that day in Sao Paulo, not a millisecond sooner. [D-2, spec 8 generation lead]"""
+    await world.advance("2035-01-05")
+    subscription = await world.enroll(await world.plan(), chargeDay=20)
+    await world.advance("2035-01-17T02:59:59.000Z")
+    assert await world.invoices(subscription) == []
+    await world.advance("2035-01-17T03:00:00.000Z")
+    [invoice] = await world.invoices(subscription)
+    assert invoice["dueDate"] == "2035-01-20"
+    assert invoice["createdAt"].startswith("2035-01-17T03:00:0"), "the run takes its moment"
+
+
+async def test_the_edge_of_a_local_day(world: World):
+    """getlago/lago-api billing_spec.rb (America/Bogota), moved to Sao Paulo: one invoice over all runs of a day.
+
+    Local 23:00 of the day before bears none; runs all day long bear one; the next day's first bears none. [D-1, D-4]
+    """
+    await world.advance("2035-02-02T03:00:00Z")
+    subscription = await world.enroll(await world.plan(), firstChargeDate="2035-02-02")
+    await world.advance("2035-02-27T02:00:00Z")  # local 02-26 23:00; the lead moves Lago's 03-02 to 02-27
+    assert len(await world.invoices(subscription)) == 1
+    for hour in ("03:00:00", "04:00:00", "12:00:00", "20:00:00", "23:59:59"):
+        await world.advance(f"2035-02-27T{hour}Z")
+        await world.run("generation")
+        assert len(await world.invoices(subscription)) == 2
+    await world.advance("2035-02-28T03:00:00Z")
+    await world.run("generation")
+    assert columns(await world.invoices(subscription), "cycle", "dueDate") == [
+        ("1", "2035-02-02"),
+        ("2", "2035-03-02"),
+    ]
+
+
+async def test_a_year_of_discounts_by_cycle(world: World):
+    """A cycle is an invoice, not a month. [spec 2.3 discount resolution, spec 2.3 amount, D-7]"""
+    await world.advance("2035-01-05")
+    product = await world.product(3333)
+    plan = await world.plan(item(product, (50, 2, 2), (10, 1, 3)), periodMonths=3)
+    subscription = await world.enroll(plan, firstChargeDate="2035-01-10")
+    await world.advance("2035-10-10")
+    assert columns(await world.invoices(subscription), "cycle", "dueDate", "totalCents") == rows("""
+        cycle | due        | total
+        1     | 2035-01-10 | 8999
+        2     | 2035-04-10 | 5000
+        3     | 2035-07-10 | 8999
+        4     | 2035-10-10 | 9999
+    """)

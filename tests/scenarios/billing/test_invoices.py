@@ -1,0 +1,223 @@
+"""Invoices as a merchant reads them (spec 2.5, 4.5): whole, listed, by state, frozen."""
+
+import pytest
+
+from tests.support.expect import UNKNOWN_ID, invalid, problem
+from tests.support.sandbox_steps import charges
+from tests.support.world import Json, World, columns, item, rows
+
+
+async def detail(world: World, invoice: Json) -> Json:
+    answer = await world.get(f"/v1/invoices/{invoice['id']}")
+    assert answer.status == 200
+    return answer.json
+
+
+def table_item(shown: Json, product: Json, **fields: Json) -> Json:
+    """Return a fixed-price item over three months, with the id that was shown."""
+    return {
+        "id": shown["id"],
+        "productId": product["id"],
+        "productName": product["name"],
+        "pricingSource": "table",
+        "pricingStatus": "priced",
+        "months": 3,
+        "description": None,
+        **fields,
+    }
+
+
+async def test_an_invoice_in_full(world: World):
+    """Every field, and none beside them; lists leave items and attempts out.
+
+    [spec 2.5 invoice, spec 2.5 item, spec 2.5 pricingSource table, spec 2.5 pricingStatus priced]
+    [spec 4.5 GET /v1/invoices/{invoiceId} 200, spec 4.5 GET /v1/invoices 200, spec 2.1 nulls, D-9, D-25]
+    """
+    await world.advance("2035-01-05")
+    gym, pool = await world.product(1001), await world.product(0, name="Pool")
+    plan = await world.plan(
+        item(gym, (50, 1, 1)), item(pool), periodMonths=3, defaultPaymentMethod="card", maxInstallments=3
+    )
+    subscription = await world.enroll(plan, chargeDay=10)
+    await world.advance("2035-01-10T12:00:00Z")
+
+    [listed] = (await world.get("/v1/invoices")).json["data"]
+    [charge] = await charges(world, listed)
+    shown = await detail(world, listed)
+    assert shown == {
+        "id": listed["id"],
+        "subscriptionId": subscription["id"],
+        "cycle": 1,
+        "status": "paid",
+        "dueDate": "2035-01-10",
+        "paymentMethod": "card",
+        "installments": 3,
+        "totalCents": 1502,
+        "gatewayInvoiceId": charge["chargeId"],
+        "issuedAt": shown["issuedAt"],
+        "paidAt": "2035-01-10T03:00:00.000Z",
+        "createdAt": shown["createdAt"],
+        "items": [
+            table_item(shown["items"][0], gym, monthlyPriceCents=1001, discountPercent=50, amountCents=1502),
+            table_item(shown["items"][1], pool, monthlyPriceCents=0, discountPercent=None, amountCents=0),
+        ],
+        "pricingAttempts": [],
+    }
+    assert listed == {
+        name: value for name, value in shown.items() if name not in {"items", "pricingAttempts"}
+    }
+
+
+async def test_a_variable_item_holds_the_total(world: World):
+    """Born a draft without a total; the fixed item is computed already. [D-24, spec 2.5 invoice, spec 2.1 nulls]"""
+    plan = await world.plan(item(await world.product(700)), item(await world.variable_product()))
+    await world.enroll(plan)
+    await world.run("generation")
+    [invoice] = await world.invoices()
+    assert (invoice["status"], invoice["totalCents"], invoice["issuedAt"]) == ("draft", None, None)
+    shown = await detail(world, invoice)
+    assert columns(shown["items"], "pricingSource", "pricingStatus", "monthlyPriceCents", "amountCents") == [
+        ("table", "priced", "700", "700"),
+        ("endpoint", "pending", "None", "None"),
+    ]
+    [event] = await world.events("invoice.created")
+    assert event["data"]["invoice"]["status"] == "draft"
+    assert await charges(world) == []
+
+
+@pytest.mark.parametrize("cents", [0, 5000])
+async def test_nothing_to_charge(world: World, cents: int):
+    """Free, or wholly discounted: born paid, told as created and paid, never sent. [D-9, spec 3.3 rule 2, D-24]"""
+    plan = await world.plan(item(await world.product(cents), (100, 1, None)))
+    await world.enroll(plan)
+    await world.run()
+    [invoice] = await world.invoices()
+    assert (invoice["status"], invoice["totalCents"], invoice["paidAt"]) == ("paid", 0, invoice["createdAt"])
+    assert (invoice["issuedAt"], invoice["gatewayInvoiceId"]) == (None, None)
+    assert await charges(world) == []
+    told = [event["type"] for event in await world.events() if event["type"].startswith("invoice.")]
+    assert told == ["invoice.created", "invoice.paid"]
+    assert await world.broken() == []
+
+
+async def test_later_edits_do_not_reach_it(world: World):
+    """Neither of the product, nor of the plan, nor an archiving. [spec 2.5 snapshot, spec 3.1 active to archived]"""
+    product = await world.product(1000)
+    plan = await world.plan(item(product, (10, 1, None)))
+    await world.enroll(plan)
+    await world.run("generation")
+    [invoice] = await world.invoices()
+    before = await detail(world, invoice)
+    await world.patch(f"/v1/products/{product['id']}", {"name": "Dear", "monthlyPriceCents": 9999})
+    offer = {"name": "Two", "periodMonths": 12, "defaultPaymentMethod": "boleto", "items": [item(product)]}
+    await world.put(f"/v1/plans/{plan['id']}", offer)
+    await world.post(f"/v1/products/{product['id']}/archive")
+    await world.run("generation")
+    assert await detail(world, invoice) == before
+
+
+async def test_archived_things_keep_billing(world: World):
+    """Neither an archived product nor an archived plan ends a subscription.
+
+    [spec 3.1 active to archived, spec 3.2 plan active to archived]
+    """
+    await world.advance("2035-01-05")
+    product = await world.product(1000)
+    plan = await world.plan(product)
+    subscription = await world.enroll(plan, chargeDay=10)
+    await world.post(f"/v1/products/{product['id']}/archive")
+    await world.post(f"/v1/plans/{plan['id']}/archive")
+    await world.advance("2035-02-08")
+    assert columns(await world.invoices(subscription), "totalCents") == [("1000",), ("1000",)]
+
+
+async def in_several_states(world: World) -> dict[str, Json]:
+    """Return a held one, a paid one of nothing, an issued and a ready one by state."""
+    await world.enroll(await world.plan(await world.variable_product()))
+    await world.enroll(await world.plan(await world.product(0)))
+    await world.enroll(await world.plan())
+    await world.run()
+    await world.enroll(await world.plan())
+    await world.run("generation")
+    return {invoice["status"]: invoice for invoice in await world.invoices()}
+
+
+async def test_lists_of_one_state(world: World):
+    """Each state alone, with its own totals. [spec 4.5 GET /v1/invoices status, D-16]"""
+    by_state = await in_several_states(world)
+    assert set(by_state) == {"awaiting_value", "paid", "issued", "ready"}
+    for state in ("draft", "awaiting_value", "ready", "issued", "paid", "overdue", "canceled"):
+        found = (await world.get(f"/v1/invoices?status={state}")).json
+        expected = [by_state[state]] if state in by_state else []
+        count = len(expected)
+        assert found["data"] == expected
+        assert found["pagination"] == {"page": 1, "pageSize": 25, "totalRecords": count, "totalPages": count}
+
+
+async def test_lists_are_pages_newest_first(world: World):
+    """The envelope, and its end. [spec 2.7 envelope, spec 2.7 newest first, D-16]"""
+    await world.advance("2035-01-05")
+    await world.enroll(await world.plan(), chargeDay=10)
+    await world.advance("2035-03-10")
+    first = (await world.get("/v1/invoices?pageSize=2")).json
+    last = (await world.get("/v1/invoices?pageSize=2&page=2&status=paid")).json
+    assert [each["cycle"] for each in first["data"] + last["data"]] == [3, 2, 1]
+    assert first["pagination"] == {"page": 1, "pageSize": 2, "totalRecords": 3, "totalPages": 2}
+    empty = (await world.get("/v1/invoices?status=overdue")).json
+    assert empty == {
+        "data": [],
+        "pagination": {"page": 1, "pageSize": 25, "totalRecords": 0, "totalPages": 0},
+    }
+
+
+async def test_malformed_queries(world: World):
+    """A malformed query is a 400 that names what is wrong. [D-16, D-11, spec 8 page size]"""
+    queries = rows("""
+        query                    | named
+        status=open              | status
+        status=                  | status
+        status=PAID              | status
+        status=paid&status=draft | status
+        page=0                   | page
+        page=1000000001          | page
+        page=1.0                 | page
+        pageSize=0               | pageSize
+        pageSize=101             | pageSize
+    """)
+    for query, named in queries:
+        assert (query, list(invalid(await world.get(f"/v1/invoices?{query}")))) == (query, [named])
+
+
+async def test_unknown_invoices(world: World):
+    """Unknown, malformed or another's: 404. [spec 4.5 GET /v1/invoices/{invoiceId} 404, spec 5.4]"""
+    other = await world.another()
+    await other.enroll(await other.plan())
+    await other.run("generation")
+    [theirs] = await other.invoices()
+    for sought in (UNKNOWN_ID, theirs["id"], "x", theirs["subscriptionId"]):
+        answer = await world.get(f"/v1/invoices/{sought}")
+        assert problem(answer) == (404, "engine.not_found", None)
+    assert await world.invoices() == []
+
+
+async def test_the_merchant_makes_and_changes_none(world: World):
+    """Invoices are read only. [spec 1, D-11]"""
+    await world.enroll(await world.plan())
+    await world.run("generation")
+    [invoice] = await world.invoices()
+    path = f"/v1/invoices/{invoice['id']}"
+    for method, at in (("POST", "/v1/invoices"), ("PATCH", path), ("PUT", path), ("DELETE", path)):
+        answer = await world.call(method, at, {"status": "paid"})
+        assert problem(answer)[:2] == (405, "engine.method_not_allowed")
+    assert await world.invoices() == [invoice]
+
+
+async def test_cents_beyond_what_32_bits_hold(world: World):
+    """Twenty of the dearest items for a year are one total, to the cent. [D-8, spec 2.1 money]"""
+    product = await world.product(999_999_999_999)
+    plan = await world.plan(*[item(product, (1, 1, None))] * 20, periodMonths=12)
+    await world.enroll(plan)
+    await world.run()
+    [invoice] = await world.invoices()
+    assert invoice["totalCents"] == 20 * 11_879_999_999_988
+    assert [charge["amountCents"] for charge in await charges(world)] == [invoice["totalCents"]]

@@ -1,0 +1,108 @@
+"""Products in a gateway's own catalog: shown there in the background, and nobody waits for it."""
+
+import pytest
+
+from tests.support.sandbox_steps import connection_id, pass_time, patch_connection, queue_fault
+from tests.support.world import Json, World
+
+
+async def mirrored(world: World) -> list[Json]:
+    """Return what the gateways' catalogs show."""
+    return (await world.get("/v1/sandbox/products")).json["data"]
+
+
+async def test_a_created_product_appears_in_the_catalog(world: World) -> None:
+    """With its name and description, under an id that leads back to it. [spec 2.2 mirroring, D-46]"""
+    await world.set_up_gateway(productCatalog=True)
+    product = await world.product(name="Gold", description="All courts")
+    assert await mirrored(world) == []
+
+    await world.run("mirroring")
+
+    (shown,) = await mirrored(world)
+    assert shown == {
+        "id": f"prod_{product['id']}",
+        "productId": product["id"],
+        "connectionId": await connection_id(world),
+        "name": "Gold",
+        "description": "All courts",
+        "createdAt": shown["createdAt"],
+    }
+    assert shown["createdAt"] >= product["createdAt"]
+
+
+async def test_creation_does_not_wait_for_a_gateway_that_is_down(world: World) -> None:
+    """The product is there at once, while its mirroring fails and is tried again. [spec 2.2 mirroring]"""
+    await world.set_up_gateway(productCatalog=True)
+    await queue_fault(world, "create_product", "timeout_before", times=2)
+
+    product = await world.product(name="Gold")
+    assert (await world.get(f"/v1/products/{product['id']}")).json == product
+    await world.run("mirroring")
+    assert await mirrored(world) == []
+    await pass_time(world, minutes=10)
+
+    assert [each["productId"] for each in await mirrored(world)] == [product["id"]]
+
+
+async def test_variable_products_are_mirrored_too(world: World) -> None:
+    """A catalog knows names, not prices. [spec 2.2 mirroring]"""
+    await world.set_up_gateway(productCatalog=True)
+    product = await world.variable_product()
+
+    await world.run("mirroring")
+
+    assert [each["productId"] for each in await mirrored(world)] == [product["id"]]
+
+
+@pytest.mark.parametrize(
+    "connection",
+    [{"settings": {"productCatalog": False}}, {"settings": {"productCatalog": True}, "active": False}],
+    ids=["no catalog", "inactive"],
+)
+async def test_a_connection_without_an_active_catalog_gets_nothing(world: World, connection: Json) -> None:
+    """Only where the connected gateway has a catalog. [spec 2.2 mirroring]"""
+    await patch_connection(world, **connection)
+    await world.product()
+
+    await world.run("mirroring")
+
+    assert await mirrored(world) == []
+
+
+async def test_every_catalog_gets_every_product_once(world: World) -> None:
+    """Two gateways with a catalog show the same products; running again adds nothing. [spec 2.2 mirroring]"""
+    await world.set_up_gateway(productCatalog=True)
+    second = await world.connect(productCatalog=True)
+    await world.connect()
+    products = {(await world.product())["id"] for _ in range(3)}
+
+    for _ in range(2):
+        await world.run("mirroring")
+        await pass_time(world, days=1)
+
+    places = [(each["connectionId"], each["productId"]) for each in await mirrored(world)]
+    catalogs = (await connection_id(world), second["connectionId"])
+    assert sorted(places) == sorted((catalog, product) for catalog in catalogs for product in products)
+
+
+async def test_a_gateway_that_comes_by_a_catalog_gets_what_was_there_before(world: World) -> None:
+    """By its settings, or as a new connection. [spec 2.2 mirroring]"""
+    product = await world.product()
+    await world.set_up_gateway(productCatalog=True)
+    await world.connect(productCatalog=True)
+
+    await world.run("mirroring")
+
+    assert [each["productId"] for each in await mirrored(world)] == [product["id"]] * 2
+
+
+async def test_products_of_an_inactive_time_are_mirrored_when_it_ends(world: World) -> None:
+    """What was created meanwhile is caught up with. [spec 2.2 mirroring]"""
+    await patch_connection(world, settings={"productCatalog": True}, active=False)
+    product = await world.product()
+
+    await patch_connection(world, active=True)
+    await world.run("mirroring")
+
+    assert [each["productId"] for each in await mirrored(world)] == [product["id"]]

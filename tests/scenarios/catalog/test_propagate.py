@@ -1,0 +1,240 @@
+"""Moving a plan's subscribers to its current version: whom, from when, what it costs them, and who stays (D-23)."""
+
+import pytest
+
+from tests.support.expect import UNKNOWN_ID, everything, invalid, problem
+from tests.support.propagate_steps import propagate, publish, sum_of_previews, tables
+from tests.support.sandbox_steps import connection_id
+from tests.support.world import Json, World, columns, item, plan_body, rows
+
+
+async def read(world: World, subscription: Json) -> Json:
+    return (await world.get(f"/v1/subscriptions/{subscription['id']}")).json
+
+
+async def test_subscribers_move_from_their_next_cycle(world: World):
+    """Version and default method follow; override, due dates, commitment and made invoices stay; nothing is told.
+
+    [D-23, D-23 cents, D-6, spec 2.5 snapshot]
+    """
+    await world.advance("2035-01-05")
+    cheap, dear = await world.product(1000), await world.product(5000)
+    plan = await world.plan(cheap, commitmentCycles=12)
+    usual = await world.enroll(plan, chargeDay=10)
+    own = await world.enroll(plan, chargeDay=10, paymentMethod="card")
+    private, gone = await world.enroll(plan, chargeDay=10), await world.enroll(plan, chargeDay=10)
+    await world.made(
+        f"/v1/subscriptions/{private['id']}/customize",
+        {name: value for name, value in plan_body(cheap).items() if name != "name"},
+    )
+    await world.made(f"/v1/subscriptions/{gone['id']}/cancel")
+    await world.advance("2035-01-08")
+    before = {each["id"]: await read(world, each) for each in (usual, own, private, gone)}
+    told = await world.events()
+    new = plan_body(item(dear, (10, 2, 2)), defaultPaymentMethod="boleto", periodMonths=3, commitmentCycles=2)
+    assert (await world.put(f"/v1/plans/{plan['id']}", new)).json["version"] == 2
+    late = await world.enroll(plan, chargeDay=10)
+
+    assert await propagate(world, plan) == {
+        "version": 2,
+        "moved": 2,
+        "skipped": [],
+        "nextCycleCentsBefore": 2000,
+        "nextCycleCentsAfter": 2 * 13_500,
+    }
+
+    moved = {"planVersion": 2}
+    assert await read(world, usual) == before[usual["id"]] | moved | {"paymentMethod": "boleto"}
+    assert await read(world, own) == before[own["id"]] | moved
+    for untouched in (private, gone):
+        assert await read(world, untouched) == before[untouched["id"]]
+    assert await read(world, late) == late
+    assert [event["type"] for event in (await world.events())[len(told) :]] == ["subscription.created"]
+    assert (await world.get(f"/v1/subscriptions/{usual['id']}/terms")).json["version"] == 2
+
+    await world.advance("2035-05-10")
+    for each, method in ((usual, "boleto"), (own, "card")):
+        billed = await world.invoices(each)
+        first = before[each["id"]]["paymentMethod"]
+        assert columns(billed, "cycle", "dueDate", "totalCents", "paymentMethod") == rows(f"""
+            cycle | due        | total | method
+            1     | 2035-01-10 | 1000  | {first}
+            2     | 2035-02-10 | 13500 | {method}
+            3     | 2035-05-10 | 15000 | {method}
+        """)
+    assert await world.broken() == []
+
+
+async def test_again_and_with_nobody_there(world: World):
+    """Who is on the current version is not moved, and does not count. [D-23]"""
+    plan = await world.plan()
+    nothing = {"moved": 0, "skipped": [], "nextCycleCentsBefore": 0, "nextCycleCentsAfter": 0}
+    assert await propagate(world, plan) == nothing | {"version": 1}
+    await world.enroll(plan)
+    assert await propagate(world, plan) == nothing | {"version": 1}
+    await publish(world, plan, await world.product(1))
+    assert (await propagate(world, plan))["moved"] == 1
+    assert await propagate(world, plan) == nothing | {"version": 2}
+
+
+async def test_from_one_version_only(world: World):
+    """The others stay where they are; a version that the plan never had is told. [D-23, D-111]"""
+    plan = await world.plan(await world.product(100))
+    first = await world.enroll(plan)
+    await publish(world, plan, await world.product(200))
+    second = await world.enroll(plan)
+    await publish(world, plan, await world.product(300))
+
+    assert (await propagate(world, plan, fromVersion=3))["moved"] == 0
+    answer = await propagate(world, plan, fromVersion=2)
+    assert (answer["moved"], answer["nextCycleCentsBefore"], answer["nextCycleCentsAfter"]) == (1, 200, 300)
+    assert [(await read(world, each))["planVersion"] for each in (first, second)] == [1, 3]
+    refused = await world.post(f"/v1/plans/{plan['id']}/propagate", {"fromVersion": 4})
+    assert problem(refused) == (404, "engine.not_found", None)
+    assert (await propagate(world, plan, fromVersion=None))["moved"] == 1
+
+
+async def test_who_cannot_be_billed_stays_and_is_named(world: World):
+    """By the pinned connection and the method that would bill, with a stable reason, by id. [D-23 skipped, D-20]"""
+    product = await world.product(1000)
+    plan = await world.plan(product)
+    wide = await connection_id(world)
+    pix_only, few, idle, silent = [
+        (await world.connect(**settings))["connectionId"]
+        for settings in ({"methods": ["pix"]}, {"maxInstallments": 3}, {}, {})
+    ]
+    moving = [
+        await world.enroll(plan, gatewayConnectionId=wide),
+        await world.enroll(plan, gatewayConnectionId=few, paymentMethod="boleto"),
+        await world.enroll(plan, gatewayConnectionId=pix_only, paymentMethod="pix"),
+    ]
+    staying = {
+        (await world.enroll(plan, gatewayConnectionId=pix_only))["id"]: "payment_method_unsupported",
+        (await world.enroll(plan, gatewayConnectionId=few))["id"]: "installments_unsupported",
+        (await world.enroll(plan, gatewayConnectionId=idle))["id"]: "gateway_connection_inactive",
+        (await world.enroll(plan, gatewayConnectionId=silent))["id"]: "gateway_connection_inactive",
+        (await world.enroll(plan, gatewayConnectionId=few, paymentMethod="card"))[
+            "id"
+        ]: "installments_unsupported",
+    }
+    await world.patch(f"/v1/integration/gateways/{idle}", {"active": False})
+    await world.patch(f"/v1/integration/gateways/{silent}", {"settings": {"issuesCharges": False}})
+    before = {each: (await world.get(f"/v1/subscriptions/{each}")).json for each in staying}
+    await publish(world, plan, await world.product(700), defaultPaymentMethod="card", maxInstallments=6)
+
+    answer = await propagate(world, plan)
+
+    assert answer["skipped"] == [
+        {"subscriptionId": each, "reason": reason} for each, reason in sorted(staying.items())
+    ]
+    assert (answer["moved"], answer["nextCycleCentsBefore"], answer["nextCycleCentsAfter"]) == (3, 3000, 2100)
+    methods = [(await read(world, each))["paymentMethod"] for each in moving]
+    assert methods == ["card", "boleto", "pix"]
+    assert before == {each: (await world.get(f"/v1/subscriptions/{each}")).json for each in staying}
+
+    await world.patch(f"/v1/integration/gateways/{idle}", {"active": True})
+    assert (await propagate(world, plan))["moved"] == 1, "who was skipped moves when that is mended"
+
+
+async def test_a_dry_run_says_the_same_and_changes_nothing(world: World):
+    """Every table is as it was, to the byte, the answer's own key aside. [D-23 dry run, D-23 cents]"""
+    plan = await world.plan(item(await world.product(1000), (50, 2, 3)), await world.variable_product())
+    for day in (3, 9, 27):
+        await world.enroll(plan, chargeDay=day)
+    other = (await world.connect(methods=["pix"]))["connectionId"]
+    await world.enroll(plan, gatewayConnectionId=other)
+    await world.run("generation")
+    await publish(world, plan, item(await world.product(3), (33, 1, 2)), defaultPaymentMethod="boleto")
+    before, shown = await tables(world), await everything(world)
+
+    dry = await propagate(world, plan, dryRun=True)
+
+    assert await tables(world) == before
+    assert await everything(world) == shown
+    assert (dry["moved"], len(dry["skipped"])) == (3, 1)
+    assert await propagate(world, plan, dryRun=False) == dry
+    assert await tables(world) != before
+
+
+async def test_the_cents_are_those_of_the_previews(world: World):
+    """Whatever cycles, versions and discounts: the sums are what the previews show, and what is billed. [D-23 cents]"""
+    await world.advance("2035-01-01")
+    products = [await world.product(cents) for cents in (999, 1, 333_333, 0)]
+    plan = await world.plan(item(products[0], (33, 1, 2), (67, 3, 4)), products[3], periodMonths=3)
+    subscriptions = [await world.enroll(plan, chargeDay=day) for day in (2, 9)]
+    await publish(world, plan, item(products[1], (50, 1, None)), products[0])
+    subscriptions += [
+        await world.enroll(plan, chargeDay=5, paymentMethod=method) for method in ("card", "boleto")
+    ]
+    await world.advance("2035-04-20")
+    subscriptions += [await world.enroll(plan, chargeDay=5)]
+    await publish(
+        world, plan, item(products[2], (17, 2, 3)), await world.variable_product(), item(products[0])
+    )
+    before = await sum_of_previews(world, subscriptions)
+
+    answer = await propagate(world, plan)
+
+    after = await sum_of_previews(world, subscriptions)
+    assert answer["moved"] == len(subscriptions)
+    assert (answer["nextCycleCentsBefore"], answer["nextCycleCentsAfter"]) == (before, after)
+    assert before != after
+
+
+async def test_refusals(world: World):
+    """Unknown and archived plans, and bodies that mean nothing; nothing changes. [D-23, D-10, D-11]"""
+    product = await world.product()
+    plan, archived = await world.plan(product), await world.plan(product)
+    await world.enroll(archived)
+    await publish(world, archived, product)
+    await world.made(f"/v1/plans/{archived['id']}/archive")
+    before = await everything(world)
+
+    for sought in (UNKNOWN_ID, "7"):
+        refused = await world.post(f"/v1/plans/{sought}/propagate", {})
+        assert problem(refused) == (404, "engine.not_found", None)
+    for dry_run in (True, False):
+        refused = await world.post(f"/v1/plans/{archived['id']}/propagate", {"dryRun": dry_run})
+        assert problem(refused) == (409, "engine.plan_archived", None)
+    unknown_first = await world.post(f"/v1/plans/{archived['id']}/propagate", {"fromVersion": 9})
+    assert problem(unknown_first) == (404, "engine.not_found", None)
+    bad: list[tuple[str, Json]] = [
+        ("dryRun", {"dryRun": "true"}),
+        ("dryRun", {"dryRun": 1}),
+        ("dryRun", {"dryRun": None}),
+        ("fromVersion", {"fromVersion": 0}),
+        ("fromVersion", {"fromVersion": 1.0}),
+        ("fromVersion", {"fromVersion": 2**31}),
+        ("toVersion", {"toVersion": 1}),
+        ("", None),
+    ]
+    for named, body in bad:
+        assert list(invalid(await world.post(f"/v1/plans/{plan['id']}/propagate", body))) == [named], body
+    assert await everything(world) == before
+
+
+async def test_an_archived_product_does_not_matter(world: World):
+    """Existing plans keep billing it. [D-23, spec 3.1 active to archived]"""
+    old, product = await world.product(1), await world.product(7)
+    plan = await world.plan(old)
+    await world.enroll(plan)
+    await publish(world, plan, product)
+    await world.made(f"/v1/products/{product['id']}/archive")
+    assert (await propagate(world, plan))["nextCycleCentsAfter"] == 7
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+async def test_a_repeat_is_replayed(world: World, *, dry_run: bool):
+    """With its key, whatever happened since. [D-23, D-14]"""
+    plan = await world.plan()
+    await world.enroll(plan)
+    await publish(world, plan, await world.product(1))
+    path = f"/v1/plans/{plan['id']}/propagate"
+    first = await world.post(path, {"dryRun": dry_run}, key="move")
+    await world.enroll(plan)
+    await publish(world, plan, await world.product(2))
+
+    again = await world.post(path, {"dryRun": dry_run}, key="move")
+    assert (again.body, again.headers["idempotent-replayed"]) == (first.body, "true")
+    assert problem(await world.post(path, {"dryRun": not dry_run}, key="move"))[0] == 422
+    assert (await propagate(world, plan))["moved"] == 2

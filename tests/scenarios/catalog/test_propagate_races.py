@@ -1,0 +1,120 @@
+"""Moving subscribers beside the billing run and other writers, and by the thousand (D-23)."""
+
+import asyncio
+import tracemalloc
+
+from tests.support.crowd import SUBSCRIBE_MANY
+from tests.support.propagate_steps import propagate, publish
+from tests.support.sandbox_steps import row_held, until_waiting
+from tests.support.world import Answer, Json, World, item, plan_body, subscription_body
+
+
+async def test_whoever_is_being_billed_moves_with_the_next_cycle(world: World):
+    """The move waits for the billing run, and the run skips whoever is being moved. [D-23 races]"""
+    plan = await world.plan(await world.product(100))
+    subscription = await world.enroll(plan)
+    await publish(world, plan, await world.product(900), defaultPaymentMethod="boleto")
+    async with row_held(world, "subscription", subscription_id=subscription["id"]):
+        moving = asyncio.create_task(propagate(world, plan))
+        await until_waiting(world)
+        assert await world.run("generation") == 0
+    assert (await moving)["moved"] == 1
+    await world.run("generation")
+    [invoice] = await world.invoices(subscription)
+    assert (invoice["totalCents"], invoice["paymentMethod"]) == (900, "boleto")
+
+
+async def test_what_changed_while_it_waited_counts(world: World):
+    """A subscription that is canceled or customized just before its lock is got is left alone. [D-23 races]"""
+    product = await world.product(100)
+    plan = await world.plan(product)
+    first, second, third = [await world.enroll(plan) for _ in range(3)]
+    await publish(world, plan, await world.product(900))
+    terms = {name: value for name, value in plan_body(product).items() if name != "name"}
+    async with row_held(world, "subscription", subscription_id=first["id"]):
+        moving = asyncio.create_task(propagate(world, plan))
+        await until_waiting(world)
+        await world.made(f"/v1/subscriptions/{second['id']}/cancel")
+        await world.made(f"/v1/subscriptions/{third['id']}/customize", terms)
+
+    answer = await moving
+    assert (answer["moved"], answer["nextCycleCentsBefore"], answer["nextCycleCentsAfter"]) == (1, 100, 900)
+    shown = [(await world.get(f"/v1/subscriptions/{each['id']}")).json for each in (first, second, third)]
+    assert [each["planVersion"] for each in shown] == [2, 1, 1]
+    assert [each["customized"] for each in shown] == [False, False, True]
+
+
+async def test_no_version_is_published_while_it_moves(world: World):
+    """Else an older move could take subscribers back from a newer version. [D-23 races]"""
+    plan = await world.plan()
+    subscription = await world.enroll(plan)
+    await publish(world, plan, await world.product(2))
+    async with row_held(world, "subscription", subscription_id=subscription["id"]):
+        moving = asyncio.create_task(propagate(world, plan))
+        await until_waiting(world)
+        publishing = asyncio.create_task(publish(world, plan, await world.product(3)))
+        await asyncio.sleep(0.1)
+        assert not publishing.done()
+    assert (await moving)["version"] == 2
+    assert (await publishing)["version"] == 3
+
+
+async def test_everything_at_once(world: World):
+    """Versions, moves, enrollments, cancellations, private terms and billing: whole terms on each invoice.
+
+    [D-23 races, D-28]
+    """
+    products = {100: await world.product(100), 5000: await world.product(5000), 70: await world.product(70)}
+    plan = await world.plan(products[100])
+    subscriptions = [await world.enroll(plan) for _ in range(12)]
+    path = f"/v1/plans/{plan['id']}"
+    private = {
+        "periodMonths": 3,
+        "defaultPaymentMethod": "card",
+        "maxInstallments": 3,
+        "items": [item(products[70])],
+    }
+    calls = [
+        world.put(path, plan_body(products[5000], defaultPaymentMethod="boleto")),
+        *(world.post(f"{path}/propagate", {"dryRun": place == 1}) for place in range(4)),
+        *(world.post("/v1/subscriptions", subscription_body(plan)) for _ in range(4)),
+        *(world.post(f"/v1/subscriptions/{each['id']}/cancel") for each in subscriptions[:3]),
+        *(world.post(f"/v1/subscriptions/{each['id']}/customize", private) for each in subscriptions[3:6]),
+    ]
+    tasks = [asyncio.ensure_future(call) for call in calls]
+    await asyncio.gather(*(world.run("generation") for _ in range(3)))
+    answers: list[Answer] = await asyncio.gather(*tasks)
+    assert {answer.status for answer in answers} <= {200, 201}
+    await propagate(world, plan)
+    await world.run()
+
+    whole = {(100, "pix", None), (5000, "boleto", None), (210, "card", 3)}
+    for each in await world.all("/v1/subscriptions"):
+        billed = [_terms(one) for one in await world.invoices(each)]
+        assert len(billed) <= 1
+        assert set(billed) <= whole
+        if each["status"] == "active" and not each["customized"]:
+            assert (each["planVersion"], each["paymentMethod"]) == (2, "boleto")
+    assert await world.broken() == []
+
+
+def _terms(invoice: Json) -> tuple[int, str, int | None]:
+    return invoice["totalCents"], invoice["paymentMethod"], invoice["installments"]
+
+
+async def test_by_the_thousand(world: World):
+    """Twenty thousand move at once, summed to the cent, and none of them passes through memory. [D-23, D-23 cents]"""
+    plan = await world.plan(item(await world.product(333), (1, 1, 1)))
+    await world.sql(SUBSCRIBE_MANY, world.account_id, plan["id"], 20_000)
+    await publish(world, plan, item(await world.product(1001), (50, 1, 1)))
+
+    tracemalloc.start()
+    answer = await propagate(world, plan)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert answer["moved"] == 20_000
+    assert (answer["nextCycleCentsBefore"], answer["nextCycleCentsAfter"]) == (330 * 20_000, 501 * 20_000)
+    left = await world.sql("SELECT count(*) AS left FROM subscription WHERE plan_version <> 2")
+    assert left[0]["left"] == 0
+    assert peak_bytes < 100 * 20_000, "as much as a hundred bytes a subscriber"

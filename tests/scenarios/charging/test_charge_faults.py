@@ -1,0 +1,246 @@
+"""One charge an invoice, whatever the gateway does and whoever dies when: what its own books hold in the end."""
+
+import asyncio
+import random
+from datetime import datetime
+
+import pytest
+
+from fatura.workers.lanes import ENGINE
+from fatura.workers.loop import run_to_quiet
+from tests.support.sandbox_steps import (
+    attempts,
+    charges,
+    connection_id,
+    pass_time,
+    queue_fault,
+    read,
+    ready_invoice,
+    table_held,
+    until_waiting,
+)
+from tests.support.world import Json, World
+
+FAULTS = ("timeout_before", "timeout_after", "server_error", "rate_limited", "rejected")
+
+
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_creating_goes_wrong(world: World, fault: str, times: int) -> None:
+    """In the end one charge stands in the books; a refusal makes none and waits for a person. [D-33, D-46]"""
+    invoice = await ready_invoice(world)
+    await queue_fault(world, "create_charge", fault, times=times)
+
+    await pass_time(world, hours=20)
+
+    refused = fault == "rejected"
+    status, count = ("ready", 0) if refused else ("issued", 1)
+    assert (await read(world, invoice))["status"] == status
+    assert len(await charges(world, invoice)) == count
+    assert len(await world.events("invoice.issued")) == count
+    assert len(await world.events("invoice.issue_failed")) == refused
+    assert await world.broken() == []
+
+
+@pytest.mark.parametrize(("looking_up", "times"), [*((fault, 1) for fault in FAULTS), ("server_error", 12)])
+@pytest.mark.parametrize("creating", ["timeout_before", "timeout_after"])
+async def test_looking_up_goes_wrong_too(world: World, creating: str, looking_up: str, times: int) -> None:
+    """A look-up that fails says nothing: neither that a charge is there nor that it is not. [D-33, D-46]"""
+    invoice = await ready_invoice(world)
+    await queue_fault(world, "create_charge", creating)
+    await queue_fault(world, "list_charges", looking_up, times=times)
+
+    await pass_time(world, hours=20)
+
+    issued = await read(world, invoice)
+    (charge,) = await charges(world)
+    assert (issued["status"], issued["gatewayInvoiceId"]) == ("issued", charge["chargeId"])
+    assert len(await world.events("invoice.issue_delayed")) == (times == 12)  # 11 failures take over an hour
+    assert await world.broken() == []
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_asking_after_a_charge_goes_wrong(world: World, fault: str) -> None:
+    """The gateway is asked again until it answers; until then nothing is claimed. [D-35 polling, D-46]"""
+    invoice = await ready_invoice(world)
+    await world.run("issuance")
+    await pass_time(world, days=2)
+    await queue_fault(world, "get_charge", fault, times=5)
+
+    await world.advance(invoice["dueDate"])
+    assert (await read(world, invoice))["status"] == "issued"
+
+    await pass_time(world, hours=2)
+    assert (await read(world, invoice))["status"] == "paid"
+    assert len(await world.events("invoice.paid")) == 1
+    assert len(await world.events("invoice.overdue", "invoice.canceled")) == 0
+    assert [charge["status"] for charge in await charges(world)] == ["paid"]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_mirroring_a_product_goes_wrong(world: World, fault: str) -> None:
+    """The catalog shows the product once; a refused one is given up. [spec 2.2 mirroring, D-46]"""
+    await world.set_up_gateway(productCatalog=True)
+    await queue_fault(world, "create_product", fault, times=3)
+
+    product = await world.product(name="Gold")
+    await pass_time(world, hours=1)
+
+    mirrored = (await world.get("/v1/sandbox/products")).json["data"]
+    assert [each["productId"] for each in mirrored] == ([] if fault == "rejected" else [product["id"]])
+
+
+@pytest.mark.parametrize("fault", ["timeout_before", "server_error"])
+async def test_absence_is_believed_after_two_empty_look_ups_a_minute_apart(world: World, fault: str) -> None:
+    """Before the second one nothing is sent again, and one right after the send proves nothing. [D-33]"""
+    await ready_invoice(world)
+    await queue_fault(world, "create_charge", fault)
+    await queue_fault(world, "create_charge", "rejected")  # so that a second send would be told
+    await world.run("issuance")
+    seen: list[tuple[str, int]] = []
+    for seconds in (6, 76, 55, 10):
+        await pass_time(world, seconds=seconds)
+        (attempt,) = await attempts(world)
+        seen.append((attempt["state"], attempt["empty_lookups"]))
+
+    assert seen == [("sending", 0), ("sending", 1), ("sending", 1), ("failed", 0)]
+    assert len(await world.events("invoice.issue_failed")) == 1
+
+
+async def test_a_charge_that_appears_late_is_found_by_the_second_look_up(world: World) -> None:
+    """The gateway took the first request after all: it is adopted, and none is sent again. [D-33]"""
+    invoice = await ready_invoice(world)
+    await queue_fault(world, "create_charge", "timeout_before")
+    await world.run("issuance")
+    await pass_time(world, seconds=10)
+    await _appear(world, invoice, amount_cents=9990)
+
+    await pass_time(world, hours=1)
+
+    assert (await read(world, invoice))["gatewayInvoiceId"] == LATE
+    assert [charge["chargeId"] for charge in await charges(world)] == [LATE]
+
+
+async def test_a_found_charge_over_another_amount_is_parked_for_a_person(world: World) -> None:
+    """The invoice is not issued on it, and no second charge is made. [D-33]"""
+    invoice = await ready_invoice(world)
+    await queue_fault(world, "create_charge", "timeout_before")
+    await world.run("issuance")
+    await _appear(world, invoice, amount_cents=999)
+
+    await pass_time(world, days=2)
+
+    assert (await read(world, invoice))["status"] == "ready"
+    (told,) = await world.events("invoice.issue_failed")
+    assert told["data"]["error"]["code"] == "amount_differs"
+    assert [charge["chargeId"] for charge in await charges(world)] == [LATE]
+
+
+LATE = f"sbx_{0:032x}"
+
+
+async def _appear(world: World, invoice: Json, *, amount_cents: int) -> None:
+    """Let the gateway's books hold a charge that the engine never heard of."""
+    await world.sql(
+        """
+        INSERT INTO sandbox_charge (account_id, charge_id, connection_id, invoice_id, attempt, amount_cents,
+            payment_method, due_date, status, created_at)
+        VALUES ($1, $2, $3::text::uuid, $4::text::uuid, 1, $5, 'pix', $6::text::date, 'open', now())
+        """,
+        world.account_id,
+        LATE,
+        await connection_id(world),
+        invoice["id"],
+        amount_cents,
+        invoice["dueDate"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("stopped_at", "charges_made"),
+    [("sandbox_charge", 0), ("account_counter", 1)],
+    ids=["calling", "recording"],
+)
+async def test_a_worker_dies_between_reserving_and_recording(
+    world: World, stopped_at: str, charges_made: int
+) -> None:
+    """Another worker finds out what came of the call; one charge stands in the end. [D-33]"""
+    invoice = await ready_invoice(world)
+    async with table_held(world, stopped_at):
+        dying = asyncio.create_task(world.run("issuance"))
+        await until_waiting(world)
+        dying.cancel()
+        await asyncio.gather(dying, return_exceptions=True)
+    assert (await read(world, invoice))["status"] == "ready"
+    assert [each["state"] for each in await attempts(world)] == ["sending"]
+    assert len(await charges(world)) == charges_made
+
+    await world.run("issuance")
+    assert (await read(world, invoice))["status"] == "ready"  # the dead worker's lease still stands
+    await _end_leases(world)
+    await pass_time(world, minutes=5)
+
+    (charge,) = await charges(world)
+    assert (await read(world, invoice))["gatewayInvoiceId"] == charge["chargeId"]
+    assert await world.broken() == []
+
+
+async def _end_leases(world: World) -> None:
+    """Let the leases run out now: they are 60 s of real time, which no test clock shortens."""
+    await world.sql(
+        "UPDATE invoice SET lease_until = now() - interval '1 second' WHERE account_id = $1", world.account_id
+    )
+
+
+async def test_two_look_ups_are_a_minute_apart_on_the_accounts_clock(world: World) -> None:
+    """What the engine notes of them: the second send comes 60 s or more after the first empty look-up. [D-33]"""
+    invoice = await ready_invoice(world)
+    await queue_fault(world, "create_charge", "server_error")
+
+    await pass_time(world, minutes=10)
+
+    issued = await read(world, invoice)
+    took = datetime.fromisoformat(issued["issuedAt"]) - datetime.fromisoformat(issued["createdAt"])
+    assert (
+        140 <= took.total_seconds() < 145
+    )  # the first look-up that counts after 80 s, the second 60 s later
+
+
+STATUS_OF = {
+    "open": {"issued", "overdue"},
+    "paid": {"paid"},
+    "refunded": {"paid"},
+    "refused": {"overdue"},
+    "canceled": {"canceled"},
+}
+"""What an invoice may be, by what the books say of its charge."""
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_whatever_goes_wrong_the_books_and_the_invoices_agree(world: World, seed: int) -> None:
+    """Faults, deeds, passing time and workers beside each other, at random: one charge an invoice. [D-33, D-46]"""
+    chance = random.Random(seed)  # noqa: S311 - a repeatable story, no secret
+    await world.set_up_gateway(behaviour=("pay_on_due", "pay_at_once", "never_pay", "refuse")[seed])
+    plan = await world.plan()
+    for _ in range(6):
+        await world.enroll(plan, chargeDay=chance.randint(1, 28))
+
+    for _ in range(15):
+        operation = chance.choice(["create_charge", "get_charge", "list_charges"])
+        await queue_fault(world, operation, chance.choice(FAULTS[:-1]), times=chance.randint(1, 4))
+        deeds = [
+            world.post(f"/v1/sandbox/charges/{each['chargeId']}/{deed}")
+            for each in await charges(world)
+            if (deed := chance.choice(["pay", "refuse", "cancel", "refund", "wait", "wait"])) != "wait"
+        ]
+        await asyncio.gather(*deeds, *(run_to_quiet(world.deps, ENGINE) for _ in range(3)))
+        await pass_time(world, days=chance.choice([0.01, 0.1, 1, 5]))
+    await pass_time(world, days=10)
+
+    found = {each["id"]: each["status"] for each in await world.invoices()}
+    books = await charges(world)
+    assert sorted(each["invoiceId"] for each in books) == sorted(found)
+    assert [each for each in books if found[each["invoiceId"]] not in STATUS_OF[each["status"]]] == []
+    refunded = [each for each in books if each["status"] == "refunded"]
+    assert len(await world.events("invoice.refunded")) == len(refunded)
+    assert await world.broken() == []

@@ -1,0 +1,252 @@
+"""Charges as a merchant sees them: an invoice is issued when the gateway has confirmed, and paid when it says so."""
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from tests.support.sandbox_steps import (
+    charges,
+    connection_id,
+    issued_invoice,
+    move,
+    now,
+    pass_time,
+    patch_connection,
+    queue_fault,
+    read,
+    ready_invoice,
+)
+from tests.support.world import World, columns, item, rows
+
+
+async def test_an_invoice_is_issued_with_the_charge_that_the_gateway_confirmed(world: World) -> None:
+    """The charge's id and instant stand on the invoice, and the event says so. [spec 3.3 ready to issued]"""
+    ready = await read(world, await ready_invoice(world))
+
+    await world.run("issuance")
+
+    (told,) = await world.events("invoice.issued")
+    issued = await read(world, ready)
+    assert issued == {
+        **ready,
+        "status": "issued",
+        "gatewayInvoiceId": told["data"]["invoice"]["gatewayInvoiceId"],
+        "issuedAt": told["createdAt"],
+    }
+    assert await charges(world) == [
+        {
+            "chargeId": issued["gatewayInvoiceId"],
+            "invoiceId": ready["id"],
+            "connectionId": await connection_id(world),
+            "amountCents": 9990,
+            "paymentMethod": "pix",
+            "installments": None,
+            "dueDate": ready["dueDate"],
+            "status": "open",
+        }
+    ]
+
+
+async def test_card_installments_reach_the_gateway(world: World) -> None:
+    """Method and installments of the invoice are the charge's. [D-25]"""
+    invoice = await issued_invoice(world, defaultPaymentMethod="card", maxInstallments=3)
+
+    (charge,) = await charges(world, invoice)
+    assert (charge["paymentMethod"], charge["installments"]) == ("card", 3)
+
+
+@pytest.mark.parametrize(
+    "fault", ["timeout_before", "timeout_after", "server_error", "rate_limited", "rejected"]
+)
+async def test_nothing_is_issued_before_the_gateway_confirms(world: World, fault: str) -> None:
+    """Without a confirmation the invoice stays `ready`, whatever the gateway did. [spec 3.3 rule 1]"""
+    invoice = await ready_invoice(world)
+    await queue_fault(world, "create_charge", fault)
+
+    await world.run("issuance")
+
+    found = await read(world, invoice)
+    assert (found["status"], found["gatewayInvoiceId"], found["issuedAt"]) == ("ready", None, None)
+    assert await world.events("invoice.issued") == []
+    assert await world.broken() == []
+
+
+async def test_payment_confirmed_on_the_due_date(world: World) -> None:
+    """Reconciliation finds the payment and stamps it. [spec 3.3 issued to paid, D-35 polling]"""
+    invoice = await issued_invoice(world)
+
+    await world.advance(invoice["dueDate"])
+
+    paid = await read(world, invoice)
+    assert (paid["status"], paid["paidAt"]) == ("paid", f"{invoice['dueDate']}T03:00:00.000Z")
+    (told,) = await world.events("invoice.paid")
+    assert told["data"]["invoice"]["paidAt"] == paid["paidAt"]
+    assert [charge["status"] for charge in await charges(world)] == ["paid"]
+    assert await world.broken() == []
+
+
+async def test_payment_at_once(world: World) -> None:
+    """A charge that is paid as it is created is issued first, then paid. [spec 3.3 issued to paid, D-46]"""
+    await world.set_up_gateway(behaviour="pay_at_once")
+    invoice = await ready_invoice(world)
+
+    await world.run()
+
+    assert (await read(world, invoice))["status"] == "paid"
+    kinds = [event["type"] for event in await world.events() if "invoice" in event["data"]]
+    assert kinds == ["invoice.created", "invoice.issued", "invoice.paid"]
+
+
+async def test_a_payment_is_told_once_however_often_it_is_asked_after(world: World) -> None:
+    """Asking again, paying again: one event. [D-36]"""
+    invoice = await issued_invoice(world)
+    (charge,) = await charges(world)
+    for _ in range(3):
+        await move(world, charge, "pay")
+        await world.run("reconciliation")
+    await pass_time(world, days=5)
+
+    assert len(await world.events("invoice.paid")) == 1
+    assert (await read(world, invoice))["status"] == "paid"
+
+
+@pytest.mark.parametrize(
+    ("cents", "discounts"),
+    [(0, []), (9990, [(100, 1, None)]), (1, [(51, 1, None)])],
+    ids=["free product", "100 % off", "half a cent less rounds to zero"],
+)
+async def test_a_total_of_zero_never_reaches_the_gateway(
+    world: World, cents: int, discounts: list[tuple[int, int, int | None]]
+) -> None:
+    """The invoice is born paid, with no charge and no `issuedAt`. [spec 3.3 rule 2, D-9]"""
+    await queue_fault(world, "create_charge", "rejected", times=1000)
+    subscription = await world.enroll(await world.plan(item(await world.product(cents), *discounts)))
+
+    await world.run()
+
+    (invoice,) = await world.invoices(subscription)
+    assert (invoice["status"], invoice["totalCents"]) == ("paid", 0)
+    assert (invoice["gatewayInvoiceId"], invoice["issuedAt"]) == (None, None)
+    assert invoice["paidAt"] == invoice["createdAt"]
+    detail = await read(world, invoice)
+    assert [(each["pricingStatus"], each["amountCents"]) for each in detail["items"]] == [("priced", 0)]
+    assert await charges(world) == []
+    assert [event["type"] for event in await world.events()][1:] == ["invoice.created", "invoice.paid"]
+    assert await world.broken() == []
+
+
+async def test_a_free_line_beside_a_priced_one_is_charged_together(world: World) -> None:
+    """The total is the sum of what is priced. [D-9]"""
+    free, priced = await world.product(0), await world.product(500)
+    subscription = await world.enroll(await world.plan(free, priced))
+
+    await world.run()
+
+    (invoice,) = await world.invoices(subscription)
+    assert (invoice["status"], invoice["totalCents"]) == ("issued", 500)
+    assert [charge["amountCents"] for charge in await charges(world)] == [500]
+
+
+async def test_without_variable_items_an_invoice_is_born_ready(world: World) -> None:
+    """Its creation is told as `ready`; `invoice.ready` is for moves only. [D-24]"""
+    await ready_invoice(world)
+
+    (created,) = await world.events("invoice.created")
+    assert created["data"]["invoice"]["status"] == "ready"
+    await world.run()
+    assert await world.events("invoice.ready", "invoice.held") == []
+
+
+async def test_a_failed_charge_is_tried_again_on_the_same_invoice(world: World) -> None:
+    """No second invoice is made for it, and no second charge. [spec 3.3 rule 3]"""
+    invoice = await ready_invoice(world)
+    await queue_fault(world, "create_charge", "rate_limited", times=4)
+
+    await pass_time(world, hours=2)
+
+    assert columns(await world.invoices(), "id", "cycle", "status") == [(invoice["id"], "1", "issued")]
+    assert len(await charges(world)) == 1
+    assert len(await world.events("invoice.created")) == 1
+
+
+async def test_a_transient_failure_is_retried_ever_more_rarely_and_told_once(world: World) -> None:
+    """Growing delays up to an hour, for ever; `invoice.issue_delayed` once, after an hour. [D-34]"""
+    invoice = await ready_invoice(world)
+    await queue_fault(world, "create_charge", "rate_limited", times=30)
+    since = await now(world)
+
+    await pass_time(world, days=1, hours=12)
+
+    (delayed,) = await world.events("invoice.issue_delayed")
+    waited = datetime.fromisoformat(delayed["createdAt"]) - since
+    assert timedelta(hours=1) <= waited < timedelta(hours=2)
+    assert delayed["data"]["error"] == {"code": "retrying", "message": "rate_limited"}
+    issued = await read(world, invoice)
+    took = datetime.fromisoformat(issued["issuedAt"]) - since
+    assert issued["status"] == "issued"
+    assert timedelta(hours=24) < took < timedelta(hours=30)  # six delays below an hour, then hourly
+    assert len(await charges(world)) == 1
+    assert await world.broken() == []
+
+
+async def test_a_refusal_of_the_data_waits_for_a_person(world: World) -> None:
+    """The invoice stays `ready`, the reason is told once, and nothing goes on by itself. [D-34]"""
+    invoice = await ready_invoice(world)
+    await queue_fault(world, "create_charge", "rejected")
+
+    await pass_time(world, days=30)
+
+    (failed,) = await world.events("invoice.issue_failed")
+    assert failed["data"]["error"] == {"code": "rejected", "message": "A queued fault refuses this call."}
+    assert failed["data"]["invoice"]["id"] == invoice["id"]
+    assert (await read(world, invoice))["status"] == "ready"
+    assert await charges(world, invoice) == []
+    assert await world.events("invoice.issue_delayed") == []
+
+
+async def test_an_inactive_connection_holds_the_invoice_until_it_is_active_again(world: World) -> None:
+    """It stays `ready`, is told as delayed once, and goes on by itself without time passing. [D-34]"""
+    invoice = await ready_invoice(world)
+    await patch_connection(world, active=False)
+
+    await pass_time(world, days=2)
+
+    assert (await read(world, invoice))["status"] == "ready"
+    (delayed,) = await world.events("invoice.issue_delayed")
+    assert delayed["data"]["error"] == {"code": "inactive", "message": "The gateway connection is inactive."}
+    assert await charges(world) == []
+
+    await patch_connection(world, active=True)
+    await world.run("issuance")
+
+    assert (await read(world, invoice))["status"] == "issued"
+    assert len(await charges(world)) == 1
+
+
+async def test_a_method_that_the_gateway_gave_up_is_refused_there(world: World) -> None:
+    """What the pinned connection no longer issues fails for good, in the gateway's words. [D-34]"""
+    await ready_invoice(world)
+    await world.set_up_gateway(methods=["card"])
+
+    await world.run("issuance")
+
+    (failed,) = await world.events("invoice.issue_failed")
+    assert failed["data"]["error"]["code"] == "method_unsupported"
+
+
+async def test_missed_cycles_are_charged_with_a_due_date_that_has_not_passed(world: World) -> None:
+    """The charge's due date is the later of the invoice's and today; the invoice keeps its own. [D-5]"""
+    invoice = await ready_invoice(world)
+    await patch_connection(world, active=False)
+    await pass_time(world, days=5)
+
+    await patch_connection(world, active=True)
+    await world.run("issuance")
+
+    (charge,) = await charges(world, invoice)
+    today = (await now(world) - timedelta(hours=3)).date().isoformat()
+    assert (charge["dueDate"], (await read(world, invoice))["dueDate"]) == (today, invoice["dueDate"])
+    assert columns(await world.invoices(), "cycle", "status") == rows("""
+        cycle | status
+        1     | issued
+    """)

@@ -1,0 +1,82 @@
+"""What a change of a gateway connection sets going, and what one broken connection leaves alone."""
+
+from tests.support.world import World
+
+
+async def _polls(world: World) -> list[object]:
+    """Return when each invoice's charge is asked after next."""
+    return [
+        row["at"] for row in await world.sql("SELECT next_attempt_at AS at FROM invoice ORDER BY invoice_id")
+    ]
+
+
+async def _first_connection(world: World) -> str:
+    return (await world.get("/v1/integration")).json["gateways"][0]["connectionId"]
+
+
+async def test_a_new_label_wakes_nothing(world: World) -> None:
+    """Only what could change an answer has open charges asked after at once. [D-43, D-46]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    for _ in range(3):
+        await world.enroll(await world.plan())
+    await world.advance(days=1)
+    before = await _polls(world)
+    connection_id = await _first_connection(world)
+
+    await world.patch(f"/v1/integration/gateways/{connection_id}", {"label": "Main"})
+    assert await _polls(world) == before
+
+    await world.set_up_gateway(behaviour="pay_at_once")
+    await world.run("reconciliation")
+    assert {invoice["status"] for invoice in await world.invoices()} == {"paid"}
+
+
+async def test_a_refused_product_is_mirrored_after_the_connection_changed(world: World) -> None:
+    """And a mirrored one again when its name changes. [spec 2.2 mirroring]"""
+    await world.set_up_gateway(productCatalog=True)
+    fault = {
+        "connectionId": await _first_connection(world),
+        "operation": "create_product",
+        "fault": "rejected",
+    }
+    await world.post("/v1/sandbox/faults", fault)
+    product = await world.product(name="Gold")
+    await world.run("mirroring")
+    assert (await world.get("/v1/sandbox/products")).json["data"] == []
+
+    await world.set_up_gateway(productCatalog=True)
+    await world.run("mirroring")
+    await world.patch(f"/v1/products/{product['id']}", {"name": "Platinum"})
+    await world.run("mirroring")
+
+    (mirrored,) = (await world.get("/v1/sandbox/products")).json["data"]
+    assert mirrored["name"] == "Platinum"
+
+
+async def test_credentials_that_do_not_open_stop_one_connection_only(world: World) -> None:
+    """Its invoices wait and say so; the other's are issued, and the clock reaches its target. [D-34, D-45]"""
+    plan = await world.plan()
+    broken, sound = await _first_connection(world), (await world.connect())["connectionId"]
+    waiting = await world.enroll(plan, gatewayConnectionId=broken)
+    billed = await world.enroll(plan, gatewayConnectionId=sound)
+    await world.sql(
+        "UPDATE gateway_connection SET credentials_sealed = '\\x00' WHERE connection_id = $1", broken
+    )
+
+    answer = await world.advance(days=10)
+
+    assert answer["status"] == "ready"
+    assert [invoice["status"] for invoice in await world.invoices(waiting)] == ["ready"]
+    assert [invoice["status"] for invoice in await world.invoices(billed)] == ["paid"]
+    (told,) = await world.events("invoice.issue_delayed")
+    assert told["data"]["error"]["code"] == "unreadable"
+
+    # Nothing but new credentials mends it; a label can be changed all the while. [D-43]
+    path = f"/v1/integration/gateways/{broken}"
+    assert (await world.patch(path, {"label": "Broken"})).status == 200
+    refused = await world.patch(path, {"settings": {"maxInstallments": 3}})
+    assert (refused.status, refused.type) == (400, "engine.invalid_request")
+    assert refused.json["meta"]["fields"][0]["path"] == "credentials"
+    assert (await world.patch(path, {"credentials": {}})).status == 200
+    await world.run("issuance", "reconciliation")
+    assert [invoice["status"] for invoice in await world.invoices(waiting)] == ["paid"]

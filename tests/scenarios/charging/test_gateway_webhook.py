@@ -1,0 +1,290 @@
+"""A payment provider's webhook: authenticated its way, never believed, it has charges asked after at once (D-35)."""
+
+import asyncio
+import json
+import time
+from dataclasses import dataclass, field, replace
+from uuid import uuid4
+
+import pytest
+
+from fatura.domain.credentials import Mode
+from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
+from fatura.gateways.port import Charge
+from fatura.signature import sign
+from tests.support.expect import UNKNOWN_ID, everything
+from tests.support.propagate_steps import tables
+from tests.support.sandbox_steps import (
+    charges,
+    connection_id,
+    issued_invoice,
+    patch_connection,
+    read,
+    row_held,
+    table_held,
+    until_waiting,
+)
+from tests.support.world import Answer, Json, World, open_world
+
+SECRET = "a-secret-of-sandbox"
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """A webhook to send; left alone it is genuine and names a charge."""
+
+    body: bytes
+    account: str
+    connection: str
+    secret: str = SECRET
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+    at: int = 0
+
+    async def send(self, world: World) -> Answer:
+        """Send it as a provider does: without an API key."""
+        signed = sign(self.body, [self.secret], timestamp=self.at or int(time.time()))
+        response = await world._client.post(
+            f"/gateways/{self.account}/{self.connection}/webhook",
+            content=self.body,
+            headers={"X-Sandbox-Signature": signed, "X-Request-Id": "same", **self.headers},
+        )
+        return Answer(response.status_code, response.content, response.headers)
+
+
+async def hook(world: World, invoice: Json | None, **changes: Json) -> Hook:
+    """Return a genuine webhook about an invoice's charge, or about any."""
+    body = json.dumps({"chargeId": invoice["gatewayInvoiceId"], "status": "paid"} if invoice else {}).encode()
+    genuine = Hook(body, str(world.account_id), await connection_id(world))
+    return replace(genuine, **changes)
+
+
+async def paid_behind_our_back(world: World, invoice: Json) -> None:
+    """Let the customer pay, with nobody to tell the engine."""
+    await world.sql(
+        "UPDATE sandbox_charge SET status = 'paid', paid_at = now() WHERE charge_id = $1",
+        invoice["gatewayInvoiceId"],
+    )
+
+
+@pytest.fixture
+async def issued(world: World) -> Json:
+    """An issued invoice of a connection that takes webhooks, and will not be asked after for a day."""
+    await world.set_up_gateway(webhookSecret=SECRET, behaviour="never_pay")
+    invoice = await issued_invoice(world)
+    assert await world.run("reconciliation") == 0
+    return invoice
+
+
+async def test_it_has_the_named_charge_asked_after_at_once(world: World, issued: Json):
+    """And no other one. [D-35 webhook, D-114]"""
+    other = await issued_invoice(world)
+    for each in (issued, other):
+        await paid_behind_our_back(world, each)
+
+    answer = await (await hook(world, issued)).send(world)
+
+    assert (answer.status, answer.json) == (200, {"received": True})
+    assert await world.run("reconciliation") == 1
+    assert [(await read(world, each))["status"] for each in (issued, other)] == ["paid", "issued"]
+
+
+async def test_its_word_is_not_taken_for_anything(world: World, issued: Json):
+    """It says paid; the gateway says open. [D-35 webhook]"""
+    assert (await (await hook(world, issued)).send(world)).status == 200
+    assert await world.run("reconciliation") == 1
+    assert (await read(world, issued))["status"] == "issued"
+    assert len(await world.events("invoice.paid")) == 0
+
+
+async def test_one_that_names_no_charge_means_all_open_ones(world: World, issued: Json):
+    """Of its own connection. [D-35 webhook]"""
+    second = await issued_invoice(world)
+    elsewhere = (await world.connect(behaviour="never_pay"))["connectionId"]
+    subscription = await world.enroll(await world.plan(), gatewayConnectionId=elsewhere)
+    await world.run("generation", "issuance")
+    for each in (issued, second, *await world.invoices(subscription)):
+        await paid_behind_our_back(world, each)
+
+    await (await hook(world, None)).send(world)
+
+    assert await world.run("reconciliation") == 2
+    statuses = [each["status"] for each in await world.invoices()]
+    assert sorted(statuses) == ["issued", "paid", "paid"]
+
+
+@pytest.mark.parametrize("state", ["paid", "canceled"])
+async def test_a_closed_invoice_s_charge_is_asked_after_too(world: World, issued: Json, state: str):
+    """A refund, or a payment where none was due, is told. [D-35 webhook, D-27 payment unexpected]"""
+    if state == "paid":
+        await paid_behind_our_back(world, issued)
+        await (await hook(world, issued)).send(world)
+        await world.run("reconciliation")
+        await world.sql("UPDATE sandbox_charge SET status = 'refunded'")
+    else:
+        await world.made(f"/v1/invoices/{issued['id']}/cancel")
+        await paid_behind_our_back(world, issued)
+
+    await (await hook(world, issued)).send(world)
+    await world.run("reconciliation")
+
+    told = {"paid": "invoice.refunded", "canceled": "invoice.payment_unexpected"}[state]
+    assert len(await world.events(told)) == 1
+    assert (await read(world, issued))["status"] == state
+
+
+@pytest.mark.parametrize("named", [True, False])
+async def test_an_answer_on_its_way_is_not_the_last_word(world: World, issued: Json, *, named: bool):
+    """What came while the gateway was being asked has it asked once more. [D-35 webhook]"""
+    await (await hook(world, issued)).send(world)
+    async with table_held(world, "sandbox_fault"):  # where the gateway's answer is waited for
+        asking = asyncio.create_task(world.run("reconciliation"))
+        await until_waiting(world)
+        await (await hook(world, issued if named else None)).send(world)
+    assert await asking == 2
+
+
+async def test_it_holds_charges_in_the_order_in_which_others_do(world: World, issued: Json):
+    """While it waits for one it holds none after it, whatever their states: no deadlock. [D-35 webhook]"""
+    second = await issued_invoice(world)
+    await world.made(f"/v1/sandbox/charges/{issued['gatewayInvoiceId']}/refuse")
+    await world.run("reconciliation")
+    free = "SELECT invoice_id::text FROM invoice FOR NO KEY UPDATE SKIP LOCKED"
+    async with row_held(world, "invoice", invoice_id=issued["id"]):
+        waking = asyncio.create_task((await hook(world, None)).send(world))
+        await until_waiting(world)
+        assert [row["invoice_id"] for row in await world.sql(free)] == [second["id"]]
+    assert (await waking).status == 200
+    assert await world.run("reconciliation") == 2
+
+
+async def test_webhooks_without_end_put_no_payment_off(
+    world: World, issued: Json, monkeypatch: pytest.MonkeyPatch
+):
+    """One comes with every answer: that it is paid counts, and a refund since is asked for. [D-35 webhook replayed]"""
+    await paid_behind_our_back(world, issued)
+    genuine, asked = await hook(world, None), 0
+    get_charge = SandboxGateway.get_charge
+
+    async def get_amid_webhooks(gateway: SandboxGateway, charge_id: str) -> Charge:
+        nonlocal asked
+        asked += 1
+        charge = await get_charge(gateway, charge_id)
+        if asked < 20:
+            await world.sql("UPDATE sandbox_charge SET status = 'refunded'")
+            assert (await genuine.send(world)).status == 200
+        return charge
+
+    monkeypatch.setattr(SandboxGateway, "get_charge", get_amid_webhooks)
+    await genuine.send(world)
+    assert await world.run("reconciliation") == 2
+    assert (await read(world, issued))["status"] == "paid"
+    assert [event["type"] for event in await world.events()][-2:] == ["invoice.paid", "invoice.refunded"]
+
+
+async def test_whatever_is_not_authentic_is_answered_alike(world: World, issued: Json):
+    """Byte for byte, headers too, and nobody is asked. [D-35 webhook refused, D-11, spec 5.4]"""
+    genuine = await hook(world, issued)
+    other = await world.another()
+    live = await world.another(Mode.LIVE)
+    await patch_connection(world, active=True)
+    without = (await world.connect())["connectionId"]
+    upper = genuine.connection.upper()
+    changes: list[dict[str, Json]] = [
+        {"account": UNKNOWN_ID},
+        {"account": "7"},
+        {"account": "%00"},
+        {"account": str(other.account_id)},
+        {"account": str(live.account_id)},
+        {"connection": UNKNOWN_ID},
+        {"connection": f"{genuine.connection}0"},
+        {"connection": without},
+        {"connection": await connection_id(other)},
+        {"secret": "another-secret-!"},
+        {"at": int(time.time()) - 301},
+        {"at": int(time.time()) + 310},
+        {"headers": {"X-Sandbox-Signature": ""}},
+        {"headers": {"X-Sandbox-Signature": "t=1,v1="}},
+        {"headers": {"X-Sandbox-Signature": "t=" + "9" * 9000}},
+        {
+            "body": b"",
+            "headers": {"X-Sandbox-Signature": sign(genuine.body, [SECRET], timestamp=int(time.time()))},
+        },
+    ]
+    answers = [await (await hook(world, issued, **change)).send(world) for change in changes]
+    seen = {
+        (each.status, each.body, tuple(pair for pair in each.headers.items() if pair[0] != "date"))
+        for each in answers
+    }
+    assert len(seen) == 1
+    assert (answers[0].status, answers[0].type) == (404, "engine.not_found")
+    assert await world.run("reconciliation") == 0
+    assert (await (await hook(world, issued, connection=upper)).send(world)).status == 200
+
+
+async def test_a_charge_it_does_not_know_is_nothing(world: World, issued: Json):
+    """Nor is anything that a charge id cannot be. [D-35 webhook]"""
+    for named in (f"sbx_{uuid4().hex}", "", "\0", "\ud800", "x" * 5000):
+        body = json.dumps({"chargeId": named}).encode()
+        assert (await (await hook(world, issued, body=body)).send(world)).status == 200
+    assert await world.run("reconciliation") == 0
+
+
+async def test_how_large_it_may_be(world: World, issued: Json):
+    """64 KiB, whoever sends it. [D-35 webhook]"""
+    fits, large = (b"{" + b" " * (size - 2) + b"}" for size in (64 * 1024, 64 * 1024 + 1))
+    assert (await (await hook(world, issued, body=fits)).send(world)).status == 200
+    answer = await (await hook(world, issued, body=large)).send(world)
+    assert (answer.status, answer.type) == (413, "engine.payload_too_large")
+
+
+async def test_a_thousand_replays_change_nothing(world: World, issued: Json):
+    """Of one webhook, at once: the charge is asked after once more, and every table is as it was.
+
+    [D-35 webhook replayed]
+    """
+    await paid_behind_our_back(world, issued)
+    genuine = await hook(world, issued)
+    await genuine.send(world)
+    await world.run("reconciliation")
+    before, told = await tables(world), await everything(world)
+    written = "SELECT xmin::text FROM invoice"
+    await genuine.send(world)
+    once = await world.sql(written)
+
+    for _ in range(50):
+        answers = await asyncio.gather(*(genuine.send(world) for _ in range(20)))
+        assert {answer.status for answer in answers} == {200}
+
+    assert await world.sql(written) == once, "the others wrote nothing"
+    assert await world.run("reconciliation") == 1
+    assert await tables(world) == before
+    assert await everything(world) == told
+    assert await world.broken() == []
+
+
+async def test_a_flood_is_cut_off(database_url: str):
+    """At the rate of an API key, each connection by itself, before anything is read. [D-35 webhook replayed]"""
+    async with open_world(database_url, FATURA_RATE_LIMIT="5") as world:
+        forged = await hook(world, None, secret="not-the-secret-!!")
+        answers = [await forged.send(world) for _ in range(15)]
+        assert [answer.status for answer in answers[:10]] == [404] * 10
+        assert {answer.status for answer in answers} == {404, 429}
+        assert answers[-1].headers["retry-after"] == "1"
+        assert (await world.get("/v1/integration")).status == 200
+        other = await hook(world, None, connection=UNKNOWN_ID)
+        assert (await other.send(world)).status == 404
+
+
+async def test_it_is_not_authenticated_by_an_api_key(world: World, issued: Json):
+    """A key is neither needed nor enough, and shows no secret. [D-35 webhook refused]"""
+    path = f"/gateways/{world.account_id}/{await connection_id(world)}/webhook"
+    assert (await world.post(path, {"chargeId": issued["gatewayInvoiceId"]})).status == 404
+    assert (await world.get(path)).status == 405
+    assert SECRET.encode() not in (await world.get("/v1/integration")).body
+
+
+async def test_one_charge_for_each_invoice_whatever_the_webhooks_say(world: World, issued: Json):
+    """They issue nothing. [D-35 webhook]"""
+    await (await hook(world, None)).send(world)
+    await world.run()
+    assert len(await charges(world, issued)) == 1

@@ -1,0 +1,269 @@
+"""When an invoice is overdue, and what becomes of a charge afterwards: late payment, refusal, cancellation, refund."""
+
+import asyncio
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from tests.support.sandbox_steps import (
+    charges,
+    issued_invoice,
+    move,
+    now,
+    pass_time,
+    patch_connection,
+    queue_fault,
+    read,
+    ready_invoice,
+    row_held,
+    until_waiting,
+)
+from tests.support.world import Json, World, item, rows, subscription_body
+
+SAO_PAULO = ZoneInfo("America/Sao_Paulo")
+
+
+def local_day(event: Json) -> str:
+    """Return the Sao Paulo date on which an event happened."""
+    return datetime.fromisoformat(event["createdAt"]).astimezone(SAO_PAULO).date().isoformat()
+
+
+EASTER_TO_LABOUR_DAY = rows("""
+    due on              | overdue on | because
+    2034-04-04          | 2034-04-07 | a Tuesday, and two banking days for clearing
+    2034-04-05          | 2034-04-11 | Good Friday and a weekend do not clear
+    2034-04-07          | 2034-04-13 | Good Friday itself: payable on Monday
+    2034-04-08          | 2034-04-13 | a Saturday: payable on Monday
+    2034-04-20          | 2034-04-26 | Tiradentes on the 21st, then a weekend
+    2034-04-21          | 2034-04-27 | Tiradentes itself
+    2034-04-28          | 2034-05-04 | a weekend and Labour Day
+    2034-04-29          | 2034-05-05 | a Saturday before Labour Day: payable on Tuesday
+""")
+NOVEMBER_TO_NEW_YEAR = rows("""
+    due on              | overdue on | because
+    2034-11-14          | 2034-11-18 | the Republic's day on the 15th
+    2034-11-17          | 2034-11-23 | a weekend and Black Awareness Day
+    2034-11-18          | 2034-11-24 | a Saturday before Black Awareness Day
+    2034-12-22          | 2034-12-28 | a weekend and Christmas
+    2034-12-23          | 2034-12-29 | a Saturday before Christmas
+    2034-12-29          | 2035-01-04 | a weekend and New Year
+""")
+ANY_DAY = rows("""
+    due on              | overdue on | because
+    2034-04-06          | 2034-04-07 | a Thursday
+    2034-04-07          | 2034-04-08 | Good Friday: no bank is waited for
+    2034-04-08          | 2034-04-09 | a Saturday
+""")
+
+
+@pytest.mark.parametrize(
+    ("method", "table"),
+    [
+        ("boleto", EASTER_TO_LABOUR_DAY),
+        ("boleto", NOVEMBER_TO_NEW_YEAR),
+        ("pix", ANY_DAY),
+        ("card", ANY_DAY),
+    ],
+    ids=["boleto in April", "boleto at the year's end", "pix", "card"],
+)
+async def test_an_unpaid_charge_is_overdue_after_its_last_day(
+    world: World, method: str, table: list[tuple[str, ...]]
+) -> None:
+    """The due date for card and pix; for boleto two banking days after it can be paid. [D-26]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    await world.advance(f"{table[0][0][:7]}-01")
+    plan = await world.plan(periodMonths=12, defaultPaymentMethod=method)
+    for due_date, _, _ in table:
+        await world.enroll(plan, firstChargeDate=due_date)
+
+    await world.advance(f"{table[-1][1]}T12:00:00Z")
+
+    told = await world.events("invoice.overdue")
+    assert sorted((each["data"]["invoice"]["dueDate"], local_day(each)) for each in told) == [
+        (due_date, overdue_on) for due_date, overdue_on, _ in table
+    ]
+    assert await world.broken() == []
+
+
+async def test_overdue_is_never_claimed_before_the_gateway_was_asked(world: World) -> None:
+    """While the gateway does not answer, a past due date alone says nothing. [D-26, D-35 polling]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await issued_invoice(world)
+    await pass_time(world, days=3)
+    await queue_fault(world, "get_charge", "server_error", times=1000)
+
+    await pass_time(world, days=1)
+
+    assert (await read(world, invoice))["status"] == "issued"
+
+
+async def test_a_refused_charge_is_overdue_at_once(world: World) -> None:
+    """What the gateway refuses is not waited for. [D-26, D-34]"""
+    await world.set_up_gateway(behaviour="refuse")
+    invoice = await ready_invoice(world, defaultPaymentMethod="card")
+
+    await world.run()
+
+    assert (await read(world, invoice))["status"] == "overdue"
+    kinds = [event["type"] for event in await world.events() if "invoice" in event["data"]]
+    assert kinds == ["invoice.created", "invoice.issued", "invoice.overdue"]
+
+
+async def test_an_invoice_charged_late_is_overdue_after_the_charges_due_date(world: World) -> None:
+    """Its own due date has long passed when the charge is made; the charge's day counts. [D-5, D-26]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await ready_invoice(world)
+    await patch_connection(world, active=False)
+    await pass_time(world, days=5)
+    await patch_connection(world, active=True)
+
+    await world.run()
+    assert (await read(world, invoice))["status"] == "issued"
+    (charge,) = await charges(world)
+    await pass_time(world, days=1)
+
+    (told,) = await world.events("invoice.overdue")
+    assert (
+        local_day(told) == (datetime.fromisoformat(charge["dueDate"]) + timedelta(days=1)).date().isoformat()
+    )
+
+
+async def test_a_late_payment_makes_an_overdue_invoice_paid(world: World) -> None:
+    """Confirmed later, it is paid all the same. [D-26]"""
+    await world.set_up_gateway(behaviour="refuse")
+    invoice = await ready_invoice(world)
+    await world.run()
+    (charge,) = await charges(world)
+    await pass_time(world, days=20)
+
+    await move(world, charge, "pay")
+    await world.run("reconciliation")
+
+    paid = await read(world, invoice)
+    assert paid["status"] == "paid"
+    assert datetime.fromisoformat(paid["paidAt"]) >= datetime.fromisoformat(paid["issuedAt"]) + timedelta(
+        days=20
+    )
+    kinds = [event["type"] for event in await world.events() if "invoice" in event["data"]]
+    assert kinds == ["invoice.created", "invoice.issued", "invoice.overdue", "invoice.paid"]
+    assert await world.broken() == []
+
+
+async def test_a_late_payment_is_found_by_polling_alone(world: World) -> None:
+    """Nothing wakes the engine; the daily question finds it. [D-35 polling]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await issued_invoice(world)
+    await pass_time(world, days=10)
+    assert (await read(world, invoice))["status"] == "overdue"
+    await world.sql(
+        "UPDATE sandbox_charge SET status = 'paid', paid_at = created_at WHERE account_id = $1",
+        world.account_id,
+    )
+
+    await pass_time(world, days=1)
+
+    assert (await read(world, invoice))["status"] == "paid"
+
+
+async def test_a_charge_of_an_inactive_connection_is_still_asked_after(world: World) -> None:
+    """An inactive connection takes no new charges; what it holds may be paid all the same. [D-35 polling]"""
+    invoice = await issued_invoice(world)
+    await patch_connection(world, active=False)
+
+    await world.advance(invoice["dueDate"])
+
+    assert (await read(world, invoice))["status"] == "paid"
+
+
+async def test_a_payment_after_years_is_found_when_the_gateway_tells(world: World) -> None:
+    """Polling has ended by then; a deed in the sandbox wakes the asking as a webhook would. [D-26, D-46]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await issued_invoice(world, periodMonths=12)
+    await world.post(f"/v1/subscriptions/{invoice['subscriptionId']}/cancel")
+    await pass_time(world, days=800)
+    (charge,) = await charges(world)
+
+    await move(world, charge, "pay")
+    await world.run("reconciliation")
+
+    assert (await read(world, invoice))["status"] == "paid"
+
+
+async def test_a_refund_is_told_once_and_the_invoice_stays_paid(world: World) -> None:
+    """However often it is asked after. [D-36]"""
+    await world.set_up_gateway(behaviour="pay_at_once")
+    invoice = await ready_invoice(world)
+    await world.run()
+    (charge,) = await charges(world)
+
+    for _ in range(2):
+        assert (await move(world, charge, "refund"))["status"] == "refunded"
+        await world.run("reconciliation")
+    await pass_time(world, days=3)
+
+    assert len(await world.events("invoice.refunded")) == 1
+    assert (await read(world, invoice))["status"] == "paid"
+    assert len(await world.events("invoice.paid")) == 1
+
+
+async def test_paid_and_refunded_before_anybody_asked(world: World) -> None:
+    """One answer tells both: first the payment, then the refund. [D-36]"""
+    invoice = await issued_invoice(world)
+    (charge,) = await charges(world)
+    await move(world, charge, "pay")
+    await move(world, charge, "refund")
+
+    await world.run("reconciliation")
+
+    kinds = [event["type"] for event in await world.events() if "invoice" in event["data"]]
+    assert kinds == ["invoice.created", "invoice.issued", "invoice.paid", "invoice.refunded"]
+    assert (await read(world, invoice))["status"] == "paid"
+
+
+@pytest.mark.parametrize("behaviour", ["never_pay", "refuse"], ids=["issued", "overdue"])
+async def test_a_charge_canceled_at_the_gateway_cancels_the_invoice(world: World, behaviour: str) -> None:
+    """From `issued` and from `overdue`; nothing is charged again. [D-28]"""
+    await world.set_up_gateway(behaviour=behaviour)
+    invoice = await ready_invoice(world)
+    await world.run()
+    (charge,) = await charges(world)
+
+    await move(world, charge, "cancel")
+    await world.run()
+    await pass_time(world, days=10)
+
+    assert (await read(world, invoice))["status"] == "canceled"
+    assert len(await world.events("invoice.canceled")) == 1
+    assert [each["status"] for each in await charges(world)] == ["canceled"]
+    assert await world.broken() == []
+
+
+async def test_a_payment_while_the_gateway_is_being_asked_is_not_missed(world: World) -> None:
+    """A change that comes after the answer and before it is recorded is asked after again. [D-46]"""
+    prompt = await issued_invoice(world)
+    slow = await world.connect(behaviour="never_pay")
+    plan = await world.plan(item(await world.product(500)))
+    await world.made("/v1/subscriptions", subscription_body(plan, gatewayConnectionId=slow["connectionId"]))
+    await world.run("generation", "issuance")
+    await pass_time(world, days=2)
+    (unpaid,) = [each for each in await charges(world) if each["connectionId"] == slow["connectionId"]]
+    await _turn_the_day_without_a_worker(world, prompt)
+
+    async with row_held(world, "sandbox_charge", charge_id=prompt["gatewayInvoiceId"]):
+        asking = asyncio.create_task(world.run("reconciliation"))
+        await until_waiting(world)  # the other charge has been answered as unpaid by now
+        await asyncio.sleep(0.05)
+        await move(world, unpaid, "pay")
+    await asking
+    await world.run("reconciliation")
+
+    assert (await read(world, {"id": unpaid["invoiceId"]}))["status"] == "paid"
+
+
+async def _turn_the_day_without_a_worker(world: World, invoice: Json) -> None:
+    """Move the clock to the due date while nobody works: both charges are then due for asking at once."""
+    gap = datetime.fromisoformat(f"{invoice['dueDate']}T04:00:00+00:00") - await now(world)
+    await world.sql(
+        "UPDATE account SET clock_offset = clock_offset + $2 WHERE account_id = $1", world.account_id, gap
+    )

@@ -1,0 +1,279 @@
+"""A person has an invoice issued again: after a refusal, sooner than by itself, and never twice (D-34)."""
+
+import asyncio
+
+import pytest
+
+from tests.support.expect import UNKNOWN_ID, problem
+from tests.support.sandbox_steps import (
+    attempts,
+    charges,
+    issued_invoice,
+    move,
+    park,
+    pass_time,
+    patch_connection,
+    queue_fault,
+    read,
+    ready_invoice,
+    table_held,
+    until_waiting,
+)
+from tests.support.world import Answer, Json, World, plan_body
+
+
+async def retry(world: World, invoice: Json) -> Answer:
+    return await world.post(f"/v1/invoices/{invoice['id']}/retry-issuance")
+
+
+async def states(world: World) -> list[tuple[int, str]]:
+    return [(each["attempt"], each["state"]) for each in await attempts(world)]
+
+
+async def test_after_a_refusal_the_next_attempt_is_sent(world: World):
+    """The answer is the invoice when the gateway has answered; a refusal again is told again.
+
+    [D-34 retry, D-34, D-113]
+    """
+    invoice = await ready_invoice(world)
+    await queue_fault(world, "create_charge", "rejected", times=2)
+    await world.run("issuance")
+    await pass_time(world, days=2)
+    assert await states(world) == [(1, "failed")], "by itself nothing is sent any more"
+
+    again = await retry(world, invoice)
+    assert (again.status, again.json["status"]) == (200, "ready")
+    assert len(await world.events("invoice.issue_failed")) == 2
+
+    issued = await retry(world, invoice)
+    assert (issued.status, issued.json) == (200, await read(world, invoice))
+    assert (issued.json["status"], issued.json["items"]) == ("issued", invoice_items(issued.json))
+    [charge] = await charges(world)
+    assert issued.json["gatewayInvoiceId"] == charge["chargeId"]
+    assert await states(world) == [(1, "failed"), (2, "failed"), (3, "confirmed")]
+    assert len(await world.events("invoice.issued")) == 1
+    assert await world.broken() == []
+
+
+def invoice_items(invoice: Json) -> Json:
+    """Return the items of a detail: there are some."""
+    assert invoice["items"]
+    return invoice["items"]
+
+
+async def test_an_invoice_that_nothing_happened_to_yet(world: World):
+    """It is due anyway, and issued at once. [D-34 retry]"""
+    invoice = await ready_invoice(world)
+    assert (await retry(world, invoice)).json["status"] == "issued"
+    assert await world.run("issuance") == 0
+    assert len(await charges(world)) == 1
+
+
+async def test_sooner_than_by_itself(world: World):
+    """A transient failure is not waited out. [D-34 retry]"""
+    invoice = await ready_invoice(world)
+    await queue_fault(world, "create_charge", "rate_limited", times=3)
+    await world.run("issuance")
+    assert await world.run("issuance") == 0
+    statuses = [(await retry(world, invoice)).json["status"] for _ in range(3)]
+    assert statuses == ["ready", "ready", "issued"]
+    assert await states(world) == [(1, "confirmed")]
+
+
+@pytest.mark.parametrize(
+    ("fault", "made"), [("timeout_after", 1), ("timeout_before", 0), ("server_error", 0)]
+)
+async def test_an_unknown_outcome_is_looked_up_and_not_sent_again(world: World, fault: str, made: int):
+    """However often a person asks, until two look-ups have shown that there is nothing. [D-34 retry, D-33]"""
+    invoice = await ready_invoice(world)
+    await queue_fault(world, "create_charge", fault)
+    await world.run("issuance")
+
+    for asked in range(5):
+        assert (await retry(world, invoice)).status == (409 if made and asked else 200)
+        assert len(await charges(world)) == made
+        assert len(await attempts(world)) == 1
+
+    await pass_time(world, minutes=5)
+    assert (await read(world, invoice))["status"] == "issued"
+    assert len(await charges(world)) == 1
+
+
+async def test_when_a_person_has_looked_the_next_attempt_is_sent(world: World):
+    """What was parked is given up; the charge that was there already is the person's. [D-34 retry, D-33]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await ready_invoice(world)
+    await park(world)
+    await pass_time(world, days=1)
+    [stray] = await charges(world)
+    await move(world, stray, "cancel")
+
+    issued = (await retry(world, invoice)).json
+
+    assert await states(world) == [(1, "failed"), (2, "confirmed")]
+    charge, _ = await charges(world)
+    assert (issued["status"], issued["gatewayInvoiceId"]) == ("issued", charge["chargeId"])
+    assert await world.broken() == []
+
+
+async def test_while_it_is_under_way_nothing_is_sent_twice(world: World):
+    """The answer shows the invoice as it is, at once. [D-34 retry, D-33]"""
+    invoice = await ready_invoice(world)
+    await queue_fault(world, "list_charges", "rejected")
+    async with table_held(world, "sandbox_charge"):
+        issuing = asyncio.create_task(world.run("issuance"))
+        await until_waiting(world)
+        assert (await retry(world, invoice)).json["status"] == "ready"
+        assert await states(world) == [(1, "sending")]
+    await issuing
+    assert (await read(world, invoice))["status"] == "issued"
+    assert await states(world) == [(1, "confirmed")]
+    [fault] = await world.sql("SELECT times_left FROM sandbox_fault")
+    assert fault["times_left"] == 1, "the gateway was asked nothing else meanwhile"
+
+
+@pytest.mark.parametrize("refused", [True, False])
+async def test_many_at_once_make_one_charge(world: World, *, refused: bool):
+    """Beside the workers too, after a refusal or not. [D-34 retry, D-33]"""
+    invoice = await ready_invoice(world)
+    if refused:
+        await queue_fault(world, "create_charge", "rejected")
+        await world.run("issuance")
+
+    retries = asyncio.gather(*(retry(world, invoice) for _ in range(8)))
+    await asyncio.gather(*(world.run("issuance") for _ in range(3)))
+    assert {answer.status for answer in await retries} <= {200, 409}
+
+    await world.run()
+    assert (await read(world, invoice))["status"] == "issued"
+    assert len(await charges(world)) == 1
+    assert (await states(world))[-1] == ((2 if refused else 1), "confirmed")
+    assert len(await world.events("invoice.issued")) == 1
+    assert await world.broken() == []
+
+
+async def test_a_connection_that_cannot_bill_is_waited_for(world: World):
+    """The invoice stays ready, and goes on by itself when that is mended. [D-34 retry, D-34]"""
+    invoice = await ready_invoice(world)
+    await patch_connection(world, active=False)
+    for _ in range(2):
+        assert (await retry(world, invoice)).json["status"] == "ready"
+    assert await attempts(world) == []
+    assert len(await world.events("invoice.issue_delayed")) == 1
+    await patch_connection(world, active=True)
+    await world.run("issuance")
+    assert (await read(world, invoice))["status"] == "issued"
+
+
+async def test_elsewhere_it_is_refused(world: World):
+    """In every other state, with the next step; nothing changes, unknown ids are unknown. [D-34 retry, D-11]"""
+    issued = await issued_invoice(world)
+    canceled, draft = (
+        await ready_invoice(world),
+        await world.enroll(await world.plan(await world.variable_product())),
+    )
+    await world.made(f"/v1/invoices/{canceled['id']}/cancel")
+    await world.run("generation")
+    paid = await issued_invoice(world)
+    [charge] = await charges(world, paid)
+    await move(world, charge, "pay")
+    overdue = await issued_invoice(world)
+    [charge] = await charges(world, overdue)
+    await move(world, charge, "refuse")
+    await world.run("reconciliation")
+    before = await world.invoices()
+
+    [pending] = await world.invoices(draft)
+    for invoice in (issued, canceled, paid, overdue, pending):
+        answer = await retry(world, invoice)
+        assert problem(answer) == (409, "engine.invoice_not_ready", None)
+    for sought in (UNKNOWN_ID, "7"):
+        answer = await world.post(f"/v1/invoices/{sought}/retry-issuance")
+        assert problem(answer) == (404, "engine.not_found", None)
+
+    assert {each["status"] for each in before} == {"issued", "canceled", "paid", "overdue", "draft"}
+    assert await world.invoices() == before
+
+
+async def test_it_ignores_an_idempotency_key(world: World):
+    """It is safe to repeat without: each call does what there is to do then. [D-34 retry, D-14]"""
+    invoice = await ready_invoice(world)
+    await queue_fault(world, "create_charge", "rejected")
+    path = f"/v1/invoices/{invoice['id']}/retry-issuance"
+    answers = [await world.post(path, key="same") for _ in range(3)]
+    assert [(each.status, each.headers.get("idempotent-replayed")) for each in answers] == [
+        (200, None),
+        (200, None),
+        (409, None),
+    ]
+
+
+async def test_a_repeat_gives_up_no_attempt_that_it_may_have_sent_itself(world: World):
+    """The answer was lost, and so was the gateway's: only a fresh key says that a person has looked again. [D-113]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await ready_invoice(world)
+    path = f"/v1/invoices/{invoice['id']}/retry-issuance"
+    await queue_fault(world, "create_charge", "rejected")
+    await world.run("issuance")
+    await queue_fault(world, "create_charge", "timeout_after")
+    assert (await world.post(path, key="first")).json["status"] == "ready"
+    await world.sql(
+        "UPDATE charge_attempt SET state = 'parked', error_code = 'outcome_unknown' WHERE attempt = 2"
+    )
+    await world.sql("UPDATE invoice SET next_attempt_at = NULL")
+
+    for _ in range(2):
+        again = await world.post(path, key="first")
+        assert (again.status, again.json) == (200, await read(world, invoice))
+    assert await states(world) == [(1, "failed"), (2, "parked")]
+    assert len(await charges(world)) == 1
+
+    [stray] = await charges(world)
+    await move(world, stray, "cancel")
+    assert (await world.post(path, key="second")).json["status"] == "issued"
+    assert await states(world) == [(1, "failed"), (2, "failed"), (3, "confirmed")]
+    assert await world.broken() == []
+
+
+async def test_a_repeat_gives_up_no_attempt_that_was_under_way(world: World):
+    """Who asked while a worker was at it has not looked for what came of that. [D-113]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await ready_invoice(world)
+    path = f"/v1/invoices/{invoice['id']}/retry-issuance"
+    await park(world)
+    await world.sql("UPDATE invoice SET lease_until = now() + interval '1 minute'")
+    assert (await world.post(path, key="first")).json["status"] == "ready"
+    await world.sql("UPDATE invoice SET lease_until = NULL")
+
+    assert (await world.post(path, key="first")).json["status"] == "ready"
+    assert await states(world) == [(1, "parked")]
+    assert (await world.post(path, key="second")).json["status"] == "issued"
+
+
+async def test_a_key_of_another_request_stops_nothing(world: World):
+    """Only a repeat of the very request does. [D-113, D-14]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await ready_invoice(world)
+    await park(world)
+    plan = plan_body(await world.product())
+    assert (await world.post("/v1/plans", plan, key="k")).status == 201
+    answer = await world.post(f"/v1/invoices/{invoice['id']}/retry-issuance", key="k")
+    assert answer.json["status"] == "issued"
+
+
+async def test_a_host_whose_clock_is_off_leaves_it_to_the_workers(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    """Its leases could not be trusted; the invoice is due at once all the same. [D-34 retry, D-5]"""
+    invoice = await ready_invoice(world)
+    await queue_fault(world, "create_charge", "rejected")
+    await world.run("issuance")
+
+    async def untrusted(_deps: object) -> bool:
+        return False
+
+    monkeypatch.setattr("fatura.usecases.operations.health.clock_is_trusted", untrusted)
+    assert (await retry(world, invoice)).json["status"] == "ready"
+    monkeypatch.undo()
+    await world.run("issuance")
+    assert (await read(world, invoice))["status"] == "issued"

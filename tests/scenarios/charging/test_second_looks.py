@@ -1,0 +1,92 @@
+"""A gateway that makes a charge long after it was asked to: the second one is found, told and canceled."""
+
+import pytest
+
+from tests.support.sandbox_steps import charges, connection_id, pass_time, queue_fault, read, ready_invoice
+from tests.support.world import Json, World
+
+LATE = f"sbx_{0xF << 124:032x}"
+
+
+async def _believed_absent(world: World) -> Json:
+    """Charge an invoice whose first sending was lost, and believed absent after two empty look-ups."""
+    invoice = await ready_invoice(world)
+    await queue_fault(world, "create_charge", "timeout_before")
+    await world.run("issuance")
+    for seconds in (81, 61):
+        await pass_time(world, seconds=seconds)
+    return invoice
+
+
+async def _appear(world: World, invoice: Json, *, status: str) -> None:
+    """Let the gateway make the first charge after all."""
+    await world.sql(
+        """
+        INSERT INTO sandbox_charge (account_id, charge_id, connection_id, invoice_id, attempt, amount_cents,
+            payment_method, due_date, status, paid_at, created_at)
+        SELECT $1, $2, $3::text::uuid, $4::text::uuid, 1, 9990, 'pix', b.due_date, $5::text,
+            CASE $5::text WHEN 'paid' THEN now() END, b.created_at + interval '1 second'
+        FROM (SELECT v.due_date, v.created_at FROM invoice v WHERE v.account_id = $1) b
+        """,
+        world.account_id,
+        LATE,
+        await connection_id(world),
+        invoice["id"],
+        status,
+    )
+
+
+async def _told(world: World) -> list[str]:
+    alerts = await world.events("invoice.issue_failed")
+    assert all(each["data"]["error"]["code"] == "second_charge" for each in alerts)
+    return [each["data"]["error"]["gatewayInvoiceId"] for each in alerts]
+
+
+async def test_a_charge_made_late_beside_another_is_canceled_and_told_once(world: World) -> None:
+    """The invoice keeps the charge that its payer was shown; nobody can pay the other. [D-33, D-125]"""
+    invoice = await _believed_absent(world)
+    known = (await read(world, invoice))["gatewayInvoiceId"]
+    assert known is not None
+    await _appear(world, invoice, status="open")
+
+    await pass_time(world, days=1, hours=2)
+
+    states = {each["chargeId"]: each["status"] for each in await charges(world)}
+    assert states == {known: "open", LATE: "canceled"}
+    assert (await read(world, invoice))["gatewayInvoiceId"] == known
+    assert await _told(world) == [LATE]
+    assert await world.broken() == []
+
+
+async def test_a_gateway_that_does_not_cancel_is_asked_again(world: World) -> None:
+    """The look after finds the charge still open, tells it again and cancels it. [D-33, D-125]"""
+    invoice = await _believed_absent(world)
+    await _appear(world, invoice, status="open")
+    await queue_fault(world, "cancel_charge", "timeout_before")
+
+    await pass_time(world, days=1, hours=2)
+
+    assert sorted(each["status"] for each in await charges(world)) == ["canceled", "open"]
+    assert await _told(world) == [LATE, LATE]
+
+
+@pytest.mark.parametrize(("status", "unexpected"), [("open", 0), ("paid", 1)])
+async def test_a_charge_made_late_on_a_canceled_invoice(world: World, status: str, unexpected: int) -> None:
+    """It is canceled; what was paid before is told as an unexpected payment, once. [D-27 payment unexpected, D-125]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await ready_invoice(world)
+    for fault in ("timeout_before", "rate_limited"):
+        await queue_fault(world, "create_charge", fault)
+    await world.run("issuance")
+    for seconds in (81, 61):
+        await pass_time(world, seconds=seconds)
+    assert (await world.post(f"/v1/invoices/{invoice['id']}/cancel")).status == 200
+    await _appear(world, invoice, status=status)
+
+    await pass_time(world, days=1, hours=2)
+
+    (charge,) = await charges(world)
+    assert charge["status"] == ("canceled" if status == "open" else "paid")
+    assert len(await world.events("invoice.payment_unexpected")) == unexpected
+    assert await _told(world) == [LATE] * (1 if status == "open" else 4)  # at each look while it stands
+    assert await world.broken() == []

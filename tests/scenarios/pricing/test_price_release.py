@@ -1,0 +1,182 @@
+"""Held invoices released by hand or by a retry, and calls that were lost (spec 4.5, 4.7, D-29, D-32)."""
+
+import asyncio
+import time
+
+import pytest
+import stripe
+
+from fatura.signature import SignatureError, verify
+from fatura.usecases.pricing import price_pull
+from fatura.usecases.transaction import in_transaction, load_account
+from tests.support.price_server import PriceServer, Reply
+from tests.support.price_steps import only_invoice, usage
+from tests.support.world import World, columns, item
+
+
+async def test_a_released_item_is_manual_and_final(world: World, prices: PriceServer) -> None:
+    """[spec 4.5 POST /v1/invoices/{invoiceId}/items/{itemId}/value 200, spec 2.5 pricingSource manual]
+    [spec 4.5 POST /v1/invoices/{invoiceId}/items/{itemId}/value 409, spec 7 409 item]
+    [spec 4.5 POST /v1/invoices/{invoiceId}/retry-pricing 200]
+    """
+    prices.answers(Reply(status=500))
+    await world.enroll(await world.plan(await usage(world, prices), await world.product(100)))
+    await world.run()
+    held = await only_invoice(world)
+    usage_item, fixed_item = held["items"]
+    path = f"/v1/invoices/{held['id']}/items/{usage_item['id']}/value"
+
+    answer = await world.post(path, {"amount": 777, "description": "agreed by phone"})
+    assert answer.status == 200
+    assert (answer.json["status"], answer.json["totalCents"]) == ("ready", 877)
+    assert columns(answer.json["items"], "pricingSource", "amountCents", "description")[0] == (
+        "manual",
+        "777",
+        "agreed by phone",
+    )
+    for each in (usage_item, fixed_item):
+        again = await world.post(f"/v1/invoices/{held['id']}/items/{each['id']}/value", {"amount": 1})
+        assert (again.status, again.type) == (409, "engine.item_not_pending")
+    assert (await world.post(f"/v1/invoices/{held['id']}/retry-pricing")).json == {"retried": 0}
+    await world.advance(days=4)
+    assert (await only_invoice(world))["status"] == "paid"
+    assert len(prices.asked) == 1
+    assert await world.broken() == []
+
+
+async def test_retrying_by_hand_leaves_the_schedule(world: World, prices: PriceServer) -> None:
+    """[D-32]"""
+    prices.answers(Reply(status=500))
+    await world.enroll(
+        await world.plan(await usage(world, prices), await usage(world, prices, path="/other"))
+    )
+    prices.answers(Reply(status=500), path="/other")
+    await world.run()
+    held = await only_invoice(world)
+    before = await world.sql("SELECT next_attempt_at, failures FROM price_pull ORDER BY position")
+    assert (await world.post(f"/v1/invoices/{held['id']}/retry-pricing")).json == {"retried": 2}
+    assert await world.sql("SELECT next_attempt_at, failures FROM price_pull ORDER BY position") == before
+    prices.answers({"amount": 1})
+    assert (await world.post(f"/v1/invoices/{held['id']}/retry-pricing")).json == {"retried": 2}
+    assert (await only_invoice(world))["status"] == "awaiting_value"
+    prices.answers({"amount": 2}, path="/other")
+    assert (await world.post(f"/v1/invoices/{held['id']}/retry-pricing")).json == {"retried": 1}
+    invoice = await only_invoice(world)
+    assert (invoice["status"], invoice["totalCents"]) == ("ready", 3)
+    assert await world.broken() == []
+
+
+async def test_an_exhausted_invoice_is_released_by_a_retry(world: World, prices: PriceServer) -> None:
+    """[spec 4.7 rule 3]"""
+    prices.answers(Reply(status=500))
+    await world.enroll(await world.plan(await usage(world, prices)))
+    await world.advance(days=1)
+    assert await world.events("invoice.pricing_exhausted")
+    prices.answers({"amount": 5})
+    held = await only_invoice(world)
+    assert (await world.post(f"/v1/invoices/{held['id']}/retry-pricing")).json == {"retried": 1}
+    await world.run()
+    assert (await only_invoice(world))["status"] == "issued"
+    assert await world.broken() == []
+
+
+async def test_calls_are_signed_with_the_accounts_secret(world: World, prices: PriceServer) -> None:
+    """By the old secret and the new one during a rotation, for our verifier and Stripe's own.
+
+    [spec 5.5, spec 5.6, spec 5.7, spec 4.7 headers, D-40, D-42 keys]
+    """
+    old, new = [(await world.post("/v1/integration/secret/rotate")).json["secret"] for _ in range(2)]
+    product = await usage(world, prices)
+    await world.post(f"/v1/products/{product['id']}/pricing-test")
+    await world.enroll(await world.plan(product))
+    await world.run()
+    assert len(prices.asked) == 2
+    for asked in prices.asked:
+        assert asked.headers["Content-Type"] == "application/json"
+        header, body = asked.headers["X-Service-Signature"], asked.raw.decode()
+        for secret in (old, new):
+            verify(asked.raw, header, secret=secret)
+            stripe.WebhookSignature.verify_header(body, header, secret, 300)
+            with pytest.raises(stripe.SignatureVerificationError):
+                stripe.WebhookSignature.verify_header(
+                    body.replace('"cycle":1', '"cycle":2'), header, secret, 300
+                )
+            with pytest.raises(SignatureError):
+                verify(asked.raw, header, secret=secret, now=time.time() + 302)
+        with pytest.raises(stripe.SignatureVerificationError):
+            stripe.WebhookSignature.verify_header(body, header, "whsec_another", 300)
+
+
+async def test_a_lost_call_counts_as_a_time_out_and_is_made_again(world: World, prices: PriceServer) -> None:
+    """A worker that died between the reservation and the record: the lease ends, the call is repeated. [D-105]"""
+    await world.enroll(await world.plan(await usage(world, prices)))
+    await world.run("generation")
+    account = await load_account(world.deps, world.account_id)
+    items = [(row["invoice_id"], row["position"]) for row in await world.sql("SELECT * FROM price_pull")]
+    await in_transaction(world.deps, account, lambda work: price_pull._reserve(work, items, by_hand=False))
+    await world.sql("UPDATE pricing_attempt SET open_until = now() - interval '1 second'")
+    await world.sql("UPDATE price_pull SET lease_until = now() - interval '1 second'")
+    await world.run("pricing")
+    assert (await only_invoice(world))["status"] == "awaiting_value"
+    await world.advance(days=4)
+    invoice = await only_invoice(world)
+    assert columns(invoice["pricingAttempts"], "attempt", "outcome", "latencyMs")[0] == (
+        "1",
+        "timeout",
+        "None",
+    )
+    assert [each["outcome"] for each in invoice["pricingAttempts"]] == ["timeout", "ok"]
+    assert invoice["status"] == "paid"
+    assert await world.broken() == []
+
+
+async def test_discounted_items_stand_beside_variable_ones(world: World, prices: PriceServer) -> None:
+    """[spec 2.5 snapshot]"""
+    prices.answers({"amount": 1000})
+    product = await usage(world, prices)
+    plan = await world.plan(item(await world.product(1000), (50, 1, None)), product)
+    await world.enroll(plan)
+    await world.run("generation")
+    await world.patch(f"/v1/products/{product['id']}", {"endpointUrl": prices.url("/new"), "capCents": 10})
+    prices.answers({"amount": 11}, path="/new")
+    await world.run("pricing")
+    invoice = await only_invoice(world)
+    assert invoice["pricingAttempts"][0]["outcome"] == "over_cap"  # [D-29] the new URL and cap count at once
+    assert invoice["pricingAttempts"][0]["url"] == prices.url("/new")
+
+
+async def test_two_retries_at_once_ask_once(world: World, prices: PriceServer) -> None:
+    """A double click finds the item being asked for. [D-32, D-105]"""
+    await world.enroll(await world.plan(await usage(world, prices)))
+    await world.run("generation")
+    (invoice,) = await world.invoices()
+    prices.holds = True
+    path = f"/v1/invoices/{invoice['id']}/retry-pricing"
+    first = asyncio.create_task(world.post(path))
+    await prices.wait_for_calls(1)
+    assert (await world.post(path)).json == {"retried": 0}
+    prices.held[0].set()
+    assert (await first).json == {"retried": 1}
+    assert len(prices.asked) == 1
+
+
+async def test_retries_by_hand_are_limited(world: World, prices: PriceServer) -> None:
+    """Ten a minute and item; the invoice's detail stays short. [D-105, spec 4.5 GET /v1/invoices/{invoiceId} 200]"""
+    prices.answers(Reply("no", status=500))
+    await world.enroll(await world.plan(await usage(world, prices)))
+    await world.run("generation")
+    (invoice,) = await world.invoices()
+    path = f"/v1/invoices/{invoice['id']}"
+    answers = [await world.post(f"{path}/retry-pricing") for _ in range(11)]
+    assert [answer.status for answer in answers] == [200] * 10 + [429]
+    assert (answers[-1].type, answers[-1].headers["Retry-After"]) == ("engine.rate_limited", "60")
+    assert len(prices.asked) == 10
+    await world.sql(
+        """
+        INSERT INTO pricing_attempt (account_id, invoice_id, position, attempt, by_hand, url, cap_cents, request_body,
+            created_at, open_until, outcome)
+        SELECT p.account_id, p.invoice_id, 0, n, true, 'x', 1, '', '2033-11-20T15:00:00Z', now(), 'timeout'
+        FROM price_pull p, generate_series(11, 200) n
+        """
+    )
+    assert len((await world.get(path)).json["pricingAttempts"]) == 100

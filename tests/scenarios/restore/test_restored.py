@@ -1,0 +1,231 @@
+"""A gateway that is ahead of the database, as after a restore from a backup: nothing is charged again (D-123)."""
+
+import asyncio
+from datetime import timedelta
+from uuid import UUID, uuid4
+
+import pytest
+
+from fatura import ids
+from fatura.domain.offer import PaymentMethod
+from fatura.gateways.port import Charge, ChargeRequest, Gateway, Payer
+from fatura.store.charging import connections
+from fatura.usecases.charging import gateway_connections
+from fatura.usecases.restore import recovery
+from fatura.usecases.restore.matching import Found
+from fatura.usecases.restore.recovery import Swept
+from fatura.usecases.transaction import Work, in_transaction, load_account
+from tests.support.expect import problem
+from tests.support.sandbox_steps import (
+    attempts,
+    charges,
+    move,
+    now,
+    pass_time,
+    read,
+    ready_invoice,
+    table_held,
+    until_waiting,
+)
+from tests.support.world import Json, World
+
+
+async def gateway_of(world: World) -> Gateway:
+    """Return the account's first connection."""
+
+    async def effect(work: Work) -> Gateway | None:
+        return gateway_connections.opened(work, (await connections.find_all(work.tx))[0])
+
+    opened = await in_transaction(world.deps, await load_account(world.deps, world.account_id), effect)
+    assert opened is not None
+    return opened
+
+
+async def charged_elsewhere(world: World, invoice_id: UUID, cents: int, *, attempt: int = 1) -> Charge:
+    """Let the gateway hold a charge that the database knows nothing of."""
+    request = ChargeRequest(
+        invoice_id=invoice_id,
+        attempt=attempt,
+        amount_cents=cents,
+        currency="BRL",
+        method=PaymentMethod.PIX,
+        installments=None,
+        due_date=(await now(world)).date() + timedelta(days=9),
+        lines=(),
+        payer=Payer(uuid4(), "Ana", "ana@example.com", None),
+    )
+    return await (await gateway_of(world)).create_charge(request)
+
+
+async def sweep(world: World, *, dry_run: bool = False) -> Swept:
+    """Freeze the account and compare it with its gateway, from an hour ago on."""
+    if not dry_run:
+        await recovery.freeze(world.deps, world.account_id)
+    since = world.deps.clock()
+    return await recovery.sweep(world.deps, world.account_id, since=since, dry_run=dry_run)
+
+
+async def issued_by(world: World, invoice: Json) -> str | None:
+    """Let the workers work, and return the invoice's charge; while it has none, the gateway's may be too many."""
+    await world.run()
+    charge_id: str | None = (await read(world, invoice))["gatewayInvoiceId"]
+    assert set(await world.broken()) <= ({"one_sandbox_charge"} if charge_id is None else set())
+    return charge_id
+
+
+async def test_an_invoice_that_was_charged_after_the_backup_adopts_its_charge(world: World):
+    """It is not sent, and told as any issued one. [D-123, D-33]"""
+    invoice = await ready_invoice(world)
+    charge = await charged_elsewhere(world, UUID(invoice["id"]), invoice["totalCents"])
+
+    assert (await sweep(world, dry_run=True)).counts == {Found.ADOPTED: 1}
+    assert await attempts(world) == []
+    swept = await sweep(world)
+
+    assert (swept.counts, swept.strays, swept.problems) == ({Found.ADOPTED: 1}, [], [])
+    assert await issued_by(world, invoice) == charge.charge_id
+    assert len(await charges(world)) == len(await world.events("invoice.issued")) == 1
+    assert (await sweep(world)).counts == {Found.KNOWN: 1}
+
+
+async def test_a_cycle_that_was_billed_after_the_backup_gets_its_invoice_back(world: World):
+    """Under the id that the client was told, by the charge that the gateway holds; two at once. [D-123]"""
+    subscription = await world.enroll(await world.plan())
+    billed = [(UUID(subscription["id"]), cycle) for cycle in (1, 2)]
+    lost = ids.invoice_ids(await now(world) - timedelta(seconds=5), billed)
+    made = [await charged_elsewhere(world, invoice_id, 9990) for invoice_id in lost]
+
+    assert (await sweep(world)).counts == {Found.LOST: 2}
+    await pass_time(world, seconds=1)
+
+    invoices = await world.invoices(subscription)
+    told = {each["cycle"]: (each["id"], each["gatewayInvoiceId"]) for each in invoices}
+    expected = zip(lost, made, strict=True)
+    assert told == {cycle: (str(id_), charge.charge_id) for cycle, (id_, charge) in enumerate(expected, 1)}
+    assert len(await charges(world)) == 2
+    assert await world.broken() == []
+
+
+async def test_a_charge_over_another_amount_waits_for_a_person(world: World):
+    """However often issuance is retried, until it is canceled at the gateway; then the next one is sent. [D-123]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await ready_invoice(world)
+    await charged_elsewhere(world, UUID(invoice["id"]), invoice["totalCents"] + 1)
+    await sweep(world)
+
+    assert await issued_by(world, invoice) is None
+    for _ in range(2):
+        assert (await world.post(f"/v1/invoices/{invoice['id']}/retry-issuance")).json["status"] == "ready"
+    told = [each["data"]["error"]["code"] for each in await world.events("invoice.issue_failed")]
+    assert told == ["amount_differs"] * 3
+
+    [stray] = await charges(world)
+    await move(world, stray, "cancel")
+    await world.post(f"/v1/invoices/{invoice['id']}/retry-issuance")
+    issued_charge = await issued_by(world, invoice)
+    assert issued_charge == (await charges(world))[0]["chargeId"] != stray["chargeId"]
+
+
+async def test_of_two_live_charges_none_is_chosen(world: World):
+    """A person cancels one, and the other is adopted. [D-123]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await ready_invoice(world)
+    for attempt in (1, 2):
+        await charged_elsewhere(world, UUID(invoice["id"]), invoice["totalCents"], attempt=attempt)
+    assert (await sweep(world)).counts == {Found.ADOPTED: 2}
+
+    assert await issued_by(world, invoice) is None
+    [told] = await world.events("invoice.issue_failed")
+    assert told["data"]["error"]["code"] == "second_charge"
+
+    newer, older = await charges(world)
+    await move(world, older, "cancel")
+    await world.post(f"/v1/invoices/{invoice['id']}/retry-issuance")
+    assert await issued_by(world, invoice) == newer["chargeId"]
+    assert len(await charges(world)) == 2
+
+
+async def test_a_charge_that_was_canceled_since_cancels_its_invoice(world: World):
+    """It is not charged again. [D-123, D-27]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await ready_invoice(world)
+    await charged_elsewhere(world, UUID(invoice["id"]), invoice["totalCents"])
+    await move(world, (await charges(world))[0], "cancel")
+    await sweep(world)
+
+    await issued_by(world, invoice)
+
+    assert (await read(world, invoice))["status"] == "canceled"
+    assert len(await charges(world)) == 1
+
+
+async def test_while_an_account_is_frozen_nothing_is_charged(world: World):
+    """Not by workers, nor by hand; once it is released, all goes on. [D-123, D-34 retry]"""
+    invoice = await ready_invoice(world)
+    subscription = await world.enroll(await world.plan())
+    await recovery.freeze(world.deps, world.account_id)
+
+    await world.run("generation", "issuance")
+    refused = await world.post(f"/v1/invoices/{invoice['id']}/retry-issuance")
+    assert problem(refused)[:2] == (503, "engine.account_recovering")
+    assert "retry-after" in refused.headers
+    refused = await world.post(f"/v1/invoices/{invoice['id']}/cancel")
+    assert problem(refused)[:2] == (503, "engine.account_recovering")
+    assert (await charges(world), await world.invoices(subscription)) == ([], [])
+
+    await sweep(world)
+    assert await issued_by(world, invoice) is not None
+    assert len(await world.invoices(subscription)) == 1
+
+
+async def test_charges_that_nothing_explains_are_told(world: World):
+    """A subscription that is not here, an invoice that has another charge, a subscription canceled since. [D-123]"""
+    invoice = await ready_invoice(world)
+    await world.run("issuance")
+    canceled = await world.enroll(await world.plan())
+    await world.post(f"/v1/subscriptions/{canceled['id']}/cancel")
+    [lost] = ids.invoice_ids(await now(world), [(UUID(canceled["id"]), 1)])
+    for invoice_id in (uuid4(), UUID(invoice["id"]), lost):
+        await charged_elsewhere(world, invoice_id, 500, attempt=2)
+
+    swept = await sweep(world)
+
+    assert swept.counts == {Found.KNOWN: 1, Found.STRAY: 3}
+    assert sorted(stray.why.split(" ")[0] for stray in swept.strays) == ["a", "its", "its"]
+    assert len(await world.events("invoice.issue_failed")) == 1
+
+
+@pytest.mark.parametrize("fault", ["server_error", "rate_limited"])
+async def test_an_account_whose_gateway_does_not_answer_stays_frozen(world: World, fault: str):
+    """Until it is compared, or a person says that it was. [D-123]"""
+    invoice = await ready_invoice(world)
+    connection_id = (await world.get("/v1/integration")).json["gateways"][0]["connectionId"]
+    body = {"connectionId": connection_id, "operation": "list_charges", "fault": fault, "times": 1}
+    await world.made("/v1/sandbox/faults", body)
+
+    swept = await sweep(world)
+    assert [connection_id in problem for problem in swept.problems] == [True]
+    await world.run("issuance")
+    assert await charges(world) == []
+
+    skipping = {UUID(connection_id)}
+    since = world.deps.clock()
+    await recovery.sweep(world.deps, world.account_id, since=since, skipping=skipping)
+    assert await issued_by(world, invoice) is not None
+
+
+async def test_a_worker_that_was_sending_meanwhile_decides_nothing(world: World):
+    """Its charge is looked at together with the one that was found: a person chooses. [D-123, D-33]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await ready_invoice(world)
+    await charged_elsewhere(world, UUID(invoice["id"]), invoice["totalCents"], attempt=2)
+    async with table_held(world, "sandbox_charge"):
+        sending = asyncio.create_task(world.run("issuance"))
+        await until_waiting(world)
+        assert (await sweep(world)).counts == {Found.ADOPTED: 1}
+    await sending
+
+    assert await issued_by(world, invoice) is None
+    [told] = await world.events("invoice.issue_failed")
+    assert told["data"]["error"]["code"] == "second_charge"
+    assert [each["state"] for each in await attempts(world)] == ["parked"]

@@ -1,0 +1,282 @@
+"""The sandbox gateway as a merchant's engineer uses it: accounts, settings, charges and their moves, faults."""
+
+from uuid import uuid4
+
+import pytest
+
+from fatura.domain.credentials import Mode
+from tests.support.sandbox_steps import (
+    charges,
+    connection_id,
+    issued_invoice,
+    move,
+    pass_time,
+    patch_connection,
+    queue_fault,
+    read,
+    ready_invoice,
+)
+from tests.support.world import Json, World, rows, subscription_body
+
+
+async def test_a_sandbox_account_comes_with_a_connection(world: World) -> None:
+    """One active sandbox connection with the default settings. [D-44, D-46]"""
+    integration = (await world.get("/v1/integration")).json
+
+    assert integration["mode"] == "sandbox"
+    (gateway,) = integration["gateways"]
+    shown = {
+        key: gateway[key]
+        for key in ("provider", "active", "issuesCharges", "maxInstallments", "productCatalog")
+    }
+    assert shown == {
+        "provider": "sandbox",
+        "active": True,
+        "issuesCharges": True,
+        "maxInstallments": 12,
+        "productCatalog": False,
+    }
+    assert sorted(gateway["methods"]) == ["boleto", "card", "pix"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "provider"), [(Mode.SANDBOX, "stripe"), (Mode.LIVE, "sandbox"), (Mode.LIVE, "x")]
+)
+async def test_providers_stand_in_their_own_kind_of_account(world: World, mode: Mode, provider: str) -> None:
+    """A sandbox account holds only sandbox connections, a live one none of them. [D-44]"""
+    merchant = await world.another(mode)
+    before = (await merchant.get("/v1/integration/gateways")).json
+
+    answer = await merchant.post("/v1/integration/gateways", {"provider": provider, "credentials": {}})
+
+    assert (answer.status, answer.type) == (400, "engine.invalid_request")
+    assert [each["path"] for each in answer.json["meta"]["fields"]] == ["provider"]
+    assert (await merchant.get("/v1/integration/gateways")).json == before
+
+
+async def test_a_live_account_has_no_sandbox(world: World) -> None:
+    """It is born without a connection, and its books are empty. [D-44]"""
+    live = await world.another(Mode.LIVE)
+
+    assert (await live.get("/v1/integration")).json["gateways"] == []
+    assert (await live.get("/v1/sandbox/charges")).json == {"data": []}
+    assert (await live.get("/v1/sandbox/products")).json == {"data": []}
+    assert (await live.post(f"/v1/sandbox/charges/sbx_{0:032x}/pay")).status == 404
+    fault = {"connectionId": await connection_id(world), "operation": "get_charge", "fault": "rejected"}
+    assert (await live.post("/v1/sandbox/faults", fault)).status == 404
+
+
+async def test_settings_are_merged_key_by_key(world: World) -> None:
+    """What is not sent stays. [D-46]"""
+    await world.set_up_gateway(methods=["pix", "card"], maxInstallments=6)
+    changed = await patch_connection(world, settings={"productCatalog": True})
+
+    shown = {key: changed[key] for key in ("methods", "maxInstallments", "productCatalog", "issuesCharges")}
+    assert shown == {
+        "methods": ["pix", "card"],
+        "maxInstallments": 6,
+        "productCatalog": True,
+        "issuesCharges": True,
+    }
+
+
+WRONG_SETTINGS: tuple[Json, ...] = (
+    {"methods": []},
+    {"methods": ["cash"]},
+    {"methods": ["pix", "pix"]},
+    {"maxInstallments": 0},
+    {"maxInstallments": 13},
+    {"maxInstallments": True},
+    {"issuesCharges": "yes"},
+    {"productCatalog": 1},
+    {"behaviour": "pay_sometimes"},
+    {"behavior": "refuse"},
+    {"methods": None},
+)
+
+
+async def test_settings_outside_the_contract_are_refused(world: World) -> None:
+    """400 naming the setting; nothing of the request is kept. [D-46, D-43]"""
+    before = (await world.get("/v1/integration/gateways")).json
+    path = f"/v1/integration/gateways/{await connection_id(world)}"
+
+    for settings in WRONG_SETTINGS:
+        answer = await world.patch(path, {"label": "New", "settings": {"maxInstallments": 2, **settings}})
+        assert (answer.status, answer.type) == (400, "engine.invalid_request"), settings
+        paths = [each["path"] for each in answer.json["meta"]["fields"]]
+        assert paths == [f"settings.{name}" for name in settings]
+
+    assert (await world.get("/v1/integration/gateways")).json == before
+
+
+BEHAVIOURS = rows("""
+    behaviour   | at once | on the due date | ten days later
+    pay_on_due  | issued  | paid            | paid
+    pay_at_once | paid    | paid            | paid
+    refuse      | overdue | overdue         | overdue
+    never_pay   | issued  | issued          | overdue
+""")
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "at_once", "on_due", "later"), BEHAVIOURS, ids=[row[0] for row in BEHAVIOURS]
+)
+async def test_behaviours(world: World, behaviour: str, at_once: str, on_due: str, later: str) -> None:
+    """What payers do with the charges of a connection. [D-46, spec 3.3 issued to paid, D-26]"""
+    await world.set_up_gateway(behaviour=behaviour)
+    invoice = await ready_invoice(world)
+    found: list[str] = []
+
+    await world.run()
+    found.append((await read(world, invoice))["status"])
+    await world.advance(invoice["dueDate"])
+    found.append((await read(world, invoice))["status"])
+    await pass_time(world, days=10)
+    found.append((await read(world, invoice))["status"])
+
+    assert found == [at_once, on_due, later]
+    assert len(await charges(world)) == 1
+
+
+MOVES = rows("""
+    from     | deed   | status | ends as
+    open     | pay    | 200    | paid
+    open     | refuse | 200    | refused
+    open     | cancel | 200    | canceled
+    open     | refund | 409    | open
+    paid     | pay    | 200    | paid
+    paid     | refuse | 409    | paid
+    paid     | cancel | 409    | paid
+    paid     | refund | 200    | refunded
+    refused  | pay    | 200    | paid
+    refused  | refuse | 200    | refused
+    refused  | cancel | 200    | canceled
+    refused  | refund | 409    | refused
+    canceled | pay    | 409    | canceled
+    canceled | refuse | 409    | canceled
+    canceled | cancel | 200    | canceled
+    canceled | refund | 409    | canceled
+    refunded | pay    | 409    | refunded
+    refunded | refuse | 409    | refunded
+    refunded | cancel | 409    | refunded
+    refunded | refund | 200    | refunded
+""")
+WAY_TO = {
+    "open": [],
+    "paid": ["pay"],
+    "refused": ["refuse"],
+    "canceled": ["cancel"],
+    "refunded": ["pay", "refund"],
+}
+
+
+async def test_every_deed_in_every_status(world: World) -> None:
+    """What is possible answers the charge; what is not, 409, and changes nothing. [D-46]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    plan = await world.plan()
+    for _ in MOVES:
+        await world.enroll(plan)
+    await world.run("generation", "issuance")
+
+    found: list[tuple[str, ...]] = []
+    for charge, (status, deed, _, _) in zip(await charges(world), MOVES, strict=True):
+        for step in WAY_TO[status]:
+            await move(world, charge, step)
+        answer = await world.post(f"/v1/sandbox/charges/{charge['chargeId']}/{deed}")
+        (now_is,) = await charges(world, {"id": charge["invoiceId"]})
+        assert (
+            answer.json == now_is if answer.status == 200 else answer.type == "engine.sandbox_charge_conflict"
+        )
+        found.append((status, deed, str(answer.status), now_is["status"]))
+
+    assert found == MOVES
+
+
+@pytest.mark.parametrize("deed", ["pay", "refuse", "cancel", "refund"])
+async def test_an_unknown_charge(world: World, deed: str) -> None:
+    """404, however the id looks. [D-46, spec 5.4]"""
+    for charge_id in (f"sbx_{7:032x}", "sbx_7", "x" * 300, "%00", "%F0%9F%92%B8"):
+        answer = await world.post(f"/v1/sandbox/charges/{charge_id}/{deed}")
+        assert (answer.status, answer.type) == (404, "engine.not_found"), charge_id
+
+
+async def test_charges_are_listed_newest_first_and_by_invoice(world: World) -> None:
+    """All connections' charges; an unknown invoice has none. [D-46]"""
+    second = await world.connect()
+    plan = await world.plan()
+    for connection in (await connection_id(world), second["connectionId"], second["connectionId"]):
+        await world.made("/v1/subscriptions", subscription_body(plan, gatewayConnectionId=connection))
+        await world.run()
+    issued = await world.invoices()
+
+    listed = await charges(world)
+
+    assert [each["chargeId"] for each in listed] == [each["gatewayInvoiceId"] for each in issued[::-1]]
+    assert await charges(world, issued[1]) == [listed[1]]
+    assert await charges(world, {"id": str(uuid4())}) == []
+    assert (await world.get("/v1/sandbox/charges?invoiceId=7")).status == 400
+
+
+@pytest.mark.parametrize(("deed", "status"), [("pay", "paid"), ("refuse", "overdue"), ("cancel", "canceled")])
+async def test_a_change_in_the_sandbox_wakes_reconciliation(world: World, deed: str, status: str) -> None:
+    """As a webhook would: no time has to pass. [D-46]"""
+    invoice = await issued_invoice(world)
+    (charge,) = await charges(world)
+
+    await move(world, charge, deed)
+    await world.run("reconciliation")
+
+    assert (await read(world, invoice))["status"] == status
+
+
+async def test_a_changed_behaviour_reaches_open_charges_at_once(world: World) -> None:
+    """PATCH wakes the asking, too. [D-46]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await issued_invoice(world)
+
+    await world.set_up_gateway(behaviour="pay_at_once")
+    await world.run("reconciliation")
+
+    assert (await read(world, invoice))["status"] == "paid"
+
+
+async def test_a_queued_fault_is_answered_whole(world: World) -> None:
+    """201 with what was queued; `times` is 1 when left out. [D-46]"""
+    body = {"connectionId": await connection_id(world), "operation": "get_charge", "fault": "timeout_after"}
+
+    answer = await world.post("/v1/sandbox/faults", body)
+
+    assert answer.status == 201
+    assert answer.json == {"id": answer.json["id"], **body, "times": 1}
+    assert (await queue_fault(world, "create_product", "rejected", times=1000))["times"] == 1000
+
+
+WRONG_FAULTS: tuple[tuple[Json, str], ...] = (
+    ({"operation": "pay"}, "operation"),
+    ({"fault": "explode"}, "fault"),
+    ({"times": 0}, "times"),
+    ({"times": 1001}, "times"),
+    ({"times": 1.0}, "times"),
+    ({"connectionId": "7"}, "connectionId"),
+    ({"connectionId": None}, "connectionId"),
+    ({"delay": 1}, "delay"),
+)
+
+
+async def test_a_malformed_fault_is_refused(world: World) -> None:
+    """400 naming the field. [D-46, D-11]"""
+    body = {"connectionId": await connection_id(world), "operation": "get_charge", "fault": "rejected"}
+
+    for change, path in WRONG_FAULTS:
+        answer = await world.post("/v1/sandbox/faults", {**body, **change})
+        assert (answer.status, answer.type) == (400, "engine.invalid_request"), change
+        assert [each["path"] for each in answer.json["meta"]["fields"]] == [path]
+
+
+async def test_a_fault_for_an_unknown_connection(world: World) -> None:
+    """404, as for any id that is not the account's. [D-46, spec 5.4]"""
+    body = {"connectionId": str(uuid4()), "operation": "get_charge", "fault": "rejected"}
+
+    answer = await world.post("/v1/sandbox/faults", body)
+
+    assert (answer.status, answer.type) == (404, "engine.not_found")

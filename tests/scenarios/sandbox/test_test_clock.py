@@ -1,0 +1,231 @@
+"""The test clock: a sandbox account's own now, and the real engine driven through every due instant."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import httpx
+import pytest
+
+from fatura.api.app import create_app
+from fatura.domain.account import Account
+from fatura.domain.credentials import Mode
+from fatura.usecases.deps import Deps
+from fatura.usecases.sandbox import test_clock
+from fatura.usecases.transaction import load_account
+from fatura.workers.loop import run_to_quiet
+from tests.support.sandbox_steps import now, pass_time
+from tests.support.world import LANE, Json, World, columns
+
+
+async def test_the_clock_shows_real_time_until_it_is_moved(world: World) -> None:
+    """`now` and `status`; then it runs on from where it was put. [D-45, D-1]"""
+    await world.sql("UPDATE account SET clock_offset = '0' WHERE account_id = $1", world.account_id)
+    clock = (await world.get("/v1/test-clock")).json
+    assert (clock["status"], clock["processed"]) == ("ready", {})
+    assert abs(datetime.fromisoformat(clock["now"]) - datetime.now(UTC)) < timedelta(seconds=10)
+
+    answer = await world.advance("2035-01-01T00:00:00Z")
+
+    assert answer["status"] == "ready"
+    assert "2035-01-01T00:00:00.000Z" <= answer["now"] < "2035-01-01T00:00:10"
+    later = await now(world)
+    assert datetime(2035, 1, 1, tzinfo=UTC) <= later < datetime(2035, 1, 1, 0, 0, 10, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("to", "reached"),
+    [
+        ("2035-03-01", "2035-03-01T03:00:00"),  # a date is its first instant in Sao Paulo
+        ("2035-03-01T00:00:00Z", "2035-03-01T00:00:00"),
+        ("2035-03-01T23:59:59.5Z", "2035-03-01T23:59:59"),
+    ],
+)
+async def test_advancing_to_an_instant_or_a_date(world: World, to: str, reached: str) -> None:
+    """Either form of `to` is reached. [D-45]"""
+    assert (await world.advance(to))["now"].startswith(reached)
+
+
+async def test_advancing_by_days(world: World) -> None:
+    """Days of 24 hours; none at all works off what is due. [D-45]"""
+    start = await now(world)
+    await world.enroll(await world.plan())
+
+    still = await world.advance(days=0)
+    moved = await world.advance(days=2)
+
+    assert still["processed"]["generation"] == 1
+    passed = datetime.fromisoformat(moved["now"]) - start
+    assert timedelta(days=2) <= passed < timedelta(days=2, seconds=20)
+
+
+async def test_what_was_processed_is_counted(world: World) -> None:
+    """By kind of work, anew with each advance. [D-45]"""
+    await world.advance("2035-01-01")
+    await world.enroll(await world.plan(), chargeDay=10)
+
+    first = await world.advance("2035-03-15")
+    second = await world.advance("2035-04-15")
+
+    invoices = columns(await world.invoices(), "cycle", "dueDate", "status")
+    assert [(cycle, due, status) for cycle, due, status in invoices] == [
+        ("1", "2035-01-10", "paid"),
+        ("2", "2035-02-10", "paid"),
+        ("3", "2035-03-10", "paid"),
+        ("4", "2035-04-10", "paid"),
+    ]
+    assert (first["processed"]["generation"], first["processed"]["issuance"]) == (3, 3)
+    assert (second["processed"]["generation"], second["processed"]["issuance"]) == (1, 1)
+
+
+async def test_everything_happens_at_its_own_instant_and_in_order(world: World) -> None:
+    """Each event carries the instant at which it was due, as if time had passed by itself. [D-45, D-2]"""
+    await world.advance("2035-01-01T12:00:00Z")
+    plan = await world.plan()
+    for day in (20, 5, 12):
+        await world.enroll(plan, chargeDay=day)
+
+    await world.advance("2035-02-01")
+
+    told = [
+        (event["createdAt"][:16], event["type"], event["data"]["invoice"]["dueDate"])
+        for event in await world.events("invoice.created", "invoice.paid")
+    ]
+    assert told == [
+        ("2035-01-02T03:00", "invoice.created", "2035-01-05"),
+        ("2035-01-05T03:00", "invoice.paid", "2035-01-05"),
+        ("2035-01-09T03:00", "invoice.created", "2035-01-12"),
+        ("2035-01-12T03:00", "invoice.paid", "2035-01-12"),
+        ("2035-01-17T03:00", "invoice.created", "2035-01-20"),
+        ("2035-01-20T03:00", "invoice.paid", "2035-01-20"),
+    ]
+    instants = [event["createdAt"] for event in await world.events()]
+    assert instants == sorted(instants)
+
+
+async def test_only_this_accounts_clock_moves(world: World) -> None:
+    """Another account's now, and its work, stay where they are. [D-45, D-1]"""
+    other = await world.another()
+    subscription = await other.enroll(await other.plan(), chargeDay=(await now(other)).day % 28 + 1)
+    before = await now(other)
+
+    await pass_time(world, days=400)
+
+    assert await now(other) - before < timedelta(minutes=1)
+    assert len(await other.invoices(subscription)) <= 1
+
+
+async def test_the_clock_cannot_go_back(world: World) -> None:
+    """409, and nothing has moved. [D-45]"""
+    await world.advance("2035-01-01")
+
+    answer = await world.post("/v1/test-clock/advance", {"to": "2034-12-31"})
+
+    assert (answer.status, answer.type) == (409, "engine.clock_conflict")
+    assert answer.json["meta"]["now"].startswith("2035-01-01T03:00")
+    assert (await world.get("/v1/test-clock")).json["status"] == "ready"
+
+
+async def test_one_advance_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it is advancing: 409, and the first one's target stays. [D-45]"""
+    monkeypatch.setattr(test_clock, "WAIT_SECONDS", 0)  # so that the first caller is answered at once
+    assert (await world.post("/v1/test-clock/advance", {"to": "2035-01-01"})).status == 202
+
+    for body in ({"to": "2036-01-01"}, {"days": 1}, {"days": 0}, {"to": "2020-01-01"}):
+        answer = await world.post("/v1/test-clock/advance", body)
+        assert (answer.status, answer.type) == (409, "engine.clock_conflict")
+
+    await run_to_quiet(world.deps, [LANE["test_clock"]])
+    assert (await world.get("/v1/test-clock")).json["now"].startswith("2035-01-01T03:00")
+
+
+async def test_a_caller_who_waited_long_enough_is_told_how_far_it_is(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """202 with `advancing`, and GET shows the rest: here nobody waits, and no worker has begun. [D-45]"""
+    monkeypatch.setattr(test_clock, "WAIT_SECONDS", 0)
+
+    answer = await world.post("/v1/test-clock/advance", {"to": "2035-01-01"})
+
+    assert (answer.status, answer.json["status"]) == (202, "advancing")
+    assert answer.json["target"] == "2035-01-01T03:00:00.000Z"
+    await run_to_quiet(world.deps, [LANE["test_clock"]])
+    assert (await world.get("/v1/test-clock")).json["status"] == "ready"
+
+
+async def test_a_driver_that_slept_through_it_ends_no_later_advance(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lease ran out, another reached the target, and a new one was set: that one is left alone. [D-45]"""
+    monkeypatch.setattr(test_clock, "WAIT_SECONDS", 0)
+    account = await load_account(world.deps, world.account_id)
+    await world.post("/v1/test-clock/advance", {"to": "2034-01-01"})
+
+    async def sleep(_deps: Deps, _account: Account) -> int:
+        await world.sql("UPDATE test_clock SET lease_until = now() WHERE account_id = $1", world.account_id)
+        await test_clock.drive(world.deps, account, {})
+        assert (await world.post("/v1/test-clock/advance", {"to": "2035-01-01"})).status == 202
+        return 0
+
+    await test_clock.drive(world.deps, account, {"sleep": sleep})
+
+    clock = (await world.get("/v1/test-clock")).json
+    assert (clock["status"], clock["target"]) == ("advancing", "2035-01-01T03:00:00.000Z")
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_a_live_account_has_no_test_clock(world: World, method: str) -> None:
+    """409, whether it is read or moved. [D-45, D-44]"""
+    live = await world.another(Mode.LIVE)
+
+    path, body = ("/v1/test-clock", None) if method == "GET" else ("/v1/test-clock/advance", {"days": 1})
+    answer = await live.call(method, path, body)
+
+    assert (answer.status, answer.type) == (409, "engine.clock_conflict")
+
+
+MALFORMED: tuple[Json, ...] = (
+    {},
+    {"to": "2035-01-01", "days": 1},
+    {"to": None, "days": None},
+    {"days": -1},
+    {"days": 1.0},
+    {"days": True},
+    {"days": "1"},
+    {"days": 3661},
+    {"to": "tomorrow"},
+    {"to": "2035-13-01"},
+    {"to": "2035-01-01T00:00:00"},
+    {"to": "2035-01-01T00:00:00+00:00"},
+    {"to": "9999-12-31"},
+    {"to": 2035},
+    {"to": "2035-01-01", "speed": 2},
+)
+
+
+async def test_a_malformed_advance_is_refused(world: World) -> None:
+    """400, and the clock stands. [D-45, D-11]"""
+    for body in MALFORMED:
+        answer = await world.post("/v1/test-clock/advance", body)
+        assert (answer.status, answer.type) == (400, "engine.invalid_request"), body
+
+    assert (await world.get("/v1/test-clock")).json["status"] == "ready"
+
+
+@pytest.mark.parametrize(("off_seconds", "trusted"), [(0, True), (25, True), (-35, False), (35, False)])
+async def test_a_machine_whose_clock_is_off_generates_nothing(
+    world: World, off_seconds: int, *, trusted: bool
+) -> None:
+    """More than 30 s from the database's: readiness says so, still 200, and no invoice is born. [D-5]"""
+    subscription = await world.enroll(await world.plan())
+    off = timedelta(seconds=off_seconds)
+    deps = replace(world.deps, clock=lambda: datetime.now(UTC) + off)
+
+    await run_to_quiet(deps, [LANE["generation"]])
+
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(create_app(deps)), base_url="http://host"
+    ) as host:
+        ready = await host.get("/health/ready")
+    assert ready.status_code == 200
+    assert ready.json() == {"status": "ok", "checks": {"database": True, "clock": trusted}}
+    assert len(await world.invoices(subscription)) == trusted

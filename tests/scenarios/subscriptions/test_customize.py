@@ -1,0 +1,188 @@
+"""Individual terms for one subscription (spec 4.4 customize; D-6, D-22)."""
+
+import pytest
+
+from tests.support.world import Json, World, columns, item, rows
+
+
+def terms(*items: Json, **fields: Json) -> Json:
+    """Return complete terms: a monthly pix offer over items."""
+    return {"periodMonths": 1, "defaultPaymentMethod": "pix", "items": list(items), **fields}
+
+
+async def customize(world: World, subscription: Json, body: Json) -> Json:
+    return await world.made(f"/v1/subscriptions/{subscription['id']}/customize", body)
+
+
+async def test_customized_subscription(world: World):
+    """`customized` turns true; the number enrolled with, the date and the rest stay.
+
+    [spec 4.4 POST /v1/subscriptions/{subscriptionId}/customize 200, spec 3.2 subscription customized]
+    [D-22, D-6, D-36, spec 9.2]
+    """
+    product = await world.product()
+    plan = await world.plan(product)
+    await world.put(f"/v1/plans/{plan['id']}", {"name": "Two", **terms(item(product))})
+    subscription = await world.enroll(plan, chargeDay=10)
+    body = terms(item(product, (50, 1, None)), defaultPaymentMethod="boleto", periodMonths=3)
+
+    answer = await customize(world, subscription, body)
+    expected = subscription | {"customized": True, "paymentMethod": "boleto"}
+    assert answer == expected
+    assert (answer["planVersion"], answer["planId"]) == (2, plan["id"])
+    assert (await world.get(f"/v1/subscriptions/{subscription['id']}")).json == expected
+    [event] = await world.events("subscription.customized")
+    assert event["data"] == {"subscription": expected}
+
+
+async def test_nobody_elses_terms_change(world: World):
+    """The plan, its version and its other subscribers stay as they are. [spec 4.4 customize is private]"""
+    product = await world.product(1000)
+    plan = await world.plan(product)
+    mine, neighbour = [await world.enroll(plan) for _ in range(2)]
+    await customize(world, mine, terms(item(product, (50, 1, None))))
+
+    assert (await world.get(f"/v1/plans/{plan['id']}")).json == plan
+    assert (await world.get(f"/v1/subscriptions/{neighbour['id']}")).json == neighbour
+    later = await world.enroll(plan)
+    assert (later["customized"], later["planVersion"]) == (False, 1)
+    await world.run("generation")
+    billed = [(await world.invoices(each))[0]["totalCents"] for each in (mine, neighbour, later)]
+    assert billed == [500, 1000, 1000]
+    again = (await world.put(f"/v1/plans/{plan['id']}", {"name": "Plan", **terms(item(product))})).json
+    assert again["version"] == 2, "private terms take no number of the plan"
+
+
+async def test_new_terms_bill_from_the_next_cycle(world: World):
+    """Its date stands, those after it follow the new period; invoices already made are left alone.
+
+    [spec 4.4 customize from the next cycle, D-6, spec 2.5 snapshot]
+    """
+    await world.advance("2035-01-05")
+    cheap, dear = await world.product(1000), await world.product(5000)
+    subscription = await world.enroll(await world.plan(cheap), chargeDay=10)
+    await world.advance("2035-01-08")
+    body = terms(item(dear, (10, 2, 2)), defaultPaymentMethod="boleto", periodMonths=3)
+    changed = await customize(world, subscription, body)
+    assert changed["nextDueDate"] == "2035-02-10"
+
+    await world.advance("2035-08-10")
+    listed = await world.invoices(subscription)
+    assert columns(listed, "cycle", "dueDate", "totalCents", "paymentMethod") == rows("""
+        cycle | due        | total | method
+        1     | 2035-01-10 | 1000  | pix
+        2     | 2035-02-10 | 13500 | boleto
+        3     | 2035-05-10 | 15000 | boleto
+        4     | 2035-08-10 | 15000 | boleto
+    """)
+    assert await world.broken() == []
+
+
+async def test_discounts_count_the_subscriptions_own_cycles(world: World):
+    """New terms do not begin at cycle 1 again. [spec 2.3 discount resolution, D-22]"""
+    await world.advance("2035-01-05")
+    product = await world.product(1000)
+    subscription = await world.enroll(await world.plan(product), chargeDay=10)
+    await world.advance("2035-02-10")
+    await customize(world, subscription, terms(item(product, (90, 1, 2), (20, 3, 3))))
+    await world.advance("2035-04-10")
+    assert columns(await world.invoices(subscription), "totalCents") == [
+        ("1000",),
+        ("1000",),
+        ("800",),
+        ("1000",),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("default", "own", "asked", "method", "source"),
+    rows("""
+        default | own    | asked  | method | source
+        pix     |        | boleto | boleto | plan_default
+        pix     | card   | boleto | card   | override
+        pix     | pix    | card   | pix    | override
+    """),
+)
+async def test_the_method_follows_unless_it_was_an_override(
+    world: World, *, default, own, asked, method, source
+):
+    """The terms' default, unless the subscription has its own. [D-22, spec 2.4 paymentMethodSource]"""
+    product = await world.product()
+    override = {"paymentMethod": own} if own else {}
+    subscription = await world.enroll(await world.plan(product, defaultPaymentMethod=default), **override)
+    changed = await customize(world, subscription, terms(item(product), defaultPaymentMethod=asked))
+    assert (changed["paymentMethod"], changed["paymentMethodSource"]) == (method, source)
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"), [({}, 12), ({"commitmentCycles": None}, None), ({"commitmentCycles": 3}, 3)]
+)
+async def test_the_commitment(world: World, given, kept):
+    """Replaced when given, null included, else kept. [D-22]"""
+    product = await world.product()
+    subscription = await world.enroll(await world.plan(product, commitmentCycles=12))
+    changed = await customize(world, subscription, terms(item(product), **given))
+    assert changed["commitmentCycles"] == kept
+    shown = (await world.get(f"/v1/subscriptions/{subscription['id']}/terms")).json
+    assert shown["commitmentCycles"] == kept
+    canceled = await world.made(f"/v1/subscriptions/{subscription['id']}/cancel")
+    assert canceled["commitment"]["cycles"] == kept
+
+
+async def test_the_terms_can_be_read(world: World):
+    """In the plan's shape: the pinned version's at first, then the private ones. [D-22]"""
+    product, other = await world.product(), await world.variable_product()
+    plan = await world.plan(item(product, (20, 1, 3)), defaultPaymentMethod="card", maxInstallments=3)
+    subscription = await world.enroll(plan)
+    path = f"/v1/subscriptions/{subscription['id']}/terms"
+    assert (await world.get(path)).json == plan
+
+    body = terms(
+        item(other), item(product, (5, 2, 4), (7, 9, None)), periodMonths=12, defaultPaymentMethod="boleto"
+    )
+    await customize(world, subscription, body)
+    shown = (await world.get(path)).json
+    assert {name: shown[name] for name in ("periodMonths", "defaultPaymentMethod")} == {
+        "periodMonths": 12,
+        "defaultPaymentMethod": "boleto",
+    }
+    assert shown["items"] == [each | {"position": place} for place, each in enumerate(body["items"])]
+    assert set(shown) == set(plan)
+    assert (shown["id"], shown["name"], shown["version"], shown["maxInstallments"]) == (
+        plan["id"],
+        "Plan",
+        1,
+        1,
+    )
+
+
+async def test_terms_read_can_be_sent_back(world: World):
+    """Positions and all. [D-18a, D-22]"""
+    plan = await world.plan(
+        item(await world.product(), (20, 1, 3)), defaultPaymentMethod="card", maxInstallments=3
+    )
+    subscription = await world.enroll(plan)
+    path = f"/v1/subscriptions/{subscription['id']}/terms"
+    read = (await world.get(path)).json
+    sent = ("periodMonths", "defaultPaymentMethod", "maxInstallments", "commitmentCycles", "items")
+    await customize(world, subscription, {name: read[name] for name in sent})
+    assert (await world.get(path)).json == read
+
+
+async def test_customized_again(world: World):
+    """The latest terms count, complete by themselves. [D-22, spec 4.4 customize is private]"""
+    one, other = await world.product(1000), await world.product(300)
+    subscription = await world.enroll(await world.plan(one))
+    await customize(world, subscription, terms(item(one), item(other)))
+    await customize(world, subscription, terms(item(other, (10, 1, None))))
+    await world.run("generation")
+    assert columns(await world.invoices(), "totalCents") == [("270",)]
+
+
+async def test_an_archived_plan_may_still_be_customized(world: World):
+    """Existing subscribers keep billing. [D-19]"""
+    product = await world.product()
+    plan = await world.plan(product)
+    subscription = await world.enroll(plan)
+    await world.post(f"/v1/plans/{plan['id']}/archive")
+    assert (await customize(world, subscription, terms(item(product))))["customized"] is True

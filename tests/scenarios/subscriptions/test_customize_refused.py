@@ -1,0 +1,125 @@
+"""What customize refuses, and that a refusal changes nothing (spec 4.4 customize; D-10, D-22)."""
+
+from tests.support.expect import UNKNOWN_ID, everything, invalid, problem
+from tests.support.sandbox_steps import connection_id
+from tests.support.world import Json, World, item
+
+
+def terms(*items: Json, **fields: Json) -> Json:
+    """Return complete terms: a monthly pix offer over items."""
+    return {"periodMonths": 1, "defaultPaymentMethod": "pix", "items": list(items), **fields}
+
+
+BAD: list[tuple[str, Json]] = [
+    ("periodMonths", {"periodMonths": 2}),
+    ("periodMonths", {"periodMonths": None}),
+    ("defaultPaymentMethod", {"defaultPaymentMethod": "cash"}),
+    ("maxInstallments", {"maxInstallments": 13}),
+    ("maxInstallments", {"maxInstallments": 0}),
+    ("commitmentCycles", {"commitmentCycles": 0}),
+    ("items", {"items": []}),
+    ("items", {"items": None}),
+    ("items[0].productId", {"items": [{"productId": "x"}]}),
+    ("items[0].discounts[0].percent", {"items": [item({"id": UNKNOWN_ID}, (0, 1, None))]}),
+    ("items[0].discounts[0].toCycle", {"items": [item({"id": UNKNOWN_ID}, (5, 3, 2))]}),
+    ("items[0].position", {"items": [{"productId": UNKNOWN_ID, "position": 1}]}),
+    ("name", {"name": "Mine"}),
+    ("chargeDay", {"chargeDay": 5}),
+]
+"""The place that a 400 names, and the fields of the body that are wrong."""
+
+
+async def test_invalid_bodies(world: World):
+    """The body is a plan's without its name. [spec 4.4 POST /v1/subscriptions/{subscriptionId}/customize 400]"""
+    product = await world.product()
+    path = f"/v1/subscriptions/{(await world.enroll(await world.plan(product)))['id']}/customize"
+    before = await everything(world)
+    for named, fields in BAD:
+        refused = invalid(await world.post(path, terms(item(product)) | fields))
+        assert (fields, list(refused)) == (fields, [named])
+    assert await everything(world) == before
+
+
+async def test_business_rules(world: World):
+    """Each rule of plans, held against the pinned connection, in the order of D-10; nothing changes.
+
+    [spec 4.4 POST /v1/subscriptions/{subscriptionId}/customize 404, spec 4.4 rule 5, D-20, D-21, D-18a]
+    [spec 4.4 POST /v1/subscriptions/{subscriptionId}/customize 409]
+    [spec 4.4 POST /v1/subscriptions/{subscriptionId}/customize 422]
+    """
+    product, gone, usage = await world.product(), await world.product(), await world.variable_product()
+    plan = await world.plan(product)
+    await world.set_up_gateway(methods=["pix", "card"], maxInstallments=6)
+    pinned = await connection_id(world)
+    wide = (await world.connect())["connectionId"]  # issues everything, and bills somebody else
+    subscription = await world.enroll(plan, gatewayConnectionId=pinned)
+    overridden = await world.enroll(plan, gatewayConnectionId=pinned, paymentMethod="card")
+    await world.enroll(plan, gatewayConnectionId=wide)
+    await world.post(f"/v1/products/{gone['id']}/archive")
+    option = {"connectionId": pinned, "provider": "sandbox", "methods": ["pix", "card"], "maxInstallments": 6}
+    unknown = {"productIds": [UNKNOWN_ID]}
+    few = {"gatewayMax": 6, "provider": "sandbox"}
+    cases: list[tuple[Json, Json, tuple[int, str, Json]]] = [
+        (subscription, terms({"productId": UNKNOWN_ID}, item(gone)), (404, "not_found", unknown)),
+        (
+            subscription,
+            terms(item(gone), item(usage, (5, 1, 1))),
+            (409, "product_archived", {"productIds": [gone["id"]]}),
+        ),
+        (
+            subscription,
+            terms(item(usage, (5, 1, 1)), defaultPaymentMethod="boleto"),
+            (422, "discount_on_variable_product", {"productIds": [usage["id"]]}),
+        ),
+        (
+            subscription,
+            terms(item(product), defaultPaymentMethod="boleto"),
+            (422, "payment_method_unsupported", {"paymentMethod": "boleto", "options": [option]}),
+        ),
+        (
+            subscription,
+            terms(item(product), defaultPaymentMethod="card", maxInstallments=7),
+            (422, "installments_unsupported", {"maxInstallments": 7, **few}),
+        ),
+        (
+            subscription,
+            terms(item(product), maxInstallments=2),
+            (422, "installments_unsupported", {"maxInstallments": 2, "gatewayMax": 1, "provider": "sandbox"}),
+        ),
+        (
+            overridden,
+            terms(item(product), defaultPaymentMethod="boleto"),
+            (422, "payment_method_unsupported", {"paymentMethod": "boleto", "options": [option]}),
+        ),
+    ]
+    before = await everything(world)
+    for of, body, (status, code, meta) in cases:
+        told = problem(await world.post(f"/v1/subscriptions/{of['id']}/customize", body))
+        assert told == (status, f"engine.{code}", meta)
+    assert await everything(world) == before
+    fits = terms(item(product), defaultPaymentMethod="card", maxInstallments=6)
+    customized = await world.made(f"/v1/subscriptions/{subscription['id']}/customize", fits)
+    assert customized["paymentMethod"] == "card"
+
+
+async def test_the_effective_method_must_still_be_issued(world: World):
+    """Terms that fit do not help when the subscription's own method no longer does. [D-22, spec 4.4 rule 5]"""
+    product = await world.product()
+    subscription = await world.enroll(await world.plan(product), paymentMethod="card")
+    await world.set_up_gateway(methods=["pix"])
+    before = await everything(world)
+    refused = await world.post(f"/v1/subscriptions/{subscription['id']}/customize", terms(item(product)))
+    status, type_, meta = problem(refused)
+    assert (status, type_, meta["paymentMethod"]) == (422, "engine.payment_method_unsupported", "card")
+    assert await everything(world) == before
+
+
+async def test_unknown_subscriptions(world: World):
+    """Unknown, or another's: 404, and theirs stays. [spec 4.4 POST /v1/subscriptions/{subscriptionId}/customize 404]"""
+    other = await world.another()
+    theirs = await other.enroll(await other.plan())
+    body = terms(item(await world.product()))
+    for sought in (UNKNOWN_ID, theirs["id"], "x"):
+        answer = await world.post(f"/v1/subscriptions/{sought}/customize", body)
+        assert problem(answer) == (404, "engine.not_found", None)
+    assert (await other.get(f"/v1/subscriptions/{theirs['id']}")).json == theirs

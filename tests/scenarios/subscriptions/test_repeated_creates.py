@@ -1,0 +1,126 @@
+"""A gateway that knows a call again: what it answers to the repeat of one whose first answer was lost (D-33)."""
+
+from dataclasses import replace
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+
+from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
+from fatura.gateways.port import (
+    AuthFailedError,
+    Charge,
+    ChargeRequest,
+    GatewayError,
+    PermanentError,
+    TransientError,
+    UnknownOutcomeError,
+)
+from tests.support.sandbox_steps import attempts, charges, pass_time, read, ready_invoice
+from tests.support.world import World
+
+
+def know_repeats(monkeypatch: pytest.MonkeyPatch, *failures: GatewayError) -> None:
+    """Let the sandbox remember keys as other gateways do, and fail its first creates; a lost one made its charge."""
+    create, capabilities, queued = SandboxGateway.create_charge, SandboxGateway.capabilities, list(failures)
+
+    async def create_once(gateway: SandboxGateway, request: ChargeRequest) -> Charge:
+        failure = queued.pop(0) if queued else None
+        if failure is not None and not isinstance(failure, UnknownOutcomeError):
+            raise failure
+        known = await gateway.find_charge(request.invoice_id, request.attempt)
+        charge = known or await create(gateway, request)
+        if failure is not None:
+            raise failure
+        return charge
+
+    key = {"idempotency": "key", "idempotency_ttl": timedelta(hours=24)}
+    monkeypatch.setattr(SandboxGateway, "create_charge", create_once)
+    monkeypatch.setattr(SandboxGateway, "capabilities", lambda gateway: replace(capabilities(gateway), **key))
+
+
+@pytest.mark.parametrize(
+    "failure", [TransientError("429"), AuthFailedError("401"), PermanentError("key_reused", "Another body.")]
+)
+async def test_a_failed_repeat_says_nothing_of_the_first_sending(
+    world: World, monkeypatch: pytest.MonkeyPatch, failure: GatewayError
+) -> None:
+    """The lost charge may stand all the same: no cancel and no other attempt passes it by. [D-33, D-27 being issued]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    know_repeats(monkeypatch, UnknownOutcomeError("lost"), failure)
+    invoice = await ready_invoice(world)
+    await world.run("issuance")
+    await pass_time(world, seconds=6)
+
+    assert (await attempts(world))[0]["state"] in {"sending", "confirmed"}
+    if not isinstance(failure, PermanentError):
+        assert (await world.post(f"/v1/invoices/{invoice['id']}/cancel")).status == 409
+
+    await pass_time(world, days=1)
+    (charge,) = await charges(world)
+    assert (await read(world, invoice))["gatewayInvoiceId"] == charge["chargeId"]
+    assert await world.broken() == []
+
+
+async def test_a_refused_repeat_that_nobody_can_explain_is_parked(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No look-up shows the charge, but the first sending was not refused: a person looks first. [D-33, D-121]"""
+    refusals = [PermanentError("key_reused", "Another body.") for _ in range(9)]
+    know_repeats(monkeypatch, UnknownOutcomeError("lost"), *refusals)
+    invoice = await ready_invoice(world)
+    await world.run("issuance")
+    await world.sql("DELETE FROM sandbox_charge")
+    await pass_time(world, days=1)
+
+    assert [each["state"] for each in await attempts(world)] == ["parked"]
+    (told,) = await world.events("invoice.issue_failed")
+    assert told["data"]["error"]["code"] == "outcome_unknown"
+    assert (await world.post(f"/v1/invoices/{invoice['id']}/cancel")).status == 409
+
+
+async def test_a_refusal_waits_for_the_charge_of_the_sending_before_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gateway knows a charge sooner than its look-ups show it, however long ago the first sending was. [D-121]"""
+    create, capabilities, find = (
+        SandboxGateway.create_charge,
+        SandboxGateway.capabilities,
+        SandboxGateway.find_charge,
+    )
+    sendings, shown = list[UUID](), list[bool]()
+
+    async def create_late(gateway: SandboxGateway, request: ChargeRequest) -> Charge:
+        sendings.append(request.invoice_id)
+        if len(sendings) == 4:
+            await create(gateway, request)
+        if len(sendings) > 4:
+            raise PermanentError("taken", "The reference is taken.")
+        raise UnknownOutcomeError("cut")
+
+    async def find_late(gateway: SandboxGateway, invoice_id: UUID, attempt: int) -> Charge | None:
+        return await find(gateway, invoice_id, attempt) if shown else None
+
+    monkeypatch.setattr(SandboxGateway, "create_charge", create_late)
+    monkeypatch.setattr(SandboxGateway, "find_charge", find_late)
+    monkeypatch.setattr(
+        SandboxGateway,
+        "capabilities",
+        lambda gateway: replace(capabilities(gateway), idempotency="natural_id"),
+    )
+    invoice = await ready_invoice(world)
+    await world.run("issuance")
+    await pass_time(world, minutes=4)
+    assert len(sendings) == 4
+
+    path = f"/v1/invoices/{invoice['id']}/retry-issuance"
+    assert (await world.post(path)).json["status"] == "ready"
+    assert len(sendings) == 5
+    assert [each["state"] for each in await attempts(world)] == ["sending"], "nobody is bothered yet"
+
+    shown.append(True)
+    await pass_time(world, minutes=3)
+    (charge,) = await charges(world)
+    assert (await read(world, invoice))["gatewayInvoiceId"] == charge["chargeId"]
+    assert await world.events("invoice.issue_failed") == []
+    assert await world.broken() == []

@@ -1,0 +1,204 @@
+"""What POST /v1/subscriptions refuses, and that a refusal changes nothing (spec 4.4, 8)."""
+
+from uuid import uuid4
+
+from tests.support.expect import UNKNOWN_ID, everything, invalid, problem
+from tests.support.world import Json, World, subscription_body
+
+CUSTOMER = {"externalRef": "c-1", "name": "Ana", "email": "ana@example.com"}
+
+LEFT_OUT = object()
+BAD: list[tuple[str, Json]] = [
+    ("planId", LEFT_OUT),
+    ("planId", None),
+    ("planId", "1"),
+    ("planId", 7),
+    ("planId", UNKNOWN_ID.replace("-", "")),
+    ("planId", f"{{{UNKNOWN_ID}}}"),
+    ("customer", LEFT_OUT),
+    ("customer", None),
+    ("customer", "c-1"),
+    ("customer", []),
+    ("customer.externalRef", LEFT_OUT),
+    ("customer.externalRef", None),
+    ("customer.externalRef", ""),  # [spec 8 customer.externalRef]
+    ("customer.externalRef", " \t"),
+    ("customer.externalRef", "x" * 121),
+    ("customer.externalRef", 7),
+    ("customer.externalRef", "a\0b"),
+    ("customer.name", LEFT_OUT),
+    ("customer.name", ""),  # [spec 8 customer.name]
+    ("customer.name", " "),
+    ("customer.name", "x" * 201),
+    ("customer.name", "\ud800"),
+    ("customer.email", LEFT_OUT),
+    ("customer.email", None),
+    ("customer.email", ""),
+    ("customer.email", "ana"),
+    ("customer.email", "ana@"),
+    ("customer.email", "@example.com"),
+    ("customer.email", "ana example@example.com"),
+    ("customer.email", "ana@example..com"),
+    ("customer.email", "ana@example.com, bia@example.com"),
+    ("customer.email", "ana@example.com\r\nBcc: x@example.com"),
+    ("customer.email", "x" * 250 + "@example.com"),
+    ("customer.document", ""),
+    ("customer.document", "1" * 10),  # [spec 8 customer.document]
+    ("customer.document", "1" * 19),
+    ("customer.document", " " * 12),
+    ("customer.document", 52998224725),
+    ("externalRef", ""),  # [D-17]
+    ("externalRef", " "),
+    ("externalRef", "x" * 121),
+    ("externalRef", 7),
+    ("externalRef", "a\0b"),
+    ("customer.phone", "11 99999-9999"),
+    ("paymentMethod", "cash"),
+    ("paymentMethod", "PIX"),
+    ("paymentMethod", ""),
+    ("paymentMethod", 1),
+    ("chargeDay", 0),  # [spec 8 chargeDay]
+    ("chargeDay", 29),
+    ("chargeDay", -1),
+    ("chargeDay", 10.0),
+    ("chargeDay", "10"),
+    ("chargeDay", True),
+    ("firstChargeDate", "2035-01-04"),  # yesterday
+    ("firstChargeDate", "2040-01-06"),  # [D-4] more than five years ahead
+    ("firstChargeDate", "2035-02-30"),
+    ("firstChargeDate", "2027-1-5"),
+    ("firstChargeDate", "05/01/2027"),
+    ("firstChargeDate", "2035-01-10T00:00:00Z"),
+    ("firstChargeDate", "20270110"),
+    ("firstChargeDate", 20270110),
+    ("firstChargeDate", "9999-12-31"),
+    ("gatewayConnectionId", "first"),
+    ("gatewayConnectionId", 1),
+    ("status", "active"),
+    ("cycleCount", 3),
+]
+
+
+def changed(body: Json, path: str, value: Json) -> Json:
+    """Return the body with the field at a path set, or left out."""
+    first, *rest = path.split(".", 1)
+    if rest:
+        return body | {first: changed(body[first], rest[0], value)}
+    if value is LEFT_OUT:
+        return {name: each for name, each in body.items() if name != first}
+    return body | {first: value}
+
+
+async def test_invalid_bodies(world: World):
+    """Each invalid field is named alone, and nothing is made.
+
+    [spec 4.4 POST /v1/subscriptions 400, spec 4.4 customer.email, spec 4.4 firstChargeDate, spec 4.4 chargeDay]
+    [D-8, D-11]
+    """
+    await world.advance("2035-01-05")
+    good = {"planId": (await world.plan())["id"], "customer": CUSTOMER}
+    before = await everything(world)
+    for path, value in BAD:
+        refused = invalid(await world.post("/v1/subscriptions", changed(good, path, value)))
+        assert (path, value, list(refused)) == (path, value, [path])
+    assert await everything(world) == before
+
+
+async def test_all_invalid_fields_at_once(world: World):
+    """One answer lists them all. [D-11]"""
+    body = {"customer": {"externalRef": "", "name": "", "email": "x"}, "chargeDay": 40, "extra": 1}
+    paths = set(invalid(await world.post("/v1/subscriptions", body)))
+    assert paths == {
+        "planId",
+        "customer.externalRef",
+        "customer.name",
+        "customer.email",
+        "chargeDay",
+        "extra",
+    }
+
+
+GOOD: list[tuple[str, Json]] = [
+    ("customer.externalRef", "x"),  # [spec 8 customer.externalRef]
+    ("customer.externalRef", "ç" * 120),
+    ("customer.name", "A"),  # [spec 8 customer.name]
+    ("customer.name", " 😀" * 100),
+    ("customer.email", "ana+gym@mail.example.com.br"),  # [spec 4.4 customer.email]
+    ("customer.document", None),
+    ("customer.document", "1" * 11),  # [spec 8 customer.document]
+    ("customer.document", "12.345.678/0001-95"),
+    ("chargeDay", 1),  # [spec 8 chargeDay]
+    ("chargeDay", 28),
+    ("chargeDay", None),
+    ("paymentMethod", None),
+    ("firstChargeDate", "2035-01-05"),  # today
+    ("firstChargeDate", "2040-01-05"),
+    ("firstChargeDate", None),
+    ("gatewayConnectionId", None),
+]
+
+
+async def test_limits_are_inside(world: World):
+    """The longest, shortest, first and last are taken, and kept exactly as sent. [D-11]"""
+    await world.advance("2035-01-05")
+    plan = await world.plan()
+    for place, (path, value) in enumerate(GOOD):
+        customer = CUSTOMER | {"externalRef": f"c-{place}"}
+        body = changed({"planId": plan["id"], "customer": customer}, path, value)
+        answer = await world.post("/v1/subscriptions", body)
+        assert (path, value, answer.status) == (path, value, 201)
+        for field in ("externalRef", "name", "email"):
+            assert answer.json["customer"][field] == body["customer"][field]
+
+
+async def test_without_a_key(world: World):
+    """The header is demanded, and nothing is made. [spec 4.4 POST /v1/subscriptions key]"""
+    body = subscription_body(await world.plan())
+    before = await everything(world)
+    refused = await world.post("/v1/subscriptions", body, key=None)
+    assert problem(refused)[:2] == (400, "engine.idempotency_key_required")
+    assert await everything(world) == before
+
+
+async def test_with_a_key_twice(world: World):
+    """The first answer again, byte for byte, though the customer subscribed elsewhere since. [D-14]"""
+    body = subscription_body(await world.plan())
+    key = str(uuid4())
+    first = await world.post("/v1/subscriptions", body, key=key)
+    await world.post(f"/v1/subscriptions/{first.json['id']}/cancel")
+    again = await world.post("/v1/subscriptions", body, key=key)
+    assert (again.status, again.body) == (201, first.body)
+    assert len(await world.all("/v1/subscriptions")) == 1
+
+
+async def test_a_repeat_replays_after_its_first_charge_date_has_passed(world: World):
+    """What was accepted once is replayed, although the date now lies in the past. [D-14, D-10]"""
+    await world.advance("2035-01-05")
+    body = subscription_body(await world.plan(), firstChargeDate="2035-01-06")
+    first = await world.post("/v1/subscriptions", body, key="k")
+    await world.advance("2035-03-01")
+    again = await world.post("/v1/subscriptions", body, key="k")
+    assert (again.status, again.body) == (201, first.body)
+
+
+async def test_unknown_plans(world: World):
+    """Unknown, or another account's, before gateways are looked at. [spec 4.4 POST /v1/subscriptions 404, D-10]"""
+    other = await world.another()
+    theirs = await other.plan()
+    await world.connect()
+    before = await everything(world)
+    for plan_id in (UNKNOWN_ID, theirs["id"]):
+        refused = await world.post("/v1/subscriptions", subscription_body({"id": plan_id}))
+        assert problem(refused) == (404, "engine.not_found", None)
+    assert await everything(world) == before
+
+
+async def test_archived_plans(world: World):
+    """It takes no subscription. [spec 4.4 POST /v1/subscriptions 409, spec 3.2 plan active to archived, D-10]"""
+    plan = await world.plan()
+    await world.post(f"/v1/plans/{plan['id']}/archive")
+    await world.connect()  # the choice that would be required, a 422, comes after
+    before = await everything(world)
+    refused = await world.post("/v1/subscriptions", subscription_body(plan))
+    assert problem(refused) == (409, "engine.plan_archived", None)
+    assert await everything(world) == before

@@ -1,0 +1,278 @@
+"""The replay stream: what an event holds, how a client follows it, and what its query takes."""
+
+from uuid import UUID
+
+import pytest
+
+from tests.support.sandbox_steps import (
+    charges,
+    issued_invoice,
+    move,
+    pass_time,
+    queue_fault,
+    read,
+    ready_invoice,
+)
+from tests.support.world import Json, World, plan_body
+
+
+async def page(world: World, query: str = "") -> Json:
+    """Return one answer of the stream."""
+    answer = await world.get(f"/v1/events{query}")
+    assert answer.status == 200, answer.body
+    return answer.json
+
+
+async def test_an_invoices_event_holds_its_detail_with_the_clients_own_ids(world: World) -> None:
+    """The detail without attempts; the refs of customer, subscription and products. [D-37]"""
+    product = await world.product(externalRef="gym-1")
+    subscription = await world.enroll(await world.plan(product))
+    await world.run("generation", "issuance")
+
+    (told,) = await world.events("invoice.issued")
+
+    (listed,) = await world.invoices(subscription)
+    detail = await read(world, listed)
+    assert detail.pop("pricingAttempts") == []
+    assert told == {
+        "id": str(UUID(told["id"])),
+        "sequence": 3,
+        "type": "invoice.issued",
+        "createdAt": detail["issuedAt"],
+        "data": {
+            "invoice": {
+                **detail,
+                "subscriptionExternalRef": None,
+                "customerId": subscription["customer"]["id"],
+                "customerExternalRef": subscription["customer"]["externalRef"],
+                "items": [{**each, "productExternalRef": "gym-1"} for each in detail["items"]],
+            }
+        },
+    }
+
+
+async def test_each_invoice_of_a_batch_is_told_with_its_own(world: World) -> None:
+    """Of equal terms, billed together: ids, days and references are those that a read shows. [D-37, D-28]"""
+    plan = await world.plan(await world.product(externalRef="gym-1"), await world.product(300))
+    made = [
+        await world.enroll(plan, chargeDay=chargeDay, externalRef=ref)
+        for chargeDay, ref in ((5, "contract-1"), (17, None), (5, "contract-3"))
+    ]
+    await world.advance(days=40)
+
+    told = {
+        each["data"]["invoice"]["id"]: each["data"]["invoice"]
+        for each in await world.events("invoice.created")
+    }
+
+    listed = [invoice for each in made for invoice in await world.invoices(each)]
+    assert len(told) == len(listed) >= len(made)
+    by_id = {each["id"]: each for each in made}
+    for each in listed:
+        detail, event = await read(world, each), told[each["id"]]
+        subscription = by_id[each["subscriptionId"]]
+        for name in ("subscriptionId", "cycle", "dueDate", "paymentMethod", "totalCents", "createdAt"):
+            assert event[name] == detail[name]
+        items = [
+            {name: shown for name, shown in item.items() if name != "productExternalRef"}
+            for item in event["items"]
+        ]
+        assert items == detail["items"]
+        assert [item["productExternalRef"] for item in event["items"]] == ["gym-1", None]
+        assert event["subscriptionExternalRef"] == subscription["externalRef"]
+        assert event["customerId"] == subscription["customer"]["id"]
+        assert event["customerExternalRef"] == subscription["customer"]["externalRef"]
+
+
+async def test_a_subscriptions_event_holds_the_subscription(world: World) -> None:
+    """As each route answered it. [D-36, D-37]"""
+    plan = await world.plan()
+    created = await world.enroll(plan)
+    terms = plan_body(await world.product(100))
+    del terms["name"]
+    customized = await world.made(f"/v1/subscriptions/{created['id']}/customize", terms)
+    canceled = await world.made(f"/v1/subscriptions/{created['id']}/cancel")
+
+    commitment = canceled.pop("commitment")
+    assert [(each["type"], each["data"]) for each in await world.events()] == [
+        ("subscription.created", {"subscription": created}),
+        ("subscription.customized", {"subscription": customized}),
+        ("subscription.canceled", {"subscription": {**canceled, "commitment": commitment}}),
+    ]
+
+
+async def test_an_event_is_a_snapshot_of_its_moment(world: World) -> None:
+    """What happens later does not reach it. [D-37]"""
+    invoice = await issued_invoice(world)
+    before = await world.events()
+
+    (charge,) = await charges(world)
+    await move(world, charge, "pay")
+    await world.run("reconciliation")
+    await world.post(f"/v1/subscriptions/{invoice['subscriptionId']}/cancel")
+
+    assert (await world.events())[: len(before)] == before
+    statuses = [
+        each["data"]["invoice"]["status"] for each in await world.events() if "invoice" in each["data"]
+    ]
+    assert statuses == ["ready", "issued", "paid"]
+
+
+async def test_issued_and_paid_are_told_with_the_transition(world: World) -> None:
+    """At the instants that the invoice itself shows. [spec 6.2, spec 6.1, D-36]"""
+    invoice = await issued_invoice(world)
+    await world.advance(invoice["dueDate"])
+
+    (issued,), (paid,) = await world.events("invoice.issued"), await world.events("invoice.paid")
+    found = await read(world, invoice)
+    assert issued["createdAt"] == found["issuedAt"]
+    assert (paid["data"]["invoice"]["status"], paid["data"]["invoice"]["paidAt"]) == ("paid", found["paidAt"])
+
+
+async def test_an_alert_carries_its_reason(world: World) -> None:
+    """`data.error` stands beside the invoice, on alerts only. [D-37]"""
+    await ready_invoice(world)
+    await queue_fault(world, "create_charge", "rejected")
+    await world.run("issuance")
+
+    carried = {each["type"]: set(each["data"]) for each in await world.events()}
+    assert carried == {
+        "subscription.created": {"subscription"},
+        "invoice.created": {"invoice"},
+        "invoice.issue_failed": {"invoice", "error"},
+    }
+
+
+async def test_refused_requests_tell_nothing(world: World) -> None:
+    """An event is in the transaction of its transition, or nowhere. [D-37]"""
+    subscription = await world.enroll(await world.plan())
+    await world.post(f"/v1/subscriptions/{subscription['id']}/cancel")
+    before = await world.events()
+
+    assert (await world.post(f"/v1/subscriptions/{subscription['id']}/cancel")).status == 409
+    assert (await world.post("/v1/subscriptions", {"planId": subscription["planId"]})).status == 400
+
+    assert await world.events() == before
+
+
+async def test_sequence_counts_each_account_from_one_without_gaps(world: World) -> None:
+    """1, 2, 3 ... per account. [D-37]"""
+    other = await world.another()
+    for merchant in (world, other, world):
+        await merchant.enroll(await merchant.plan())
+        await world.run()
+        await pass_time(merchant, days=4)
+
+    assert [each["sequence"] for each in await world.events()] == list(range(1, 9))
+    assert [each["sequence"] for each in await other.events()] == list(range(1, 5))
+
+
+@pytest.mark.parametrize(("limit", "shown"), [("", 50), ("?limit=1", 1), ("?limit=200", 200)])
+async def test_limit(world: World, limit: str, shown: int) -> None:
+    """50 when left out, 200 at most. [spec 8 events limit, spec 4.6 GET /v1/events 200]"""
+    await _tell(world, 201)
+
+    answer = await page(world, limit)
+
+    assert [each["sequence"] for each in answer["data"]] == list(range(1, shown + 1))
+    following = await page(world, f"?limit=200&cursor={answer['nextCursor']}")
+    assert following["data"][0]["sequence"] == shown + 1
+    assert set(answer) == {"data", "nextCursor"}
+
+
+async def _tell(world: World, count: int) -> None:
+    """Have the account report so many events."""
+    subscription = await world.enroll(await world.plan())
+    terms = plan_body(await world.product(100))
+    del terms["name"]
+    for _ in range(count - 1):
+        await world.made(f"/v1/subscriptions/{subscription['id']}/customize", terms)
+
+
+MALFORMED = (
+    "limit=0",
+    "limit=201",  # [spec 8 events limit]
+    "limit=-1",
+    "limit=1.0",
+    "limit=",
+    "limit=1&limit=2",
+    "cursor=",
+    "cursor=-1",
+    "cursor=1.5",
+    "cursor=abc",
+    "cursor=%EF%BC%91",  # a full-width digit
+    "cursor=9223372036854775808",
+    "cursor=" + "9" * 5000,
+    "cursor=0%00",
+    "type=invoice.unheard_of",
+    "type=",
+)
+
+
+async def test_a_malformed_query_is_refused(world: World) -> None:
+    """400 naming the parameter. [D-11]"""
+    found: list[tuple[str, int, str]] = []
+    for query in MALFORMED:
+        answer = await world.get(f"/v1/events?{query}")
+        assert answer.type == "engine.invalid_request", query
+        found += [(query, answer.status, each["path"]) for each in answer.json["meta"]["fields"]]
+
+    assert found == [(query, 400, query.partition("=")[0]) for query in MALFORMED]
+
+
+async def test_a_client_polls_with_the_cursor_for_ever(world: World) -> None:
+    """It is a string at the end too, and at the start of an empty stream; nothing comes twice. [D-38]"""
+    assert await page(world) == {"data": [], "nextCursor": "0"}
+    await world.enroll(await world.plan())
+
+    first = await page(world, "?cursor=0")
+    assert [each["type"] for each in first["data"]] == ["subscription.created"]
+    at_end = await page(world, f"?cursor={first['nextCursor']}")
+    assert at_end == {"data": [], "nextCursor": first["nextCursor"]}
+    await world.run()
+
+    following = await page(world, f"?cursor={at_end['nextCursor']}")
+    assert [each["type"] for each in following["data"]] == ["invoice.created", "invoice.issued"]
+    assert isinstance(following["nextCursor"], str)
+
+
+async def test_a_type_filters_the_stream(world: World) -> None:
+    """Its cursor walks the same numbers. [D-38]"""
+    await _tell(world, 4)
+    await world.run()
+
+    first = await page(world, "?type=subscription.customized&limit=2")
+    rest = await page(world, f"?type=subscription.customized&cursor={first['nextCursor']}")
+
+    assert [each["sequence"] for each in first["data"] + rest["data"]] == [2, 3, 4]
+    assert (await page(world, "?type=webhook.disabled"))["data"] == []
+
+
+async def test_the_same_bytes_every_time(world: World) -> None:
+    """An event reads the same however it is asked for: alone, in a page, by type. [D-37]"""
+    await issued_invoice(world)
+    whole = (await world.get("/v1/events")).body
+    alone = (await world.get("/v1/events?limit=1&cursor=1")).body
+    by_type = (await world.get("/v1/events?type=invoice.created")).body
+
+    element = alone.removeprefix(b'{"data":[').removesuffix(b'],"nextCursor":"2"}')
+    assert element in whole
+    assert by_type == alone
+
+
+async def test_events_of_an_invoice_keep_their_order(world: World) -> None:
+    """Created, issued, paid: for every invoice, whatever stands between. [D-38]"""
+    plan = await world.plan()
+    for day in (5, 5, 9, 20):
+        await world.enroll(plan, chargeDay=day)
+
+    await pass_time(world, days=70)
+
+    told: dict[str, list[str]] = {}
+    for event in await world.events():
+        if invoice := event["data"].get("invoice"):
+            told.setdefault(invoice["id"], []).append(event["type"].removeprefix("invoice."))
+    lives = {tuple(each) for each in told.values()}
+    assert lives <= {("created", "issued", "paid"), ("created", "issued"), ("created",)}
+    assert ("created", "issued", "paid") in lives
+    assert await world.broken() == []

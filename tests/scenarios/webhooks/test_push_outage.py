@@ -1,0 +1,103 @@
+"""An endpoint that is dead for three days while events pile up: single probes, and then everything, in order."""
+
+import asyncio
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+
+from tests.support.push_steps import deliveries, orders, redeliver, register, tell, webhook
+from tests.support.receiver import OK, Received, Reply, always, open_receiver
+from tests.support.world import World
+
+BACKLOG = 5000
+INVOICES = 1200
+DEAD_FOR = timedelta(hours=72)
+
+
+async def slowly(_: Received) -> Reply:
+    """Take the time that lets others come beside it."""
+    await asyncio.sleep(0.002)
+    return OK
+
+
+async def to_next_probe(world: World) -> timedelta:
+    """Move the clock to where the endpoint is due again, and have the worker look; return how far that was."""
+    async with world.deps.db.transaction(world.account_id) as tx:
+        wait = await tx.fetchval(
+            "SELECT w.next_attempt_at - (now() + a.clock_offset) FROM webhook w, account a"
+            " WHERE w.account_id = $1 AND a.account_id = $1"
+        )
+        wait = max(wait, timedelta())
+        await tx.execute("UPDATE account SET clock_offset = clock_offset + $2 WHERE account_id = $1", wait)
+    await world.run("push")
+    return wait
+
+
+async def test_three_days_dead_with_a_backlog(world: World) -> None:
+    """Probes come alone, ten minutes apart; afterwards each event once, in its invoice's order. [D-39, D-39 probes]"""
+    async with open_receiver() as receiver:
+        receiver.answer = always(503)
+        await register(world, receiver)
+        await tell(world, BACKLOG, invoices=INVOICES)
+        dead_for, waits = timedelta(), list[timedelta]()
+        await world.run("push")
+        await world.sql("ANALYZE delivery")  # as autovacuum does on a server that lives for three days
+        while dead_for < DEAD_FOR:
+            waits.append(await to_next_probe(world))
+            dead_for += waits[-1]
+
+        assert receiver.most_at_once == 1
+        assert len(receiver.received) == len(waits) + 1
+        assert max(waits[:5]) < timedelta(minutes=11)
+        assert min(waits[4:]) > timedelta(minutes=9)
+        assert max(Counter(receiver.sequences).values()) <= 2
+        receiver.forget()
+        receiver.answer = slowly
+
+        await to_next_probe(world)
+
+        assert (await webhook(world))["enabled"]
+        assert sorted(set(receiver.sequences)) == list(range(1, BACKLOG + 1))
+        assert len(receiver.received) <= BACKLOG * 1.05
+        assert receiver.most_at_once > 16
+        for numbers in (await orders(world, receiver.received)).values():
+            assert numbers == sorted(numbers)
+        assert len(await orders(world, receiver.received)) == INVOICES
+        rows = await world.sql(
+            "SELECT count(*) AS events, count(delivered_at) AS delivered FROM delivery WHERE account_id = $1",
+            world.account_id,
+        )
+        assert tuple(rows[0]) == (BACKLOG, BACKLOG)
+        assert await world.broken() == []
+
+
+@pytest.mark.parametrize("asked", ["by a new event", "by redelivering", "by registering again"])
+async def test_a_failure_of_last_month_does_not_disable(world: World, asked: str) -> None:
+    """One event was given up; a month later, after nothing was sent, one failure is the first of five days.
+
+    [D-39 disabling]
+    """
+    async with open_receiver() as receiver:
+        await register(world, receiver)
+        receiver.answer = lambda each: Reply(500) if each.sequence == 1 else OK
+        await tell(world, 2)
+        await world.advance(days=30)
+        assert (await deliveries(world, 1))["status"] == "given_up"
+        receiver.answer = always(503)
+        receiver.forget()
+
+        await tell(world, 1)
+        if asked == "by redelivering":
+            await redeliver(world, 1)
+        elif asked == "by registering again":
+            await register(world, receiver)
+        await world.run("push")
+
+        assert len(receiver.received) == 1
+        assert (await webhook(world))["enabled"]
+        await world.advance(days=4)
+        assert (await webhook(world))["enabled"]
+        await world.advance(days=2)
+        assert not (await webhook(world))["enabled"]
+        assert await world.broken() == []

@@ -1,0 +1,272 @@
+"""When a push is tried again, put off, given up, and when its endpoint is disabled and enabled again (D-39)."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+
+from fatura.domain.delivery import DELAYS
+from tests.support.push_steps import deliveries, gaps, orders, register, skip, tell, webhook
+from tests.support.receiver import OK, Answerer, Received, Receiver, Reply, always, open_receiver
+from tests.support.world import World
+
+MINUTE = timedelta(minutes=1)
+SLACK = timedelta(seconds=5)
+"""Real time that goes by between two steps of the test clock."""
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    """A merchant's endpoint."""
+    async with open_receiver() as opened:
+        yield opened
+
+
+def failing(*sequences: int) -> Answerer:
+    """Answer these events with 500, all others with 200."""
+    return lambda each: Reply(500) if each.sequence in sequences else OK
+
+
+async def test_twelve_attempts_by_the_schedule(world: World, receiver: Receiver) -> None:
+    """A poisonous event is tried on the dot, jitter added, then given up; others pass it. [D-39 schedule]"""
+    await register(world, receiver)
+    receiver.answer = failing(1)
+    await tell(world, 2, invoices=2)
+
+    await world.advance(days=5)
+
+    log = await deliveries(world, 1)
+    assert (log["status"], log["nextAttemptAt"]) == ("given_up", None)
+    assert [each["attempt"] for each in log["data"]] == list(range(1, 13))
+    for gap, delay in zip(gaps(log["data"]), DELAYS, strict=True):
+        assert delay <= gap <= delay * 11 // 10 + SLACK
+    assert receiver.sequences.count(2) == 1
+    assert (await webhook(world))["enabled"]
+    assert await world.broken() == []
+
+
+async def test_the_order_of_an_invoice_is_strict(world: World, receiver: Receiver) -> None:
+    """Whatever fails, an invoice's next event waits until the one before is through. [D-39 order]"""
+    await register(world, receiver)
+    seen: dict[int, int] = {}
+
+    def flaky(each: Received) -> Reply:
+        seen[each.sequence] = seen.get(each.sequence, 0) + 1
+        return Reply(500) if seen[each.sequence] <= each.sequence * 7 % 4 else OK
+
+    receiver.answer = flaky
+    await tell(world, 60, invoices=7)
+    await world.advance(days=2)
+
+    assert {(await deliveries(world, sequence))["status"] for sequence in range(1, 61)} == {"delivered"}
+    for numbers in (await orders(world, receiver.received)).values():
+        assert numbers == sorted(numbers)
+    last_tries = [receiver.sequences[::-1].index(sequence) for sequence in range(1, 61)]
+    assert max(seen.values()) == 4
+    for sequence in range(8, 61):  # the seventh before it is its invoice's: its last try came earlier
+        assert last_tries[sequence - 1] < last_tries[sequence - 8]
+    assert await world.broken() == []
+
+
+async def test_waiting_ones_turn_is_no_failure(world: World, receiver: Receiver) -> None:
+    """The event behind a poisonous one of its invoice is delivered at its first attempt, days later. [D-39 order]"""
+    await register(world, receiver)
+    receiver.answer = failing(1)
+    await tell(world, 2, invoices=1)
+    await tell(world, 1)
+
+    await world.advance(days=5)
+
+    assert (await deliveries(world, 1))["status"] == "given_up"
+    waited = await deliveries(world, 2)
+    assert (waited["status"], len(waited["data"])) == ("delivered", 1)
+    assert await world.broken() == []
+
+
+async def test_an_endpoint_that_takes_nothing_is_disabled_after_five_days(
+    world: World, receiver: Receiver
+) -> None:
+    """The last attempts go on daily until then; the event says why, and enabling goes on where it stopped.
+
+    [D-39 disabling, D-39 resuming, D-36 webhook.disabled]
+    """
+    await register(world, receiver)
+    receiver.answer = always(503)
+    await tell(world, 3, invoices=1)
+    await world.advance(days=4)
+    assert (await webhook(world))["enabled"]
+
+    await world.advance(days=2)
+
+    disabled = await webhook(world)
+    assert not disabled["enabled"]
+    log = (await deliveries(world, 1))["data"]
+    failing_for = datetime.fromisoformat(disabled["disabledAt"]) - datetime.fromisoformat(log[0]["createdAt"])
+    assert timedelta(days=5) <= failing_for < timedelta(days=5) + MINUTE
+    (told,) = await world.events("webhook.disabled")
+    assert told["data"]["webhook"] == disabled
+    error = told["data"]["error"]
+    assert (error["code"], error["responseStatus"], error["lastError"]) == (
+        "failed_for_too_long",
+        503,
+        "answered 503",
+    )
+    tried = len(receiver.received)
+    stopped = await deliveries(world, 1)
+    assert (stopped["status"], stopped["nextAttemptAt"]) == ("pending", None)
+    await world.advance(days=3)
+    assert len(receiver.received) == tried
+
+    receiver.forget()
+    receiver.answer = always(200)
+    assert (await register(world, receiver)) == {**disabled, "enabled": True, "disabledAt": None}
+    await world.run("push")
+
+    assert sorted(receiver.sequences) == [1, 2, 3, 4]
+    assert [sequence for sequence in receiver.sequences if sequence < 4] == [1, 2, 3]
+    assert await world.broken() == []
+
+
+async def test_what_was_given_up_while_everything_failed_is_opened_again(
+    world: World, receiver: Receiver
+) -> None:
+    """An event's last attempt fell into the outage that disabled the endpoint. [D-39 resuming]"""
+    await register(world, receiver)
+    receiver.answer = failing(1)
+    await tell(world, 1, invoices=1)
+    await world.advance(days=2)
+    await tell(world, 1)
+    await world.run("push")
+    receiver.answer = always(500)
+    await tell(world, 1, invoices=1)
+    await world.advance(days=7)
+    assert (await deliveries(world, 1))["status"] == "given_up"
+    assert not (await webhook(world))["enabled"]
+    receiver.forget()
+    receiver.answer = always(200)
+    await register(world, receiver)
+    await world.run("push")
+
+    assert [sequence for sequence in receiver.sequences if sequence in {1, 3}] == [1, 3]
+    assert await world.broken() == []
+
+
+async def test_gone_disables_at_once(world: World, receiver: Receiver) -> None:
+    """410, though others succeed beside it. [D-39 gone, D-36 webhook.disabled]"""
+    await register(world, receiver)
+    await tell(world, 1)
+    await world.run("push")
+    receiver.answer = lambda each: Reply(410 if each.sequence == 2 else 200)
+    await tell(world, 2)
+    await world.run("push")
+
+    assert not (await webhook(world))["enabled"]
+    assert sorted(receiver.sequences) == [1, 2, 3]
+    (told,) = await world.events("webhook.disabled")
+    assert told["data"]["error"]["code"] == "gone"
+    receiver.answer = always(200)
+    await register(world, receiver)
+    await world.run("push")
+    assert (await deliveries(world, 2))["status"] == "delivered"
+    assert await world.broken() == []
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 304, 307, 308, 400, 404, 429, 500, 503])
+async def test_what_is_not_2xx_is_a_failure(world: World, receiver: Receiver, status: int) -> None:
+    """A redirect is not followed either. [D-39 outcomes]"""
+    await register(world, receiver)
+    receiver.answer = always(status, Location=receiver.url)
+    await tell(world, 1)
+    await world.run("push")
+
+    log = await deliveries(world, 1)
+    assert (log["status"], len(receiver.received)) == ("pending", 1)
+    assert (log["data"][0]["outcome"], log["data"][0]["responseStatus"]) == ("http_error", status)
+
+
+@pytest.mark.parametrize(("status", "body"), [(200, b"x" * 200_000), (204, b""), (299, b"{")])
+async def test_any_2xx_is_delivered(world: World, receiver: Receiver, status: int, body: bytes) -> None:
+    """Whatever the body is. [D-39 outcomes]"""
+    await register(world, receiver)
+    receiver.answer = always(status, body)
+    await tell(world, 1)
+    await world.run("push")
+
+    log = await deliveries(world, 1)
+    assert (log["status"], log["data"][0]["outcome"]) == ("delivered", "delivered")
+    assert log["data"][0]["responseStatus"] == status
+
+
+@pytest.mark.parametrize("kind", ["seconds", "date"])
+async def test_retry_after_puts_event_and_endpoint_off(world: World, receiver: Receiver, kind: str) -> None:
+    """For as long as it says; nothing else is sent meanwhile. [D-39 Retry-After]"""
+    await register(world, receiver)
+    date = format_datetime(datetime.now(UTC) + timedelta(hours=3), usegmt=True)
+    receiver.answer = always(503, Retry_After="10800" if kind == "seconds" else date)
+    await tell(world, 1)
+    await world.run("push")
+    await tell(world, 1)
+    receiver.answer = always(200)
+    shown = await deliveries(world, 1)
+
+    await world.advance(days=1)
+
+    put_off, waited = await deliveries(world, 1), await deliveries(world, 2)
+    (gap,) = gaps(put_off["data"])
+    assert timedelta(hours=3) - SLACK <= gap <= timedelta(hours=3) + SLACK
+    assert shown["nextAttemptAt"][:16] == put_off["data"][1]["createdAt"][:16]
+    assert len(waited["data"]) == 1
+    assert gaps([put_off["data"][0], waited["data"][0]])[0] >= timedelta(hours=3) - SLACK
+
+
+async def test_an_outage_that_ends_lets_nobody_wait(world: World, receiver: Receiver) -> None:
+    """Events that it had put off for hours are tried as soon as another one gets through. [D-39 resuming, D-117]"""
+    await register(world, receiver)
+    receiver.answer = always(500)
+    await tell(world, 2)
+    await world.advance(days=1)
+    assert len((await deliveries(world, 1))["data"]) > 7
+    receiver.forget()
+    receiver.answer = always(200)
+    await skip(world, timedelta(minutes=11))
+    await tell(world, 1)
+    await world.run("push")
+
+    assert sorted(receiver.sequences) == [1, 2, 3]
+    assert await world.broken() == []
+
+
+async def test_registering_again_ends_a_wait_that_was_asked_for(world: World, receiver: Receiver) -> None:
+    """A merchant knows better than the Retry-After of yesterday. [D-39 resuming, D-39 Retry-After]"""
+    await register(world, receiver)
+    receiver.answer = always(429, Retry_After="70000")
+    await tell(world, 1)
+    await world.run("push")
+    receiver.answer = always(200)
+    assert await world.run("push") == 0
+
+    await register(world, receiver)
+
+    assert await world.run("push") == 1
+    assert (await deliveries(world, 1))["status"] == "delivered"
+
+
+async def test_registering_again_tries_at_once(world: World, receiver: Receiver) -> None:
+    """A merchant who mended the endpoint, or moved it, need not wait for a probe. [D-39 resuming]"""
+    await register(world, receiver)
+    receiver.answer = always(500)
+    await tell(world, 1)
+    await world.advance(days=1)
+    tried = len(receiver.received)
+    await world.run("push")
+    assert len(receiver.received) == tried
+    receiver.answer = always(200)
+
+    moved = await world.put("/v1/integration/webhook", {"url": f"{receiver.url}/new"})
+    await world.run("push")
+
+    assert moved.json["url"].endswith("/new")
+    log = await deliveries(world, 1)
+    assert (log["status"], log["data"][-1]["url"]) == ("delivered", f"{receiver.url}/new")
+    assert await world.broken() == []

@@ -1,0 +1,1 @@
+"""The world of a test, builders of test data, and doubles of servers outside the engine."""

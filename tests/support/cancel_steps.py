@@ -1,0 +1,19 @@
+"""Canceling an invoice, with success and in vain; no tests live here."""
+
+from tests.support.sandbox_steps import read
+from tests.support.world import Answer, Json, World
+
+NOT_CANCELABLE = (409, "engine.invoice_not_cancelable")
+
+
+async def cancel(world: World, invoice: Json, *, key: str = "fresh") -> Answer:
+    return await world.post(f"/v1/invoices/{invoice['id']}/cancel", key=key)
+
+
+async def refused(world: World, invoice: Json) -> str:
+    """Cancel in vain: the problem, whose words are returned; the invoice is as before."""
+    before = await read(world, invoice)
+    answer = await cancel(world, invoice)
+    assert (answer.status, answer.type) == NOT_CANCELABLE
+    assert await read(world, invoice) == before
+    return answer.json["detail"]

@@ -1,0 +1,112 @@
+"""An account whose secrets other processes can open, with as many subscribers as one likes; no tests live here."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from uuid import UUID
+
+import asyncpg
+import httpx
+
+from fatura import settings
+from fatura.api.app import create_app
+from fatura.bootstrap import wire
+from fatura.domain.credentials import Mode
+from fatura.store.db import connect
+from fatura.store.vault import Vault
+from fatura.usecases.accounts import accounts
+from tests.support.fatura_processes import KEY_RING
+from tests.support.world import Answer, Json, Merchant
+
+SUBSCRIBE_MANY = """
+    WITH made AS (
+        INSERT INTO customer (account_id, customer_id, external_ref, name, email, created_at)
+        SELECT $1, gen_random_uuid(), 'bulk-' || n, 'Ana', 'ana@example.com', now() FROM generate_series(1, $3::int) n
+        RETURNING customer_id
+    ), counted AS (
+        UPDATE account_counter
+        SET customers = customers + $3::int, subscriptions_active = subscriptions_active + $3::int
+        WHERE account_id = $1
+    )
+    INSERT INTO subscription (account_id, subscription_id, plan_id, plan_version_id, plan_version, customized,
+        customer_id, status, charge_day, payment_method, payment_method_source, connection_id, cycle_count,
+        next_period_start, next_due_date, generate_at, started_at)
+    SELECT $1, gen_random_uuid(), v.plan_id, v.plan_version_id, 1, false, made.customer_id, 'active', 10, 'pix',
+        'plan_default', g.connection_id, 0, '2026-01-10', '2026-01-10', now() - interval '1 day', now()
+    FROM made, plan_version v, gateway_connection g
+    WHERE v.account_id = $1 AND v.plan_id = $2::text::uuid AND g.account_id = $1
+"""
+"""Customers and subscriptions that are due, as the API would have left them: their creation is not the test."""
+
+
+class Crowd:
+    """An account with many due subscriptions, and how many of their invoices there are."""
+
+    def __init__(self, merchant: Merchant, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+        """Keep a connection that sees the account's rows."""
+        self.merchant = merchant
+        self._connection = connection
+
+    async def sql(self, statement: str, *values: object) -> list[asyncpg.Record]:
+        """Run a statement whose `$1` is the account."""
+        return await self._connection.fetch(statement, self.merchant.account_id, *values)
+
+    async def subscribe(self, plan: Json, *, count: int) -> None:
+        """Bind many customers to a plan, all of them due."""
+        await self.sql(SUBSCRIBE_MANY, plan["id"], count)
+
+    async def fall_due(self) -> None:
+        """Let every subscription be due again now, where D-5 would make each wait a day."""
+        await self.sql("UPDATE subscription SET generate_at = now() WHERE account_id = $1")
+
+    async def pass_minutes(self, minutes: int) -> Answer:
+        """Ask for the test clock to move, and wait for the worker that drives it."""
+        now = datetime.fromisoformat((await self.merchant.get("/v1/test-clock")).json["now"])
+        target = (now + timedelta(minutes=minutes)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return await self.merchant.post("/v1/test-clock/advance", {"to": target})
+
+    async def end_leases(self) -> None:
+        """Let the leases of dead workers run out now: they are 60 s of real time, which no test clock shortens."""
+        await self.sql("UPDATE invoice SET lease_until = now() - interval '1 second' WHERE account_id = $1")
+        await self.sql(
+            "UPDATE test_clock SET lease_until = now() - interval '1 second' WHERE account_id = $1"
+        )
+
+    async def until(self, statement: str, count: int) -> None:
+        """Wait until a count is reached."""
+        async with asyncio.timeout(50):
+            while (await self.sql(statement))[0][0] < count:  # noqa: ASYNC110 - other processes do the work
+                await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def open_crowd(database_url: str) -> AsyncGenerator[Crowd]:
+    """Open an account under the key ring of the processes, and the API over it in this one."""
+    read = settings.read({"FATURA_RATE_LIMIT": "0"})
+    db = await connect(database_url, max_connections=5)
+    try:
+        deps = wire(read, db, vault=Vault([KEY_RING]), wake=_sweeping_suffices)
+        transport = httpx.ASGITransport(create_app(deps))
+        async with httpx.AsyncClient(transport=transport, base_url="http://fatura.test") as client:
+            opened = await accounts.open_account(deps, name="Crowd", mode=Mode.SANDBOX)
+            async with _seen_by(database_url, opened.account_id) as connection:
+                yield Crowd(Merchant(deps, client, opened), connection)
+    finally:
+        await db.close()
+
+
+@asynccontextmanager
+async def _seen_by(
+    database_url: str, account_id: UUID
+) -> AsyncGenerator["asyncpg.Connection[asyncpg.Record]"]:
+    connection = await asyncpg.connect(database_url)
+    try:
+        await connection.execute(f"SET app.account = '{account_id}'")
+        yield connection
+    finally:
+        await connection.close()
+
+
+def _sweeping_suffices(_lane: str) -> None:
+    """Drop hints: the worker processes look for work every second."""

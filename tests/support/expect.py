@@ -1,0 +1,44 @@
+"""What tests of the wire expect of answers: problems whole, fields named, nothing changed."""
+
+import re
+from typing import Any
+
+from fatura.domain.errors import CATALOGUE
+from tests.support.world import Answer, Merchant
+
+Json = Any
+UNKNOWN_ID = "019a0000-0000-7000-8000-000000000000"
+INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+"""ISO 8601 in UTC with milliseconds and `Z` (spec 2.1)."""
+CATALOG_LISTS = ("/v1/products", "/v1/plans", "/v1/customers", "/v1/subscriptions", "/v1/invoices")
+TITLES = {(problem.type, problem.status): problem.title for problem in CATALOGUE}
+
+
+def problem(answer: Answer) -> tuple[int, str, Json]:
+    """Return a problem's status, type and meta, having checked all the rest of it (spec 7, D-13)."""
+    told = answer.json
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert set(told) - {"meta"} == {"type", "title", "status", "detail", "requestId"}
+    assert told["title"] == TITLES[told["type"], answer.status]
+    assert told["status"] == answer.status
+    assert told["detail"].strip()
+    assert told["requestId"] == answer.headers["x-request-id"]
+    return answer.status, told["type"], told.get("meta")
+
+
+def invalid(answer: Answer) -> dict[str, str]:
+    """Return the messages of a 400 by the path of each invalid field."""
+    status, type_, meta = problem(answer)
+    assert (status, type_) == (400, "engine.invalid_request"), answer.body
+    fields: list[dict[str, str]] = meta["fields"]
+    assert all(field["message"].strip() for field in fields)
+    assert len({field["path"] for field in fields}) == len(fields)
+    return {field["path"]: field["message"] for field in fields}
+
+
+async def everything(merchant: Merchant) -> list[Json]:
+    """Return all an account's lists and events, to show that a refused request changed nothing."""
+    lists = [await merchant.all(path) for path in CATALOG_LISTS]
+    gateways = (await merchant.get("/v1/integration/gateways")).json
+    keys = (await merchant.get("/v1/integration/api-keys")).json["data"]
+    return [*lists, gateways, [key | {"lastUsedAt": None} for key in keys], await merchant.events()]

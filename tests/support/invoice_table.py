@@ -1,0 +1,67 @@
+"""What may become of an invoice, written out by hand from the specification (3.3) and D-9, D-24 to D-28.
+
+Nothing here is derived from the engine: the domain, the documentation and PostgreSQL are held against it.
+"""
+
+from tests.support.world import rows
+
+STATES = ("draft", "awaiting_value", "ready", "issued", "paid", "overdue", "canceled")
+
+# `-` changes nothing and tells nothing; `stays` stamps and tells, once; `409` is refused aloud.
+_OUTCOMES = rows("""
+    fact              | total | draft          | awaiting | ready    | issued   | paid  | overdue  | canceled
+    value_missed      | any   | awaiting_value | -        | -        | -        | -     | -        | -
+    values_closed     | > 0   | ready          | ready    | -        | -        | -     | -        | -
+    values_closed     | = 0   | paid           | paid     | -        | -        | -     | -        | -
+    charge_confirmed  | any   | -              | -        | issued   | -        | -     | -        | -
+    payment_confirmed | any   | -              | -        | -        | paid     | -     | paid     | stays
+    payment_missed    | any   | -              | -        | -        | overdue  | -     | -        | -
+    cancel_asked      | any   | canceled       | canceled | canceled | canceled | 409   | canceled | 409
+    charge_canceled   | any   | -              | -        | -        | canceled | -     | canceled | -
+    refunded          | any   | -              | -        | -        | -        | stays | -        | -
+    disputed          | any   | -              | -        | -        | -        | stays | -        | -
+""")
+
+FACTS = tuple(dict.fromkeys(fact for fact, *_ in _OUTCOMES))
+
+OUTCOMES: dict[tuple[str, str, int], str] = {
+    (state, fact, total_cents): outcome
+    for fact, total, *cells in _OUTCOMES
+    for state, outcome in zip(STATES, cells, strict=True)
+    for total_cents in {"any": (0, 1000), "> 0": (1000,), "= 0": (0,)}[total]
+}
+"""The outcome of every state, fact and total."""
+
+# What an outcome tells, and which columns it sets, by the fact and where it leads.
+EFFECTS: dict[tuple[str, str], tuple[str, tuple[str, ...]]] = {
+    (fact, to): (tells, tuple(stamps.split()))
+    for fact, to, tells, stamps in rows("""
+        fact              | to             | tells                      | stamps
+        value_missed      | awaiting_value | invoice.held               |
+        values_closed     | ready          | invoice.ready              |
+        values_closed     | paid           | invoice.paid               | paid_at
+        charge_confirmed  | issued         | invoice.issued             | gateway_invoice_id issued_at
+        payment_confirmed | paid           | invoice.paid               | paid_at
+        payment_confirmed | stays          | invoice.payment_unexpected | unexpected_payment_at
+        payment_missed    | overdue        | invoice.overdue            |
+        cancel_asked      | canceled       | invoice.canceled           |
+        charge_canceled   | canceled       | invoice.canceled           |
+        refunded          | stays          | invoice.refunded           | refunded_at
+        disputed          | stays          | invoice.disputed           | disputed_at
+    """)
+}
+
+# Which moves PostgreSQL lets pass, from the row's state to the column's; a state may always stay what it is.
+_MOVES = rows("""
+    from           | draft | awaiting_value | ready | issued | paid | overdue | canceled
+    draft          | yes   | yes            | yes   | no     | yes  | no      | yes
+    awaiting_value | no    | yes            | yes   | no     | yes  | no      | yes
+    ready          | no    | no             | yes   | yes    | no   | no      | yes
+    issued         | no    | no             | no    | yes    | yes  | yes     | yes
+    paid           | no    | no             | no    | no     | yes  | no      | no
+    overdue        | no    | no             | no    | no     | yes  | yes     | yes
+    canceled       | no    | no             | no    | no     | no   | no      | yes
+""")
+MOVES: dict[str, dict[str, str]] = {from_: dict(zip(STATES, cells, strict=True)) for from_, *cells in _MOVES}
+
+BIRTHS = ("draft", "ready", "paid")

@@ -1,0 +1,88 @@
+"""The API on a real port, able to go away, and a forwarding of its events under way; no tests live here."""
+
+import asyncio
+import base64
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import httpx
+
+from fatura.api.app import create_app
+from fatura.api.http.server import run_server
+from fatura.cli.client import Client
+from fatura.cli.following import Event
+from fatura.cli.forwarding import Attempt, Forwarding, Place, forward
+from tests.support.fatura_processes import free_port
+from tests.support.receiver import Receiver
+from tests.support.world import World
+
+SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
+
+
+class Api:
+    """The real application on a real port; it can go away and come back."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._port = free_port()
+        self.url = f"http://127.0.0.1:{self._port}"
+        self._stop = asyncio.Event()
+        self._serving: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Serve, and return when it does."""
+        self._stop = asyncio.Event()
+        server = run_server(create_app(self._world.deps), self._stop, host="127.0.0.1", port=self._port)
+        self._serving = asyncio.create_task(server)
+        async with httpx.AsyncClient() as client:
+            for _ in range(200):
+                try:
+                    await client.get(f"{self.url}/health")
+                except httpx.TransportError:
+                    await asyncio.sleep(0.02)
+                else:
+                    return
+        raise AssertionError
+
+    async def stop(self) -> None:
+        """Go away."""
+        assert self._serving is not None
+        self._stop.set()
+        await self._serving
+
+
+@dataclass
+class Listening:
+    """A forwarding under way: what it reported and said, and how far it is."""
+
+    place: Place
+    attempts: list[tuple[int, Attempt]] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+
+    def report(self, event: Event, attempt: Attempt) -> None:
+        """Keep an attempt."""
+        self.attempts.append((event.sequence, attempt))
+
+
+@asynccontextmanager
+async def listening(
+    api: Api, world: World, receiver: Receiver, *, after: int | None, skip_failures: bool = False
+) -> AsyncGenerator[Listening]:
+    """Forward an account's events to a receiver."""
+    seen = Listening(Place(after))
+    told = Forwarding(receiver.url, SECRET, skip_failures, report=seen.report, say=seen.said.append)
+    async with Client(api.url, world.api_key) as client:
+        task = asyncio.create_task(forward(client, seen.place, of=told))
+        try:
+            yield seen
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+
+
+async def soon(fact: Callable[[], bool], *, seconds: float = 10) -> None:
+    """Wait until something holds."""
+    async with asyncio.timeout(seconds):
+        while not fact():  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0.01)

@@ -1,0 +1,18 @@
+"""Steps of the scenarios of variable prices; no tests live here."""
+
+from tests.support.price_server import PriceServer
+from tests.support.world import Json, Merchant, World
+
+
+async def usage(
+    world: Merchant, prices: PriceServer, *, path: str = "/price", cap: int = 100_000, **fields: Json
+) -> Json:
+    """Create a product priced by the scripted endpoint."""
+    pricing = {"mode": "endpoint", "url": prices.url(path), "capCents": cap}
+    return await world.made("/v1/products", {"name": "Usage", "pricing": pricing, **fields})
+
+
+async def only_invoice(world: World) -> Json:
+    """Return the account's only invoice, whole."""
+    (invoice,) = await world.invoices()
+    return (await world.get(f"/v1/invoices/{invoice['id']}")).json

@@ -1,0 +1,90 @@
+"""Steps that the scenarios of push share: a registered endpoint, many events, and a clock moved by hand."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from itertools import pairwise
+from uuid import UUID
+
+from tests.support.receiver import Received, Receiver
+from tests.support.world import Json, Merchant, World
+
+TELL = """
+    WITH counted AS (
+        UPDATE account_counter SET last_sequence = last_sequence + $2::int WHERE account_id = $1
+        RETURNING last_sequence - $2::int AS before
+    )
+    INSERT INTO event (account_id, sequence, event_id, type, created_at, data, invoice_id)
+    SELECT $1, counted.before + n, gen_random_uuid(), $4, now() + a.clock_offset, '{"n":' || n || '}',
+        CASE WHEN $3::int > 0 THEN md5('invoice ' || n % $3::int)::uuid END
+    FROM counted, account a, generate_series(1, $2::int) n WHERE a.account_id = $1
+"""
+"""Events as a use case would have told them: how they came about is not the test."""
+
+
+async def register(merchant: Merchant, receiver: Receiver) -> Json:
+    """Register the endpoint."""
+    answer = await merchant.put("/v1/integration/webhook", {"url": receiver.url})
+    assert answer.status == 200, answer.body
+    return answer.json
+
+
+async def tell(
+    world: World, count: int, *, invoices: int = 0, type_: str = "invoice.payment_unexpected"
+) -> None:
+    """Append events, of no invoice or in turn of so many."""
+    await world.sql(TELL, world.account_id, count, invoices, type_)
+
+
+async def skip(world: World, duration: timedelta) -> None:
+    """Let time pass on the account's clock while no worker is there."""
+    await world.sql(
+        "UPDATE account SET clock_offset = clock_offset + $2 WHERE account_id = $1",
+        world.account_id,
+        duration,
+    )
+
+
+async def event_at(merchant: Merchant, sequence: int) -> Json:
+    """Return an event by its number."""
+    (found,) = (await merchant.get(f"/v1/events?cursor={sequence - 1}&limit=1")).json["data"]
+    return found
+
+
+async def deliveries(merchant: Merchant, sequence: int) -> Json:
+    """Return what became of an event."""
+    event = await event_at(merchant, sequence)
+    answer = await merchant.get(f"/v1/events/{event['id']}/deliveries")
+    assert answer.status == 200, answer.body
+    return answer.json
+
+
+async def redeliver(merchant: Merchant, sequence: int) -> Json:
+    """Have an event pushed again."""
+    event = await event_at(merchant, sequence)
+    answer = await merchant.post(f"/v1/events/{event['id']}/redeliver")
+    assert answer.status == 202, answer.body
+    return answer.json
+
+
+async def webhook(merchant: Merchant) -> Json:
+    """Return the webhook."""
+    return (await merchant.get("/v1/integration/webhook")).json
+
+
+async def orders(world: World, received: Iterable[Received]) -> dict[UUID, list[int]]:
+    """Return the numbers of the events that arrived, invoice by invoice, repeats left out."""
+    rows = await world.sql("SELECT sequence, invoice_id FROM event WHERE account_id = $1", world.account_id)
+    invoice_of = {row["sequence"]: row["invoice_id"] for row in rows}
+    found: dict[UUID, list[int]] = defaultdict(list)
+    for each in received:
+        invoice_id = invoice_of[each.sequence]
+        if invoice_id is not None and each.sequence not in found[invoice_id]:
+            found[invoice_id].append(each.sequence)
+    return found
+
+
+def gaps(attempts: Iterable[Json]) -> list[timedelta]:
+    """Return the time between attempts on the account's clock."""
+    instants = [datetime.fromisoformat(each["createdAt"]) for each in attempts]
+    return [later - earlier for earlier, later in pairwise(instants)]

@@ -1,0 +1,130 @@
+"""Steps that the scenarios of charges share: an invoice about to be issued, the gateway's own books, its faults."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+
+import asyncpg
+
+from tests.support.world import Json, Merchant, World
+
+
+async def connection_id(merchant: Merchant) -> str:
+    """Return the account's first connection."""
+    return (await merchant.get("/v1/integration")).json["gateways"][0]["connectionId"]
+
+
+async def patch_connection(merchant: Merchant, **changes: Json) -> Json:
+    """Change the account's first connection."""
+    answer = await merchant.patch(f"/v1/integration/gateways/{await connection_id(merchant)}", changes)
+    assert answer.status == 200, answer.body
+    return answer.json
+
+
+async def queue_fault(merchant: Merchant, operation: str, fault: str, *, times: int = 1) -> Json:
+    """Let the next calls of an operation go wrong on the account's first connection."""
+    body = {
+        "connectionId": await connection_id(merchant),
+        "operation": operation,
+        "fault": fault,
+        "times": times,
+    }
+    return await merchant.made("/v1/sandbox/faults", body)
+
+
+async def charges(merchant: Merchant, invoice: Json | None = None) -> list[Json]:
+    """Return what stands in the gateway's own books, for one invoice or for all."""
+    query = f"?invoiceId={invoice['id']}" if invoice else ""
+    return (await merchant.get(f"/v1/sandbox/charges{query}")).json["data"]
+
+
+async def ready_invoice(world: World, **terms: Json) -> Json:
+    """Generate an invoice, due in three days, that nothing has been done about yet."""
+    subscription = await world.enroll(await world.plan(**terms))
+    await world.run("generation")
+    return (await world.invoices(subscription))[0]
+
+
+async def issued_invoice(world: World, **terms: Json) -> Json:
+    """Generate an invoice and issue it."""
+    invoice = await ready_invoice(world, **terms)
+    await world.run("issuance")
+    issued = await read(world, invoice)
+    assert issued["status"] == "issued"
+    return issued
+
+
+async def read(merchant: Merchant, invoice: Json) -> Json:
+    """Return the invoice as it is now."""
+    return (await merchant.get(f"/v1/invoices/{invoice['id']}")).json
+
+
+async def now(merchant: Merchant) -> datetime:
+    """Return what the account's clock shows."""
+    return datetime.fromisoformat((await merchant.get("/v1/test-clock")).json["now"])
+
+
+async def pass_time(merchant: Merchant, **duration: float) -> None:
+    """Let time pass on the account's clock, through everything that falls due."""
+    target = await now(merchant) + timedelta(**duration)
+    await merchant.advance(target.isoformat(timespec="milliseconds").replace("+00:00", "Z"))
+
+
+async def move(merchant: Merchant, charge: Json, deed: str) -> Json:
+    """Pay, refuse, cancel or refund a charge in the gateway."""
+    return await merchant.made(f"/v1/sandbox/charges/{charge['chargeId']}/{deed}")
+
+
+async def attempts(world: World) -> list[Json]:
+    """Return what the engine noted of its attempts to create charges."""
+    found = await world.sql(
+        "SELECT to_json(a) AS row FROM charge_attempt a WHERE a.account_id = $1 ORDER BY a.invoice_id, a.attempt",
+        world.account_id,
+    )
+    return [json.loads(record["row"]) for record in found]
+
+
+async def park(world: World) -> None:
+    """Let a ready invoice's charge be found over another amount, so that its attempt waits for a person."""
+    await queue_fault(world, "create_charge", "timeout_after")
+    await world.run("issuance")
+    await world.sql("UPDATE sandbox_charge SET amount_cents = 999")
+    await pass_time(world, minutes=5)
+    assert [each["state"] for each in await attempts(world)] == ["parked"]
+
+
+@asynccontextmanager
+async def table_held(world: World, table: str) -> AsyncGenerator[None]:
+    """Keep writers of a table waiting."""
+    connection = await asyncpg.connect(world.database_url)
+    try:
+        async with connection.transaction():
+            await connection.execute(f"LOCK TABLE {table} IN SHARE MODE")
+            yield
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def row_held(world: World, table: str, **key: str) -> AsyncGenerator[None]:
+    """Keep writers of one row waiting."""
+    ((column, value),) = key.items()
+    connection = await asyncpg.connect(world.database_url)
+    try:
+        await connection.execute(f"SET app.account = '{world.account_id}'")
+        async with connection.transaction():
+            held = await connection.fetch(f"SELECT FROM {table} WHERE {column} = $1 FOR UPDATE", value)
+            assert len(held) == 1
+            yield
+    finally:
+        await connection.close()
+
+
+async def until_waiting(world: World) -> None:
+    """Return when a statement waits for a lock."""
+    waiting = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    async with asyncio.timeout(4):
+        while not await world.sql(waiting):  # noqa: ASYNC110 - another connection comes to wait
+            await asyncio.sleep(0.01)

@@ -1,0 +1,135 @@
+"""Fill an account over HTTP with something of every kind, alive and ended; no tests live here."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+import httpx
+
+from tests.support.postgres_processes import until
+from tests.support.world import Json, plan_body, subscription_body
+
+PATIENCE_SECONDS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Stock:
+    """What an account owns: ids by their names, and for some operations path parameters that are apt to succeed.
+
+    `product_id` is a product, and `plan_id` a plan with a subscriber, that new terms and subscriptions can be made of.
+    """
+
+    ids: dict[str, list[str]]
+    apt: dict[str, list[dict[str, str]]]
+    product_id: str
+    plan_id: str
+
+
+class Account:
+    """Calls that must succeed."""
+
+    def __init__(self, client: httpx.Client) -> None:
+        self._client = client
+
+    def __call__(self, method: str, path: str, body: Json = None) -> Json:
+        """Call, and return the answer's JSON."""
+        headers = {"Idempotency-Key": str(uuid4())} if method == "POST" else {}
+        answer = self._client.request(method, path, json=body, headers=headers)
+        assert answer.is_success, (method, path, answer.text)
+        return answer.json() if answer.content else None
+
+    def all(self, path: str) -> Sequence[Json]:
+        """Return the newest records of a list."""
+        return self("GET", path)["data"]
+
+    def product(self, **pricing: Any) -> str:
+        """Create a product and return its id."""
+        return self("POST", "/v1/products", {"name": "Gym", "pricing": pricing})["id"]
+
+    def plan(self, product_id: str) -> str:
+        """Create a plan of one product and return its id."""
+        return self("POST", "/v1/plans", plan_body({"id": product_id}))["id"]
+
+    def enroll(self, plan_id: str) -> Json:
+        """Bind a fresh customer to a plan."""
+        return self("POST", "/v1/subscriptions", subscription_body({"id": plan_id}))
+
+    def invoices(self, *subscriptions: Json) -> list[Json]:
+        """Return the invoices of some subscriptions, in detail."""
+        found = [each for of in subscriptions for each in self.all(f"/v1/invoices?subscriptionId={of['id']}")]
+        return [self("GET", f"/v1/invoices/{each['id']}") for each in found]
+
+
+def fill(account: Account, merchant_url: str) -> Stock:
+    """Give an account its stock, with the help of a worker; `merchant_url` answers prices, but not yet at `/later`."""
+    settings = {"productCatalog": True, "behaviour": "never_pay"}
+    connection_id = account.all("/v1/integration/gateways")[0]["connectionId"]
+    account("PATCH", f"/v1/integration/gateways/{connection_id}", {"settings": settings})
+    keys = [account("POST", "/v1/integration/api-keys", {"name": name})["id"] for name in ("kept", "revoked")]
+    account("DELETE", f"/v1/integration/api-keys/{keys[1]}")
+    account("PUT", "/v1/integration/webhook", {"url": f"{merchant_url}/events"})
+    products = [
+        account.product(mode="fixed", monthlyPriceCents=9990),
+        account.product(mode="endpoint", url=f"{merchant_url}/price", capCents=100_000),
+        account.product(mode="endpoint", url=f"{merchant_url}/later", capCents=100_000),
+    ]
+    plans = [account.plan(each) for each in products]
+    fixed = [account.enroll(plans[0]) for _ in range(6)]
+    asked = [account.enroll(plans[1]), account.enroll(plans[2])]
+    until(lambda: len(account.all("/v1/sandbox/charges")) == 7, seconds=PATIENCE_SECONDS)
+    ready = _refused_by_the_gateway(account, plans[0], connection_id)
+    ended = _ended(account)
+    charges = {each["invoiceId"]: each["chargeId"] for each in account.all("/v1/sandbox/charges")}
+    invoices = account.invoices(*fixed, *asked)
+    account("POST", f"/v1/sandbox/charges/{charges[invoices[0]['id']]}/pay")
+    pending = invoices[-1]
+    return Stock(
+        ids={
+            "productId": [*products[1:], ended["productId"]],
+            "planId": [*plans[1:], ended["planId"]],
+            "subscriptionId": [each["id"] for each in (*fixed[3:], *asked)],
+            "customerId": [each["customer"]["id"] for each in (*fixed, *asked)],
+            "invoiceId": [each["id"] for each in invoices[:3]],
+            "itemId": [each["items"][0]["id"] for each in invoices[:3]],
+            "chargeId": [charges[each["id"]] for each in invoices[:2]],
+            "eventId": [each["id"] for each in account.all("/v1/events")],
+            "connectionId": [connection_id],
+            "apiKeyId": keys,
+        },
+        apt={
+            "publish_plan": [{"planId": plans[0]}],
+            "propagate_plan": [{"planId": plans[0]}],
+            "customize_subscription": [{"subscriptionId": fixed[0]["id"]}],
+            "close_item": [{"invoiceId": pending["id"], "itemId": pending["items"][0]["id"]}],
+            "retry_issuance": [{"invoiceId": ready["id"]}],
+            "cancel_invoice": [{"invoiceId": invoices[3]["id"]}],
+            "cancel_sandbox_charge": [{"chargeId": charges[invoices[4]["id"]]}],
+            "refuse_sandbox_charge": [{"chargeId": charges[invoices[5]["id"]]}],
+            "refund_sandbox_charge": [{"chargeId": charges[invoices[0]["id"]]}],
+            "pay_sandbox_charge": [{"chargeId": charges[invoices[6]["id"]]}],
+        },
+        product_id=products[0],
+        plan_id=plans[0],
+    )
+
+
+def _refused_by_the_gateway(account: Account, plan_id: str, connection_id: str) -> Json:
+    """Return an invoice whose issuance waits for a person."""
+    refused = {"connectionId": connection_id, "operation": "create_charge", "fault": "rejected"}
+    account("POST", "/v1/sandbox/faults", refused)
+    subscription = account.enroll(plan_id)
+    until(lambda: bool(account.all("/v1/events?type=invoice.issue_failed")), seconds=PATIENCE_SECONDS)
+    [invoice] = account.invoices(subscription)
+    return invoice
+
+
+def _ended(account: Account) -> dict[str, str]:
+    """Return an archived product and an archived plan with a canceled subscriber."""
+    product_id = account.product(mode="fixed", monthlyPriceCents=0)
+    plan_id = account.plan(product_id)
+    subscription = account.enroll(plan_id)
+    account("POST", f"/v1/subscriptions/{subscription['id']}/cancel")
+    account("POST", f"/v1/plans/{plan_id}/archive")
+    account("POST", f"/v1/products/{product_id}/archive")
+    return {"productId": product_id, "planId": plan_id}

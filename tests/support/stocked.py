@@ -1,0 +1,110 @@
+"""A real API with its worker, and accounts that own something of every kind; no tests live here."""
+
+import json
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.support import fatura_processes
+from tests.support.postgres_processes import until
+from tests.support.stock import PATIENCE_SECONDS, Account, Stock, fill
+
+
+@dataclass(frozen=True, slots=True)
+class Stocked:
+    """An account with its stock: where its API is, its key and another account's, and its merchant's server."""
+
+    url: str
+    api_key: str
+    api_key_id: str
+    stranger_key: str
+    merchant_url: str
+    stock: Stock
+
+    def works(self) -> bool:
+        """Say whether the API still lets the account in."""
+        headers = {"Authorization": f"Bearer {self.api_key}"}
+        return httpx.get(f"{self.url}/v1/integration", headers=headers).status_code == 200
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """A running API with its worker, a merchant's server that both may call, and an account that owns nothing."""
+
+    url: str
+    environment: dict[str, str]
+    merchant_url: str
+
+    stranger_key: str
+
+    def stock(self) -> Stocked:
+        """Open a sandbox account and fill it."""
+        api_key = _open_account(self.environment)
+        headers = {"Authorization": f"Bearer {api_key}"}
+        with httpx.Client(base_url=self.url, headers=headers, timeout=PATIENCE_SECONDS) as client:
+            account = Account(client)
+            [own_key] = account.all("/v1/integration/api-keys")
+            stock = fill(account, self.merchant_url)
+        return Stocked(self.url, api_key, own_key["id"], self.stranger_key, self.merchant_url, stock)
+
+
+def _open_account(environment: dict[str, str]) -> str:
+    """Open a sandbox account and return its key."""
+    create = ("account", "create", "Test", "--mode", "sandbox", "--json")
+    return json.loads(fatura_processes.run(*create, env=environment).stdout)["apiKey"]
+
+
+@contextmanager
+def running_engine(database_url: str, folder: Path) -> Generator[Engine]:
+    """Serve an API and run its lanes, each in a process of its own; both have to outlive what is done to them."""
+    environment = fatura_processes.environment(
+        database_url,
+        FATURA_DATA_DIR=str(folder),
+        FATURA_LOG_LEVEL="error",
+        FATURA_OUTBOUND_ALLOW="127.0.0.1",
+        FATURA_RATE_LIMIT="0",
+    )
+    port = fatura_processes.free_port()
+    with (
+        _merchant() as merchant_url,
+        fatura_processes.running("api", "--port", str(port), env=environment, output=folder / "api") as api,
+        fatura_processes.running("worker", env=environment, output=folder / "worker") as worker,
+    ):
+        until(lambda: fatura_processes.serves(port), seconds=PATIENCE_SECONDS)
+        yield Engine(f"http://127.0.0.1:{port}", environment, merchant_url, _open_account(environment))
+        assert (api.process.poll(), worker.process.poll()) == (None, None), api.said() + worker.said()
+
+
+class _Answers(BaseHTTPRequestHandler):
+    """The merchant's servers: a price for everything but `/later`, and thanks for every event."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        """Answer a call."""
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = b'{"amount":1250}'
+        self.send_response(500 if self.path == "/later" else 200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as its parent names it
+        """Say nothing."""
+
+
+@contextmanager
+def _merchant() -> Generator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Answers) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()

@@ -1,0 +1,275 @@
+"""The world of a test: the real ASGI application, the real lanes, the sandbox gateway, and a clock that moves.
+
+No lane runs by itself: `advance` drives the test clock through every due instant, `run` works off what is due now.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID, uuid4
+
+import asyncpg
+import httpx
+
+from fatura import settings
+from fatura.api.app import create_app
+from fatura.bootstrap import real_clock, wire
+from fatura.domain.credentials import Mode
+from fatura.store.accounts import accounts as stored_accounts
+from fatura.store.db import connect
+from fatura.store.vault import Vault, new_key
+from fatura.usecases.accounts import accounts
+from fatura.usecases.deps import Deps
+from fatura.usecases.operations import checks
+from fatura.workers.lanes import LANES
+from fatura.workers.loop import run_to_quiet
+
+Json = Any
+NOW = datetime(2033, 11, 20, 15, tzinfo=UTC)
+"""What the clock of every sandbox account shows when it is opened, whatever day the tests are run on."""
+LANE = {lane.name: lane for lane in LANES}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the API answered."""
+
+    status: int
+    body: bytes
+    headers: httpx.Headers
+
+    @property
+    def json(self) -> Json:
+        """The body as JSON."""
+        return json.loads(self.body)
+
+    @property
+    def type(self) -> str:
+        """The problem's stable code."""
+        return self.json["type"]
+
+
+class Merchant:
+    """One account's view of the API."""
+
+    def __init__(self, deps: Deps, client: httpx.AsyncClient, opened: accounts.OpenedAccount) -> None:
+        self.deps = deps
+        self._client = client
+        self.account_id: UUID = opened.account_id
+        self.api_key = opened.api_key
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        body: Json = None,
+        *,
+        key: str | None = "fresh",
+        headers: Mapping[str, str] | None = None,
+        content: bytes | None = None,
+    ) -> Answer:
+        """Call the API; POSTs carry a fresh Idempotency-Key unless `key` names one or is None."""
+        sent = {"Authorization": f"Bearer {self.api_key}"}
+        if method == "POST" and key is not None:
+            sent["Idempotency-Key"] = str(uuid4()) if key == "fresh" else key
+        if body is not None or content is not None:
+            sent["Content-Type"] = "application/json"
+            content = json.dumps(body).encode() if content is None else content
+        response = await self._client.request(
+            method, path, content=content, headers={**sent, **(headers or {})}
+        )
+        return Answer(response.status_code, response.content, response.headers)
+
+    async def get(self, path: str, **options: Any) -> Answer:
+        """Read."""
+        return await self.call("GET", path, **options)
+
+    async def post(self, path: str, body: Json = None, **options: Any) -> Answer:
+        """Create or act."""
+        return await self.call("POST", path, body, **options)
+
+    async def put(self, path: str, body: Json, **options: Any) -> Answer:
+        """Replace."""
+        return await self.call("PUT", path, body, **options)
+
+    async def patch(self, path: str, body: Json, **options: Any) -> Answer:
+        """Change."""
+        return await self.call("PATCH", path, body, **options)
+
+    async def delete(self, path: str, **options: Any) -> Answer:
+        """Remove."""
+        return await self.call("DELETE", path, **options)
+
+    async def made(self, path: str, body: Json = None) -> Json:
+        """POST what must succeed, and return it."""
+        answer = await self.post(path, body)
+        assert answer.status in {200, 201}, answer.body
+        return answer.json
+
+    async def product(self, cents: int = 9990, **fields: Json) -> Json:
+        """Create a fixed-price product."""
+        pricing = {"mode": "fixed", "monthlyPriceCents": cents}
+        return await self.made("/v1/products", {"name": "Gym", "pricing": pricing, **fields})
+
+    async def variable_product(self, cap_cents: int = 100_000, **fields: Json) -> Json:
+        """Create a product whose price is asked from an endpoint where nobody listens."""
+        pricing = {"mode": "endpoint", "url": "http://127.0.0.1:1/price", "capCents": cap_cents}
+        return await self.made("/v1/products", {"name": "Usage", "pricing": pricing, **fields})
+
+    async def plan(self, *items: Json, **fields: Json) -> Json:
+        """Create a plan over items; a product may stand for an item without discounts; none makes a product."""
+        return await self.made("/v1/plans", plan_body(*(items or (await self.product(),)), **fields))
+
+    async def enroll(self, plan: Json, **fields: Json) -> Json:
+        """Bind a fresh customer to a plan."""
+        return await self.made("/v1/subscriptions", subscription_body(plan, **fields))
+
+    async def connect(self, **gateway_settings: Json) -> Json:
+        """Add a sandbox connection."""
+        body = {"provider": "sandbox", "credentials": {}, "settings": gateway_settings}
+        return await self.made("/v1/integration/gateways", body)
+
+    async def set_up_gateway(self, **gateway_settings: Json) -> None:
+        """Change the settings of the account's first connection."""
+        connection_id = (await self.get("/v1/integration")).json["gateways"][0]["connectionId"]
+        answer = await self.patch(f"/v1/integration/gateways/{connection_id}", {"settings": gateway_settings})
+        assert answer.status == 200, answer.body
+
+    async def advance(self, to: str | None = None, *, days: int | None = None) -> Json:
+        """Drive the test clock to an instant or a date (its first instant), through every due instant."""
+        body = {"to": to} if days is None else {"days": days}
+        asked = asyncio.create_task(self.post("/v1/test-clock/advance", body))
+        while not asked.done():
+            await run_to_quiet(self.deps, [LANE["test_clock"]])
+            await asyncio.sleep(0.002)
+        answer = await asked
+        assert answer.status == 200, answer.body
+        return answer.json
+
+    async def run(self, *lanes: str) -> int:
+        """Work off what is due now, in all lanes or in the named ones; `push` sends to endpoints up and down."""
+        named = [*lanes, "probe"] if "push" in lanes else lanes
+        return await run_to_quiet(self.deps, [LANE[name] for name in named] or LANES)
+
+    async def all(self, path: str) -> list[Json]:
+        """Return all records of a list, oldest first."""
+        records: list[Json] = []
+        page, pages = 1, 1
+        while page <= pages:
+            separator = "&" if "?" in path else "?"
+            answer = (await self.get(f"{path}{separator}page={page}&pageSize=100")).json
+            records += answer["data"]
+            page, pages = page + 1, answer["pagination"]["totalPages"]
+        return records[::-1]
+
+    async def invoices(self, subscription: Json | None = None) -> list[Json]:
+        """Return the account's invoices, or one subscription's, oldest first."""
+        found = await self.all("/v1/invoices")
+        return [
+            each for each in found if subscription is None or each["subscriptionId"] == subscription["id"]
+        ]
+
+    async def events(self, *types: str) -> list[Json]:
+        """Return the events so far, perhaps of some types only, oldest first."""
+        found: list[Json] = []
+        cursor = "0"
+        while answer := (await self.get(f"/v1/events?limit=200&cursor={cursor}")).json:
+            if not answer["data"]:
+                break
+            found += answer["data"]
+            cursor = answer["nextCursor"]
+        return [event for event in found if not types or event["type"] in types]
+
+
+class World(Merchant):
+    """The engine with its first sandbox account, and ways to look behind the API."""
+
+    def __init__(
+        self, deps: Deps, client: httpx.AsyncClient, opened: accounts.OpenedAccount, database_url: str
+    ) -> None:
+        super().__init__(deps, client, opened)
+        self.database_url = database_url
+
+    async def another(self, mode: Mode = Mode.SANDBOX) -> Merchant:
+        """Open another account."""
+        opened = await open_account(self.deps, mode)
+        return Merchant(self.deps, self._client, opened)
+
+    async def sql(self, statement: str, *values: object) -> Sequence[asyncpg.Record]:
+        """Run a statement as the engine's role with Row Level Security opened for this account."""
+        connection = await asyncpg.connect(self.database_url)
+        try:
+            await connection.execute(f"SET app.account = '{self.account_id}'")
+            return await connection.fetch(statement, *values)
+        finally:
+            await connection.close()
+
+    async def broken(self) -> list[str]:
+        """Return the names of the invariants that any account breaks."""
+        return [
+            finding.invariant.name
+            for account_id in await checks.all_accounts(self.deps)
+            async for finding in checks.findings(self.deps, account_id)
+        ]
+
+
+async def open_account(deps: Deps, mode: Mode) -> accounts.OpenedAccount:
+    """Open an account; a sandbox's clock is set to NOW."""
+    opened = await accounts.open_account(deps, name="Test", mode=mode)
+    if mode is Mode.SANDBOX:
+        async with deps.db.transaction(opened.account_id) as tx:
+            await stored_accounts.set_clock_offset(tx, NOW - deps.clock())
+    return opened
+
+
+@asynccontextmanager
+async def open_world(database_url: str, **environment: str) -> AsyncGenerator[World]:
+    """Wire the engine to a database and open its first sandbox account."""
+    read = settings.read({"FATURA_RATE_LIMIT": "0", "FATURA_OUTBOUND_ALLOW": "127.0.0.1", **environment})
+    db = await connect(database_url, max_connections=20)
+    try:
+        deps = wire(read, db, vault=Vault([new_key()]), clock=real_clock, wake=_nobody_waits)
+        transport = httpx.ASGITransport(create_app(deps), raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://fatura.test") as client:
+            opened = await open_account(deps, Mode.SANDBOX)
+            yield World(deps, client, opened, database_url)
+            await deps.merchants.close()
+    finally:
+        await db.close()
+
+
+def _nobody_waits(_lane: str) -> None:
+    """Drop hints: tests run the lanes themselves."""
+
+
+def item(product: Json, *discounts: tuple[int, int, int | None]) -> Json:
+    """Return a plan item with discounts as (percent, fromCycle, toCycle)."""
+    rules = [{"percent": percent, "fromCycle": first, "toCycle": last} for percent, first, last in discounts]
+    return {"productId": product["id"], "discounts": rules}
+
+
+def plan_body(*items: Json, **fields: Json) -> Json:
+    """Return the body of a monthly pix plan over items or products."""
+    listed = [each if "productId" in each else item(each) for each in items]
+    return {"name": "Plan", "periodMonths": 1, "defaultPaymentMethod": "pix", "items": listed, **fields}
+
+
+def subscription_body(plan: Json, **fields: Json) -> Json:
+    """Return the body that binds a fresh customer to a plan."""
+    customer = {"externalRef": f"customer-{uuid4()}", "name": "Ana", "email": "ana@example.com"}
+    return {"planId": plan["id"], "customer": customer, **fields}
+
+
+def rows(table: str) -> list[tuple[str, ...]]:
+    """Return a table written with a head line and `|` between columns, as tuples of text without the head."""
+    lines = [line for line in table.strip().splitlines() if line.strip()]
+    return [tuple(cell.strip() for cell in line.split("|")) for line in lines[1:]]
+
+
+def columns(records: Sequence[Json], *names: str) -> list[tuple[str, ...]]:
+    """Return some fields of records as tuples of text, to compare with `rows`."""
+    return [tuple(str(record[name]) for name in names) for record in records]
