@@ -32,7 +32,7 @@ async def work(url: str, gateway_url: str) -> float:
         outside_providers(gateway_url)(deps.db) as providers,
     ):
         loop = Loop(replace(deps, providers={**deps.providers, **providers}), LANES)
-        listening = asyncio.create_task(notify.listen(url, loop.wake))
+        listening = asyncio.create_task(notify.listen(url, loop.notify))
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
         began = time.process_time()

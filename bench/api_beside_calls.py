@@ -51,9 +51,9 @@ async def beside(world: World, merchants: Merchants) -> list[float]:
     stop = asyncio.Event()
     timing = asyncio.create_task(timed(world, stop))
     client = MerchantClient(allowed={"127.0.0.1"})
-    async with client.line() as line:
+    async with client.session() as session:
         urls = [*merchants.urls.values()] * TIMES_OVER
-        await asyncio.gather(*(line.post(url, body=b"{}", headers={}) for url in urls))
+        await asyncio.gather(*(session.post(url, body=b"{}", headers={}) for url in urls))
     await client.close()
     stop.set()
     return await timing

@@ -149,7 +149,7 @@ async def run(server_url: str, options: argparse.Namespace) -> None:
     key = new_key()
     db = await connect(server_url, max_connections=4)
     environment = {"FATURA_OUTBOUND_ALLOW": "127.0.0.1"}
-    deps = wire(settings.read(environment), db, vault=Vault([key]), wake=lambda _lane: None)
+    deps = wire(settings.read(environment), db, vault=Vault([key]), notify=lambda _lane: None)
     async with started(delay=options.hold) as slow_url, started(delay=0) as fast_url:
         slow = await merchant(deps, server_url, slow_url, subscribers=options.open)
         neighbour = await merchant(

@@ -71,7 +71,7 @@ async def opened(
     db = await connect(url, max_connections=connections, connection_class=connection_class)
     try:
         read = settings.read({"FATURA_RATE_LIMIT": "0", "FATURA_OUTBOUND_ALLOW": "127.0.0.1"})
-        yield wire(read, db, vault=Vault([RING]), wake=lambda _lane: None)
+        yield wire(read, db, vault=Vault([RING]), notify=lambda _lane: None)
     finally:
         await db.close()
 

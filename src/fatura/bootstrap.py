@@ -22,12 +22,12 @@ from fatura.observability import log
 from fatura.outbound.http import MerchantClient
 from fatura.postgres import EmbeddedPostgresError
 from fatura.settings import Settings, SettingsError
-from fatura.store import notify
 from fatura.store.accounts.accounts import discover_newest
 from fatura.store.db import Database, DatabaseUnavailableError, connect
 from fatura.store.migrations.distribute import AT_MOST_GIB as AT_MOST_GIB  # noqa: PLC0414 - for the command
 from fatura.store.migrations.distribute import distribute as distribute  # noqa: PLC0414 - as above
 from fatura.store.migrations.runner import MigrationError, migrate, pending
+from fatura.store.notify import Notifier, listen
 from fatura.store.vault import KeyRingError, Vault, new_key
 from fatura.usecases.accounts import accounts
 from fatura.usecases.accounts.accounts import OpenedAccount
@@ -100,7 +100,7 @@ def wire(
     *,
     vault: Vault,
     clock: Callable[[], datetime] = real_clock,
-    wake: Callable[[str], None],
+    notify: Callable[[str], None],
 ) -> Deps:
     """Put the dependencies together; tests pass a clock of their own."""
     return Deps(
@@ -114,7 +114,7 @@ def wire(
         },
         merchants=MerchantClient(allowed=settings.outbound_allow),
         clock=clock,
-        wake=wake,
+        notify=notify,
     )
 
 
@@ -164,7 +164,7 @@ async def opened(settings: Settings, url: str) -> AsyncGenerator[Deps]:
     db = await connect(url, max_connections=settings.max_connections, pooler_url=settings.pooler_url)
     try:
         vault = Vault(await key_ring(settings, db))
-        deps = wire(settings, db, vault=vault, wake=notify.Waker(db))
+        deps = wire(settings, db, vault=vault, notify=Notifier(db))
         await accounts.check_key_ring(deps)
         try:
             yield deps
@@ -216,7 +216,7 @@ async def work(
     allow_many_open_files()
     async with opened(settings, url) as deps:
         loop = Loop(deps, LANES)
-        listening = asyncio.create_task(notify.listen(url, loop.wake))
+        listening = asyncio.create_task(listen(url, loop.notify))
         running = [loop.run(stop)]
         if metrics_port is not None:
             running.append(run_server(create_watch_app(deps), stop, host=host, port=metrics_port))

@@ -17,7 +17,7 @@ from fatura.store.restore import recovery
 from fatura.store.subscriptions import subscriptions
 from fatura.store.vault import Vault
 from fatura.usecases.charging import gateway_calls, issuance, outcomes
-from fatura.usecases.idempotency import Answer, Request, earlier, once
+from fatura.usecases.idempotency import IdempotentRequest, StoredAnswer, execute_once, find_answer
 from fatura.usecases.transaction import Work
 from fatura.usecases.webhooks import delivery
 from fatura.workers.lanes import LANES
@@ -86,12 +86,12 @@ def cancel_without_lock(*, put: Put = setattr) -> None:
 
 def forget_keys() -> None:
     """Do every request as if it had no Idempotency-Key."""
-    whole: Any = replies.once
+    whole: Any = replies.execute_once
 
     async def always(deps: Any, account: Any, request: Any, *rest: Any, **named: Any) -> Any:
         return await whole(deps, account, replace(request, key=None), *rest, **named)
 
-    replies.once = always
+    replies.execute_once = always
 
 
 def keep_keys_apart() -> None:
@@ -100,26 +100,26 @@ def keep_keys_apart() -> None:
     async def apart(
         deps: Any,
         account: Any,
-        request: Request,
+        request: IdempotentRequest,
         effect: Callable[[Work], Awaitable[Any]],
         *,
         status: int,
         holds_secret: bool = False,
-    ) -> Answer:
+    ) -> StoredAnswer:
         del holds_secret
-        stored = await earlier(deps, account, request)
+        stored = await find_answer(deps, account, request)
         if stored is not None:
             return stored
-        answer = await once(deps, account, replace(request, key=None), effect, status=status)
+        answer = await execute_once(deps, account, replace(request, key=None), effect, status=status)
 
         async def keep(work: Work) -> Any:
             return json.loads(answer.body)
 
         if request.key is not None:
-            await once(deps, account, request, keep, status=status)
+            await execute_once(deps, account, request, keep, status=status)
         return answer
 
-    replies.once = apart
+    replies.execute_once = apart
 
 
 def number_events_by_a_sequence() -> None:

@@ -43,14 +43,14 @@ async def open_engine(
     allowed: Collection[str] = ("127.0.0.1",),
     connection_class: "type[asyncpg.Connection[asyncpg.Record]]" = asyncpg.Connection,
     max_connections: int = 10,
-    wake: Callable[[str], None] = lambda _lane: None,
+    notify: Callable[[str], None] = lambda _lane: None,
 ) -> AsyncGenerator[Deps]:
     """Open what one process of the engine has; `providers` stand beside the gateways that the program itself knows."""
     db = await connect(url, max_connections=max_connections, connection_class=connection_class)
     on_clock = cast("Database", OnClock(db, clock))
     try:
         async with engine_on(
-            on_clock, ring=ring, clock=clock, providers=providers, allowed=allowed, wake=wake
+            on_clock, ring=ring, clock=clock, providers=providers, allowed=allowed, notify=notify
         ) as deps:
             yield deps
     finally:
@@ -65,11 +65,11 @@ async def engine_on(
     clock: Callable[[], datetime],
     providers: Callable[[Database], AbstractAsyncContextManager[Providers]] | None = None,
     allowed: Collection[str] = ("127.0.0.1",),
-    wake: Callable[[str], None] = lambda _lane: None,
+    notify: Callable[[str], None] = lambda _lane: None,
 ) -> AsyncGenerator[Deps]:
     """Open what one process of the engine has, on a pool that is open already, and stays so."""
     read = settings.read({"FATURA_RATE_LIMIT": "0", "FATURA_OUTBOUND_ALLOW": ",".join(allowed)})
-    deps = wire(read, db, vault=Vault([ring]), clock=clock, wake=wake)
+    deps = wire(read, db, vault=Vault([ring]), clock=clock, notify=notify)
     try:
         if providers is None:
             yield deps

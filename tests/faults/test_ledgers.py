@@ -17,7 +17,7 @@ from fatura.store.vault import new_key
 from fatura.usecases.accounts import accounts
 from fatura.usecases.deps import Deps
 from fatura.workers.lanes import LANES
-from fatura.workers.loop import run_to_quiet
+from fatura.workers.loop import run_until_idle
 from tests.faults import ledgers
 from tests.faults.clock import FastClock, started
 from tests.faults.engine import open_engine
@@ -166,12 +166,12 @@ async def _bill(merchant: Merchant, clock: FastClock, gateway_url: str) -> None:
         due_date = (local_date(clock()) + timedelta(days=2)).isoformat()
         terms = {"gatewayConnectionId": connection_id, "firstChargeDate": due_date}
         subscription = await merchant.made("/v1/subscriptions", subscription_body(plan, **terms))
-        await run_to_quiet(merchant.deps, LANES)
+        await run_until_idle(merchant.deps, LANES)
         return (await merchant.invoices(subscription))[0]
 
     await enroll()
     clock.jump(timedelta(days=4).total_seconds())
-    await run_to_quiet(merchant.deps, LANES)
+    await run_until_idle(merchant.deps, LANES)
     canceled = await enroll()
     assert (await merchant.post(f"/v1/invoices/{canceled['id']}/cancel")).status == 200
     await enroll()

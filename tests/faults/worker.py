@@ -71,13 +71,13 @@ async def work(url: str, *, ring: str, now: FastClock, gateway_url: str, open_ca
 
     loops: list[Loop] = []
 
-    def wake(lane: str) -> None:
+    def notify(lane: str) -> None:
         for loop in loops:
-            loop.wake(lane)
+            loop.notify(lane)
 
     stop = asyncio.Event()
     providers = outside_providers(gateway_url, clock=now, gateway=Counted)
-    async with open_engine(url, ring=ring, clock=now, providers=providers, wake=wake) as deps:
+    async with open_engine(url, ring=ring, clock=now, providers=providers, notify=notify) as deps:
         loops.append(Loop(deps, LANES))
         working = asyncio.create_task(loops[0].run(stop))
         waking = asyncio.create_task(_wake_at_jumps(now, loops[0]))
@@ -95,7 +95,7 @@ async def _wake_at_jumps(now: FastClock, loop: Loop) -> None:
         if seen != now.jumped_seconds():
             seen = now.jumped_seconds()
             for lane in LANES:
-                loop.wake(lane.name)
+                loop.notify(lane.name)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from fatura.usecases.transaction import load_account, open_work
 from fatura.workers.lanes import ENGINE
-from fatura.workers.loop import run_to_quiet
+from fatura.workers.loop import run_until_idle
 from tests.support.world import Json, Merchant, World, plan_body, subscription_body
 
 WRITERS = 16
@@ -54,7 +54,7 @@ async def write(merchant: Merchant, plan: Json, terms: Json) -> None:
 async def bill(world: World, subscriptions: Sequence[Json]) -> None:
     """Let the engine write, too: many events in one transaction, and transactions of many invoices."""
     for _ in subscriptions:
-        await run_to_quiet(world.deps, ENGINE)
+        await run_until_idle(world.deps, ENGINE)
         await asyncio.sleep(0.01)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fatura.outbound.http import Ended, Exchange, MerchantClient
+from fatura.outbound.http import Exchange, ExchangeOutcome, MerchantClient
 from tests.support.hostile_urls import PRIVATE_ADDRESSES, PUBLIC_ADDRESSES, hostile_urls
 from tests.support.world import Answer, World, open_world
 
@@ -102,8 +102,8 @@ class Names:
 
 async def post(client: MerchantClient, url: str) -> Exchange:
     """Call over a line of its own."""
-    async with client.line() as line:
-        return await line.post(url, body=b"{}", headers={})
+    async with client.session() as session:
+        return await session.post(url, body=b"{}", headers={})
 
 
 Door = tuple[str, str, Callable[[str], Any]]
@@ -161,12 +161,14 @@ async def test_no_hostile_url_is_called(
         {host: [["127.0.0.1"]] for host in ("localhost", "localhost.", "merchant.example", "db", "metadata")}
     )
     client = MerchantClient(allowed=(), resolver=names)
-    async with client.line() as line:
-        called = [(url, await line.post(url, body=b"{}", headers={})) for url in stored]
+    async with client.session() as session:
+        called = [(url, await session.post(url, body=b"{}", headers={})) for url in stored]
 
     assert sorted(stored) == sorted(urls)
     assert [
-        url for url, each in called if each.ended is not Ended.UNREACHABLE or each.status is not None
+        url
+        for url, each in called
+        if each.outcome is not ExchangeOutcome.UNREACHABLE or each.status is not None
     ] == []
     assert connects == []
     assert names.asked == []
@@ -192,7 +194,7 @@ async def test_a_name_of_a_private_address(
         for name in ("only.example", "first.example", "last.example")
     ]
 
-    assert {each.ended for each in ended} == {Ended.UNREACHABLE}
+    assert {each.outcome for each in ended} == {ExchangeOutcome.UNREACHABLE}
     assert connects == []
     assert canary.accepted == 0
 
@@ -215,7 +217,7 @@ async def test_a_name_that_turns(canary: Canary, connects: list[tuple[str, int]]
 
     ended = [await post(client, url) for _ in range(3)]
 
-    assert {each.ended for each in ended} == {Ended.UNREACHABLE}
+    assert {each.outcome for each in ended} == {ExchangeOutcome.UNREACHABLE}
     assert len({each.error for each in ended}) == 1, "a refusal and a failure are told alike"
     assert connects == [("8.8.8.8", canary.port)]
     assert len(names.asked) == 3, "one lookup a call: what was judged is what is dialled"
@@ -230,10 +232,10 @@ async def test_what_the_operator_allows(canary: Canary, connects: list[tuple[str
     called = await post(client, f"http://shop:{canary.port}/price")
     async with listening() as beside:
         for url in (f"http://shop:{beside.port}/", f"https://other.example:{canary.port}/"):
-            assert (await post(client, url)).ended is Ended.UNREACHABLE
+            assert (await post(client, url)).outcome is ExchangeOutcome.UNREACHABLE
         assert beside.accepted == 0
 
-    assert (called.ended, called.status) == (Ended.ANSWERED, 200)
+    assert (called.outcome, called.status) == (ExchangeOutcome.ANSWERED, 200)
     assert connects == [("127.0.0.1", canary.port)]
     assert canary.accepted == 1
 
@@ -251,7 +253,7 @@ async def test_redirects_are_not_followed(
 
         called = await post(MerchantClient(allowed={"127.0.0.1"}), f"http://127.0.0.1:{merchant.port}/")
 
-    assert (called.ended, called.status) == (Ended.ANSWERED, status)
+    assert (called.outcome, called.status) == (ExchangeOutcome.ANSWERED, status)
     assert connects == [("127.0.0.1", merchant.port)]
     assert canary.accepted == 0
 
@@ -266,8 +268,8 @@ async def test_no_proxy_no_password_no_stray_header(
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     async with listening() as merchant:
         client = MerchantClient(allowed={"127.0.0.1"})
-        async with client.line() as line:
-            await line.post(f"http://127.0.0.1:{merchant.port}?a=1", body=b"{}", headers={"X-A": "b"})
+        async with client.session() as session:
+            await session.post(f"http://127.0.0.1:{merchant.port}?a=1", body=b"{}", headers={"X-A": "b"})
 
     assert connects == [("127.0.0.1", merchant.port)]
     assert canary.accepted == 0

@@ -11,7 +11,7 @@ from fatura.domain.credentials import Mode
 from fatura.usecases.database_errors import LockTimeoutError
 from fatura.usecases.transaction import load_account
 from fatura.workers.lanes import Lane
-from fatura.workers.loop import QUIET_SECONDS, Loop
+from fatura.workers.loop import IDLE_PAUSE_SECONDS, Loop
 from tests.support.world import World
 
 BATCHES = 6
@@ -80,15 +80,15 @@ async def test_hints_of_nothing_cost_few_looks(world: World) -> None:
     loop = Loop(world.deps, [Lane("idle", due, run, batches_at_once=1)])
     running = asyncio.create_task(loop.run(stop))
     began = time.monotonic()
-    while time.monotonic() - began < 10 * QUIET_SECONDS:
-        loop.wake("idle")
+    while time.monotonic() - began < 10 * IDLE_PAUSE_SECONDS:
+        loop.notify("idle")
         hinted += 1
         await asyncio.sleep(0)
     stop.set()
     await running
 
     assert hinted > 100
-    assert 2 <= looked <= (time.monotonic() - began) / QUIET_SECONDS + 1
+    assert 2 <= looked <= (time.monotonic() - began) / IDLE_PAUSE_SECONDS + 1
 
 
 async def test_a_lane_that_cannot_look_does_not_end_the_others(world: World) -> None:

@@ -12,7 +12,13 @@ from dataclasses import dataclass, field
 import pytest
 
 from fatura.bootstrap import allow_many_open_files
-from fatura.outbound.http import Ended, Exchange, Line, MerchantClient, OutOfResourcesError
+from fatura.outbound.http import (
+    Exchange,
+    ExchangeOutcome,
+    MerchantClient,
+    MerchantSession,
+    OutOfResourcesError,
+)
 from fatura.outbound.http.dialing import LOOKUP_SECONDS, AresResolver
 from tests.support.strain import strain
 from tests.support.world import World
@@ -81,9 +87,9 @@ def client() -> MerchantClient:
     return MerchantClient(allowed={"127.0.0.1", "localhost", "shop.example"})
 
 
-async def post(line: Line, url: str) -> Exchange:
+async def post(session: MerchantSession, url: str) -> Exchange:
     """Call."""
-    return await line.post(url, body=b"{}", headers={})
+    return await session.post(url, body=b"{}", headers={})
 
 
 async def eventually(holds: Callable[[], bool]) -> None:
@@ -95,10 +101,10 @@ async def eventually(holds: Callable[[], bool]) -> None:
 
 async def test_connections_are_kept_within_a_line_and_closed_with_it(merchant, client):
     """One account's calls share them; no other line does. [D-30]"""
-    async with client.line() as line, client.line() as other:
+    async with client.session() as session, client.session() as other:
         for _ in range(3):
-            assert (await post(line, merchant.url)).ended is Ended.ANSWERED
-        assert (await post(other, merchant.url)).ended is Ended.ANSWERED
+            assert (await post(session, merchant.url)).outcome is ExchangeOutcome.ANSWERED
+        assert (await post(other, merchant.url)).outcome is ExchangeOutcome.ANSWERED
         assert merchant.asked == [1, 1, 1, 2]
     await eventually(lambda: merchant.now_open == 0)
 
@@ -106,17 +112,17 @@ async def test_connections_are_kept_within_a_line_and_closed_with_it(merchant, c
 async def test_a_kept_connection_that_was_closed_meanwhile(merchant, client):
     """The call goes out again over a new one: that the server had enough of the old is nobody's failure. [D-30]"""
     merchant.requests_a_connection = 1
-    async with client.line() as line:
-        ended = [(await post(line, merchant.url)).ended for _ in range(20)]
-    assert set(ended) == {Ended.ANSWERED}
+    async with client.session() as session:
+        ended = [(await post(session, merchant.url)).outcome for _ in range(20)]
+    assert set(ended) == {ExchangeOutcome.ANSWERED}
     assert merchant.opened == 20
 
 
 async def test_what_is_given_up_is_closed(merchant, client):
     """A call that its caller cancels leaves no connection behind. [D-30]"""
     merchant.delay_seconds = 60
-    async with client.line() as line:
-        calling = asyncio.create_task(post(line, merchant.url))
+    async with client.session() as session:
+        calling = asyncio.create_task(post(session, merchant.url))
         await eventually(lambda: bool(merchant.asked))
         calling.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -130,10 +136,15 @@ async def test_two_thousand_at_once(merchant, client):
     merchant.delay_seconds = 1
     stalls: list[float] = []
     for run in range(1, 4):  # the machine may do other things in one of them
-        async with strain() as measured, client.line() as one, client.line() as two, client.line() as three:
+        async with (
+            strain() as measured,
+            client.session() as one,
+            client.session() as two,
+            client.session() as three,
+        ):
             lines = [one, two, three]
             exchanges = await asyncio.gather(*(post(lines[n % 3], merchant.url) for n in range(MANY)))
-        assert {each.ended for each in exchanges} == {Ended.ANSWERED}
+        assert {each.outcome for each in exchanges} == {ExchangeOutcome.ANSWERED}
         assert merchant.opened == run * MANY
         stalls.append(measured.stall_seconds)
         if stalls[-1] < MAX_STALL_SECONDS:
@@ -143,18 +154,20 @@ async def test_two_thousand_at_once(merchant, client):
 
 async def test_not_inside_a_transaction(world: World, merchant, client):
     """A call that a transaction would wait for is a fault of ours, and stops at once. [D-30]"""
-    async with client.line() as line:
+    async with client.session() as session:
         async with world.deps.db.transaction(world.account_id):
             with pytest.raises(AssertionError):
-                await post(line, merchant.url)
+                await post(session, merchant.url)
             with pytest.raises(AssertionError):
-                await asyncio.create_task(post(line, merchant.url))
-            after = asyncio.create_task(_after(0.05, lambda: post(line, merchant.url)))
-        assert (await after).ended is Ended.ANSWERED, "a task that outlived the transaction holds none"
+                await asyncio.create_task(post(session, merchant.url))
+            after = asyncio.create_task(_after(0.05, lambda: post(session, merchant.url)))
+        assert (await after).outcome is ExchangeOutcome.ANSWERED, (
+            "a task that outlived the transaction holds none"
+        )
         async with world.deps.db.discovery():
             with pytest.raises(AssertionError):
-                await post(line, merchant.url)
-        assert (await post(line, merchant.url)).ended is Ended.ANSWERED
+                await post(session, merchant.url)
+        assert (await post(session, merchant.url)).outcome is ExchangeOutcome.ANSWERED
 
 
 async def _after(seconds: float, call: Callable[[], Awaitable[Exchange]]) -> Exchange:
@@ -169,15 +182,15 @@ async def test_an_address_that_is_dead_does_not_hide_one_that_lives(merchant):
         return ["::1", "127.0.0.2", "127.0.0.1"]
 
     client = MerchantClient(allowed={"shop.example"}, resolver=resolve)
-    async with client.line() as line:
-        exchange = await post(line, f"http://shop.example:{merchant.port}/")
-    assert exchange.ended is Ended.ANSWERED
+    async with client.session() as session:
+        exchange = await post(session, f"http://shop.example:{merchant.port}/")
+    assert exchange.outcome is ExchangeOutcome.ANSWERED
 
 
 async def test_the_hosts_file_is_honoured(merchant, client):
     """`localhost` is in it everywhere. [D-47 outbound]"""
-    async with client.line() as line:
-        assert (await post(line, f"http://localhost:{merchant.port}/")).ended is Ended.ANSWERED
+    async with client.session() as session:
+        assert (await post(session, f"http://localhost:{merchant.port}/")).outcome is ExchangeOutcome.ANSWERED
 
 
 async def test_many_calls_ask_for_a_name_once(merchant):
@@ -191,10 +204,10 @@ async def test_many_calls_ask_for_a_name_once(merchant):
 
     client = MerchantClient(allowed={"shop.example"}, resolver=resolve)
     for _ in range(2):
-        async with client.line() as line:
+        async with client.session() as session:
             url = f"http://shop.example:{merchant.port}/"
-            ended = await asyncio.gather(*(post(line, url) for _ in range(50)))
-        assert {each.ended for each in ended} == {Ended.ANSWERED}
+            ended = await asyncio.gather(*(post(session, url) for _ in range(50)))
+        assert {each.outcome for each in ended} == {ExchangeOutcome.ANSWERED}
     assert asked == ["shop.example"] * 2
 
 
@@ -203,10 +216,10 @@ async def test_names_come_from_a_name_server(merchant):
     async with name_server("127.0.0.1") as (address, asked):
         resolver = AresResolver(nameservers=[address])
         client = MerchantClient(allowed={"shop.example"}, resolver=resolver)
-        async with client.line() as line:
-            ended = (await post(line, f"http://shop.example:{merchant.port}/")).ended
+        async with client.session() as session:
+            ended = (await post(session, f"http://shop.example:{merchant.port}/")).outcome
         await resolver.close()
-    assert ended is Ended.ANSWERED
+    assert ended is ExchangeOutcome.ANSWERED
     assert asked
 
 
@@ -215,15 +228,15 @@ async def test_a_name_server_that_is_silent(merchant):
     async with name_server(None) as (address, asked):
         resolver = AresResolver(nameservers=[address])
         client = MerchantClient(allowed={"shop.example", "127.0.0.1"}, resolver=resolver)
-        async with client.line() as line, client.line() as other:
-            waiting = [asyncio.create_task(post(line, "http://shop.example/")) for _ in range(100)]
+        async with client.session() as session, client.session() as other:
+            waiting = [asyncio.create_task(post(session, "http://shop.example/")) for _ in range(100)]
             await eventually(lambda: bool(asked))
             started = time.monotonic()
-            assert (await post(other, merchant.url)).ended is Ended.ANSWERED
+            assert (await post(other, merchant.url)).outcome is ExchangeOutcome.ANSWERED
             assert time.monotonic() - started < 1
             ended = await asyncio.gather(*waiting)
         await resolver.close()
-    assert {each.ended for each in ended} == {Ended.UNREACHABLE}
+    assert {each.outcome for each in ended} == {ExchangeOutcome.UNREACHABLE}
     assert max(each.latency_ms for each in ended) < (LOOKUP_SECONDS + 1) * 1000
 
 
@@ -264,12 +277,12 @@ async def name_server(answer: str | None) -> AsyncGenerator[tuple[str, list[byte
 async def test_what_this_machine_lacks_is_not_the_merchants_failure(merchant, client):
     """Without a file descriptor left nothing is sent, and it is said so; with one again, it is. [D-30]"""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    async with client.line() as line:
+    async with client.session() as session:
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
         try:
             with pytest.raises(OutOfResourcesError):
-                await post(line, merchant.url)
+                await post(session, merchant.url)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        assert (await post(line, merchant.url)).ended is Ended.ANSWERED
+        assert (await post(session, merchant.url)).outcome is ExchangeOutcome.ANSWERED
     assert merchant.opened == 1

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import trustme
 
-from fatura.outbound.http import Ended, Exchange, MerchantClient
+from fatura.outbound.http import Exchange, ExchangeOutcome, MerchantClient
 from fatura.outbound.http.dialing import trusting_context
 
 NAME = "shop.example"
@@ -68,8 +68,8 @@ def _client() -> MerchantClient:
 
 
 async def _post(client: MerchantClient, opened: Shop) -> Exchange:
-    async with client.line() as line:
-        return await line.post(f"https://{NAME}:{opened.port}/price", body=b"{}", headers={})
+    async with client.session() as session:
+        return await session.post(f"https://{NAME}:{opened.port}/price", body=b"{}", headers={})
 
 
 async def test_the_right_certificate() -> None:
@@ -77,7 +77,7 @@ async def test_the_right_certificate() -> None:
     async with shop(AUTHORITY.issue_cert(NAME)) as opened:
         exchange = await _post(_client(), opened)
 
-    assert (exchange.ended, exchange.status, exchange.body) == (Ended.ANSWERED, 200, b"{}")
+    assert (exchange.outcome, exchange.status, exchange.body) == (ExchangeOutcome.ANSWERED, 200, b"{}")
     assert opened.names == [NAME]
     assert f"\r\nHost: {NAME}:{opened.port}\r\n".encode() in opened.heads[0]
 
@@ -100,7 +100,7 @@ async def test_a_wrong_certificate(issue: Callable[[], trustme.LeafCert]) -> Non
     async with shop(issue()) as opened:
         exchange = await _post(_client(), opened)
 
-    assert (exchange.ended, exchange.status) == (Ended.UNREACHABLE, None)
+    assert (exchange.outcome, exchange.status) == (ExchangeOutcome.UNREACHABLE, None)
     assert "certificate" in (exchange.error or "")
     assert opened.heads == []
 
@@ -110,7 +110,7 @@ async def test_authorities_of_the_system_only() -> None:
     async with shop(AUTHORITY.issue_cert(NAME)) as opened:
         exchange = await _post(MerchantClient(allowed={NAME}, resolver=_resolve), opened)
 
-    assert exchange.ended is Ended.UNREACHABLE
+    assert exchange.outcome is ExchangeOutcome.UNREACHABLE
     assert opened.heads == []
 
 
@@ -120,7 +120,7 @@ async def test_old_versions(newest: ssl.TLSVersion) -> None:
     async with shop(AUTHORITY.issue_cert(NAME), newest=newest) as opened:
         exchange = await _post(_client(), opened)
 
-    assert exchange.ended is Ended.UNREACHABLE
+    assert exchange.outcome is ExchangeOutcome.UNREACHABLE
     assert opened.heads == []
 
 

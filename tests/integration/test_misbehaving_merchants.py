@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import uvloop
 
-from fatura.outbound.http import MAX_BODY_BYTES, Exchange, Line, MerchantClient
+from fatura.outbound.http import MAX_BODY_BYTES, Exchange, MerchantClient, MerchantSession
 from fatura.outbound.price_endpoint import PriceReply, ask
 from tests.support.misbehaving import BEHAVIOURS
 from tests.support.strain import Strain, strain
@@ -184,11 +184,11 @@ async def _every_kind() -> Strain:
         await _post(client, merchants.urls["TLS with a server of plain HTTP"])  # what is loaded once
         async with (
             strain() as measured,
-            client.line() as first,
-            client.line() as second,
-            client.line() as third,
+            client.session() as first,
+            client.session() as second,
+            client.session() as third,
         ):
-            calls = [_outcomes(line, merchants) for line in (second, third)]
+            calls = [_outcomes(session, merchants) for session in (second, third)]
             ended, *outcomes = await asyncio.gather(_endings(first, merchants), *calls)
         sent = json.loads((await _post(client, f"http://127.0.0.1:{merchants.plain_port}/sent")).body)
 
@@ -200,31 +200,31 @@ async def _every_kind() -> Strain:
     return measured
 
 
-async def _endings(line: Line, merchants: Merchants) -> dict[str, tuple[str, str]]:
-    exchanges = await asyncio.gather(*(_timed(line, url) for url in merchants.urls.values()))
+async def _endings(session: MerchantSession, merchants: Merchants) -> dict[str, tuple[str, str]]:
+    exchanges = await asyncio.gather(*(_timed(session, url) for url in merchants.urls.values()))
     return {
-        name: (str(each.ended), "-" if each.status is None else str(each.status))
+        name: (str(each.outcome), "-" if each.status is None else str(each.status))
         for name, each in zip(merchants.urls, exchanges, strict=True)
     }
 
 
-async def _timed(line: Line, url: str) -> Exchange:
+async def _timed(session: MerchantSession, url: str) -> Exchange:
     started = time.monotonic()
-    exchange = await line.post(url, body=b"{}", headers={})
+    exchange = await session.post(url, body=b"{}", headers={})
     assert time.monotonic() - started < WITHIN_SECONDS
     assert len(exchange.body) <= MAX_BODY_BYTES
     return exchange
 
 
-async def _outcomes(line: Line, merchants: Merchants) -> dict[str, str]:
-    replies = await asyncio.gather(*(_price(line, url) for url in merchants.urls.values()))
+async def _outcomes(session: MerchantSession, merchants: Merchants) -> dict[str, str]:
+    replies = await asyncio.gather(*(_price(session, url) for url in merchants.urls.values()))
     return {name: str(each.answer.outcome) for name, each in zip(merchants.urls, replies, strict=True)}
 
 
-async def _price(line: Line, url: str) -> PriceReply:
-    return await ask(line, url, body="{}", cap_cents=1_000_000, secrets=SECRETS, timestamp=1_700_000_000)
+async def _price(session: MerchantSession, url: str) -> PriceReply:
+    return await ask(session, url, body="{}", cap_cents=1_000_000, secrets=SECRETS, timestamp=1_700_000_000)
 
 
 async def _post(client: MerchantClient, url: str) -> Exchange:
-    async with client.line() as line:
-        return await line.post(url, body=b"{}", headers={})
+    async with client.session() as session:
+        return await session.post(url, body=b"{}", headers={})

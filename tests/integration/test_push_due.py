@@ -106,12 +106,12 @@ async def test_an_advancing_account_is_left_to_its_driver(world: World, receiver
 
 async def test_what_is_told_wakes_the_lane(world: World) -> None:
     """And so does asking for an event again. [D-39 redeliver]"""
-    woken: list[str] = []
-    deps = replace(world.deps, wake=woken.append)
+    notified: list[str] = []
+    deps = replace(world.deps, notify=notified.append)
     async with open_work(deps, await load_account(world.deps, world.account_id)) as work:
         work.emit("webhook.disabled", {})
-        assert woken == []
-    assert woken == ["push"]
+        assert notified == []
+    assert notified == ["push"]
 
 
 async def test_a_redelivery_need_not_wait_for_a_probe(world: World, receiver: Receiver) -> None:
@@ -158,13 +158,13 @@ async def test_an_endpoint_that_hangs_delays_no_other_account(world: World, rece
         await until_received(receiver, 1, within_seconds=5)
         for count in range(1, 4):
             await other.enroll(await other.plan())
-            loop.wake("push")
+            loop.notify("push")
             await until_received(quick, count, within_seconds=5)
         assert len(receiver.received) == 1
         released.set()
         await until_received(receiver, 300, within_seconds=10)
         stop.set()
-        loop.wake("push")
+        loop.notify("push")
         await running
     assert await world.broken() == []
 
@@ -190,12 +190,12 @@ async def test_a_herd_that_is_down_delays_nobody(world: World, receiver: Receive
         running = asyncio.create_task(loop.run(stop))
         await until_received(receiver, known + 4, within_seconds=5)
         await world.enroll(await world.plan())
-        loop.wake("push")
+        loop.notify("push")
         await until_received(quick, 1, within_seconds=5)
         assert len(receiver.received) == known + 4
         released.set()
         stop.set()
-        loop.wake("push")
+        loop.notify("push")
         await running
 
 
@@ -221,5 +221,5 @@ async def test_endpoints_that_hang_delay_no_other_clock(world: World, receiver: 
         released.set()
         assert [(await each).json["status"] for each in advancing] == ["ready"] * len(hanging)
         stop.set()
-        loop.wake("test_clock")
+        loop.notify("test_clock")
         await running

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from fatura.domain.account import Account
-from fatura.domain.delivery import Answer, Outcome
+from fatura.domain.delivery import AttemptResult, Outcome
 from fatura.outbound.http import DEADLINE_SECONDS
 from fatura.usecases.deps import Deps
 from fatura.usecases.operations.health import MAX_PUSH_SKEW
@@ -20,8 +20,8 @@ from tests.support.push_steps import deliveries, register, tell
 from tests.support.receiver import Receiver, always, open_receiver
 from tests.support.world import World
 
-GOOD = Answer(Outcome.DELIVERED, 200, 5, None, None, None)
-BAD = Answer(Outcome.HTTP_ERROR, 500, 5, "answered 500", None, None)
+GOOD = AttemptResult(Outcome.DELIVERED, 200, 5, None, None, None)
+BAD = AttemptResult(Outcome.HTTP_ERROR, 500, 5, "answered 500", None, None)
 MINUTE = timedelta(minutes=1)
 
 
@@ -54,7 +54,7 @@ async def end_lease(world: World) -> None:
     )
 
 
-async def thaw(world: World, planned: Round, answer: Answer) -> None:
+async def thaw(world: World, planned: Round, answer: AttemptResult) -> None:
     """Let a frozen worker bring what it got."""
     tried = [Tried(each, answer) for each in planned.due]
     await delivery._record(world.deps, await account_of(world), planned, tried)
@@ -178,8 +178,8 @@ async def test_a_frozen_worker_sends_nothing(world: World, receiver: Receiver, c
     if clock == "monotonic":
         late = replace(planned, send_before=time.monotonic())
 
-    async with world.deps.merchants.line() as line:
-        assert await delivery._call(world.deps, line, late) == []
+    async with world.deps.merchants.session() as session:
+        assert await delivery._call(world.deps, session, late) == []
 
     assert receiver.received == []
     await end_lease(world)

@@ -86,7 +86,7 @@ async def open_crowd(database_url: str) -> AsyncGenerator[Crowd]:
     read = settings.read({"FATURA_RATE_LIMIT": "0"})
     db = await connect(database_url, max_connections=5)
     try:
-        deps = wire(read, db, vault=Vault([KEY_RING]), wake=_sweeping_suffices)
+        deps = wire(read, db, vault=Vault([KEY_RING]), notify=_sweeping_suffices)
         transport = httpx.ASGITransport(create_app(deps))
         async with httpx.AsyncClient(transport=transport, base_url="http://fatura.test") as client:
             opened = await accounts.open_account(deps, name="Crowd", mode=Mode.SANDBOX)

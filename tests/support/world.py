@@ -26,7 +26,7 @@ from fatura.usecases.accounts import accounts
 from fatura.usecases.deps import Deps
 from fatura.usecases.operations import checks
 from fatura.workers.lanes import LANES
-from fatura.workers.loop import run_to_quiet
+from fatura.workers.loop import run_until_idle
 
 Json = Any
 NOW = datetime(2033, 11, 20, 15, tzinfo=UTC)
@@ -144,7 +144,7 @@ class Merchant:
         body = {"to": to} if days is None else {"days": days}
         asked = asyncio.create_task(self.post("/v1/test-clock/advance", body))
         while not asked.done():
-            await run_to_quiet(self.deps, [LANE["test_clock"]])
+            await run_until_idle(self.deps, [LANE["test_clock"]])
             await asyncio.sleep(0.002)
         answer = await asked
         assert answer.status == 200, answer.body
@@ -153,7 +153,7 @@ class Merchant:
     async def run(self, *lanes: str) -> int:
         """Work off what is due now, in all lanes or in the named ones; `push` sends to endpoints up and down."""
         named = [*lanes, "probe"] if "push" in lanes else lanes
-        return await run_to_quiet(self.deps, [LANE[name] for name in named] or LANES)
+        return await run_until_idle(self.deps, [LANE[name] for name in named] or LANES)
 
     async def all(self, path: str) -> list[Json]:
         """Return all records of a list, oldest first."""
@@ -232,7 +232,7 @@ async def open_world(database_url: str, **environment: str) -> AsyncGenerator[Wo
     read = settings.read({"FATURA_RATE_LIMIT": "0", "FATURA_OUTBOUND_ALLOW": "127.0.0.1", **environment})
     db = await connect(database_url, max_connections=20)
     try:
-        deps = wire(read, db, vault=Vault([new_key()]), clock=real_clock, wake=_nobody_waits)
+        deps = wire(read, db, vault=Vault([new_key()]), clock=real_clock, notify=_nobody_waits)
         transport = httpx.ASGITransport(create_app(deps), raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://fatura.test") as client:
             opened = await open_account(deps, Mode.SANDBOX)

@@ -49,7 +49,9 @@ def _imported(node: ast.AST) -> Iterator[str]:
 
 def _finding(source: Source, node: ast.AST, what: str) -> Finding:
     line = getattr(node, "lineno", 1)
-    return Finding(source.path, line, f"{what}: call merchants through a Line of fatura.outbound.http")
+    return Finding(
+        source.path, line, f"{what}: call merchants through a MerchantSession of fatura.outbound.http"
+    )
 
 
 def test_there_is_one_way_out():

@@ -7,26 +7,26 @@ import pytest
 from fatura.domain.delivery import (
     DELAYS,
     MAX_ATTEMPTS,
-    NEW,
-    Answer,
+    NEW_ENDPOINT,
+    AttemptResult,
     Delivery,
     DeliveryStatus,
-    Health,
+    EndpointHealth,
     Outcome,
 )
-from fatura.outbound.http import Ended, Exchange
-from fatura.outbound.webhook import patience, read
+from fatura.outbound.http import Exchange, ExchangeOutcome
+from fatura.outbound.webhook import parse_retry_after, read
 
 NOW = datetime(2033, 11, 20, 15, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
-GOOD = Answer(Outcome.DELIVERED, 200, 5, None, None, None)
-BAD = Answer(Outcome.HTTP_ERROR, 500, 5, "answered 500", "", None)
+GOOD = AttemptResult(Outcome.DELIVERED, 200, 5, None, None, None)
+BAD = AttemptResult(Outcome.HTTP_ERROR, 500, 5, "answered 500", "", None)
 OPEN = Delivery(1, 0, 0, None, None, NOW, None, None)
 
 
-def patient(**duration: int) -> Answer:
+def patient(**duration: int) -> AttemptResult:
     """Return a failure that asks to wait."""
-    return Answer(Outcome.HTTP_ERROR, 503, 5, "answered 503", "", timedelta(**duration))
+    return AttemptResult(Outcome.HTTP_ERROR, 503, 5, "answered 503", "", timedelta(**duration))
 
 
 def test_the_delays_of_an_event():
@@ -39,7 +39,7 @@ def test_the_delays_of_an_event():
 @pytest.mark.parametrize("jitter_permille", [0, 100])
 def test_an_event_fails_by_its_schedule(jitter_permille: int):
     """Jitter is only added; after the twelfth failure it is given up if anything else got through. [D-39 schedule]"""
-    health = Health(1, 1, NOW, NOW, NOW)
+    health = EndpointHealth(1, 1, NOW, NOW, NOW)
     each, at = OPEN, NOW
     for failures, delay in enumerate(DELAYS, 1):
         each = each.failed(BAD, now=at, health=health, reserved_for=at, jitter_permille=jitter_permille)
@@ -53,7 +53,7 @@ def test_an_event_fails_by_its_schedule(jitter_permille: int):
 def test_an_event_is_not_given_up_while_nothing_gets_through():
     """Daily, and once more at the end of the five days. [D-39 schedule]"""
     tried = Delivery(1, 11, 11, NOW, NOW + 2 * DAY, NOW + 3 * DAY, None, None)
-    dead = Health(1, 400, NOW, NOW - HOUR, NOW + 3 * DAY)
+    dead = EndpointHealth(1, 400, NOW, NOW - HOUR, NOW + 3 * DAY)
     at = NOW + 3 * DAY
     once = tried.failed(BAD, now=at, health=dead, reserved_for=at, jitter_permille=100)
     assert (once.failures, once.next_attempt_at) == (12, at + DAY)
@@ -65,24 +65,26 @@ def test_an_event_is_not_given_up_while_nothing_gets_through():
 def test_an_event_that_was_made_due_meanwhile_stays_so():
     """Somebody asked for it while an attempt was under way; a closed one stays closed. [D-39 redeliver]"""
     asked = Delivery(1, 3, 3, NOW, NOW, NOW + HOUR, None, None)
-    after = asked.failed(BAD, now=NOW, health=NEW, reserved_for=NOW, jitter_permille=0)
+    after = asked.failed(BAD, now=NOW, health=NEW_ENDPOINT, reserved_for=NOW, jitter_permille=0)
     assert (after.attempts, after.failures, after.next_attempt_at) == (4, 4, NOW + HOUR)
     closed = OPEN.delivered(now=NOW)
     assert (closed.attempts, closed.status) == (1, DeliveryStatus.DELIVERED)
-    late = closed.failed(BAD, now=NOW + HOUR, health=NEW, reserved_for=NOW, jitter_permille=0)
+    late = closed.failed(BAD, now=NOW + HOUR, health=NEW_ENDPOINT, reserved_for=NOW, jitter_permille=0)
     assert (late.attempts, late.status, late.failures) == (2, DeliveryStatus.DELIVERED, 0)
 
 
 def test_retry_after_is_a_least():
     """It lengthens the wait, never shortens it. [D-39 Retry-After]"""
     for minutes, expected in ((10, timedelta(minutes=10)), (0, timedelta(seconds=5))):
-        each = OPEN.failed(patient(minutes=minutes), now=NOW, health=NEW, reserved_for=NOW, jitter_permille=0)
+        each = OPEN.failed(
+            patient(minutes=minutes), now=NOW, health=NEW_ENDPOINT, reserved_for=NOW, jitter_permille=0
+        )
         assert each.next_attempt_at == NOW + expected
 
 
 def test_an_endpoint_goes_down_and_up():
     """Single probes, ever more rarely; a success brings it up, step by step. [D-39 probes]"""
-    health, at, waits = NEW, NOW, list[int]()
+    health, at, waits = NEW_ENDPOINT, NOW, list[int]()
     for _ in range(7):
         health = health.after_round([BAD, BAD], now=at)
         assert (health.at_once, health.failing_since) == (1, NOW)
@@ -101,7 +103,7 @@ def test_an_endpoint_goes_down_and_up():
 
 def test_an_endpoint_that_asks_for_patience_is_sent_less():
     """The longest wait of a round counts, though some of it got through. [D-39 Retry-After]"""
-    busy = Health(64, 0, None, None, None)
+    busy = EndpointHealth(64, 0, None, None, None)
     slower = busy.after_round([GOOD, patient(seconds=30), patient(seconds=90)], now=NOW)
     assert (slower.at_once, slower.next_attempt_at) == (32, NOW + timedelta(seconds=90))
     down = busy.after_round([patient(hours=2)], now=NOW)
@@ -111,48 +113,54 @@ def test_an_endpoint_that_asks_for_patience_is_sent_less():
 @pytest.mark.parametrize(
     ("health", "answers", "hopeless"),
     [
-        (Health(1, 9, NOW - 5 * DAY, None, NOW), [BAD], True),  # [D-39 disabling]
-        (Health(1, 9, NOW - 5 * DAY + timedelta(seconds=1), None, NOW), [BAD], False),
-        (Health(8, 0, None, NOW, None), [GOOD, Answer(Outcome.HTTP_ERROR, 410, 1, "", "", None)], True),
-        (Health(8, 0, None, NOW, None), [GOOD, BAD], False),
+        (EndpointHealth(1, 9, NOW - 5 * DAY, None, NOW), [BAD], True),  # [D-39 disabling]
+        (EndpointHealth(1, 9, NOW - 5 * DAY + timedelta(seconds=1), None, NOW), [BAD], False),
+        (
+            EndpointHealth(8, 0, None, NOW, None),
+            [GOOD, AttemptResult(Outcome.HTTP_ERROR, 410, 1, "", "", None)],
+            True,
+        ),
+        (EndpointHealth(8, 0, None, NOW, None), [GOOD, BAD], False),
     ],
 )
-def test_an_endpoint_is_hopeless(health: Health, answers: list[Answer], *, hopeless: bool):
+def test_an_endpoint_is_hopeless(health: EndpointHealth, answers: list[AttemptResult], *, hopeless: bool):
     """After five days of failing everything, or at a 410. [D-39 disabling, D-39 gone]"""
-    assert health.is_hopeless(answers, now=NOW) is hopeless
+    assert health.should_disable(answers, now=NOW) is hopeless
 
 
 def test_what_failed_before_nobody_tried_does_not_count():
     """For longer than an open event waits; a day between two attempts is no such gap. [D-39 disabling]"""
-    failed = Health(1, 9, NOW - 4 * DAY, NOW - 6 * DAY, NOW)
+    failed = EndpointHealth(1, 9, NOW - 4 * DAY, NOW - 6 * DAY, NOW)
     assert failed.after_round([BAD], now=NOW + 27 * HOUR).failing_since == NOW - 4 * DAY
     later = NOW + 30 * DAY
     anew = failed.after_round([BAD], now=later)
     assert (anew.failures, anew.failing_since) == (1, later)
     assert anew.next_attempt_at == later + timedelta(seconds=5)
-    assert not anew.is_hopeless([BAD], now=later)
-    assert failed.remembered(now=later) == Health(1, 0, None, NOW - 6 * DAY, NOW)
+    assert not anew.should_disable([BAD], now=later)
+    assert failed.without_stale_failures(now=later) == EndpointHealth(1, 0, None, NOW - 6 * DAY, NOW)
 
 
 @pytest.mark.parametrize(
     ("ended", "status", "outcome", "error"),
     [
-        (Ended.ANSWERED, 200, "delivered", None),
-        (Ended.ANSWERED, 299, "delivered", None),
-        (Ended.BROKEN_ANSWER, 200, "delivered", None),
-        (Ended.TIMED_OUT, 204, "delivered", None),
-        (Ended.ANSWERED, 199, "http_error", "answered 199"),
-        (Ended.ANSWERED, 302, "http_error", "answered 302; redirects are not followed"),
-        (Ended.ANSWERED, 500, "http_error", "answered 500"),
-        (Ended.BROKEN_ANSWER, 500, "http_error", "too long"),
-        (Ended.TIMED_OUT, None, "timeout", "too long"),
-        (Ended.TIMED_OUT, 500, "timeout", "too long"),
-        (Ended.UNREACHABLE, None, "http_error", "too long"),
+        (ExchangeOutcome.ANSWERED, 200, "delivered", None),
+        (ExchangeOutcome.ANSWERED, 299, "delivered", None),
+        (ExchangeOutcome.BROKEN_ANSWER, 200, "delivered", None),
+        (ExchangeOutcome.TIMED_OUT, 204, "delivered", None),
+        (ExchangeOutcome.ANSWERED, 199, "http_error", "answered 199"),
+        (ExchangeOutcome.ANSWERED, 302, "http_error", "answered 302; redirects are not followed"),
+        (ExchangeOutcome.ANSWERED, 500, "http_error", "answered 500"),
+        (ExchangeOutcome.BROKEN_ANSWER, 500, "http_error", "too long"),
+        (ExchangeOutcome.TIMED_OUT, None, "timeout", "too long"),
+        (ExchangeOutcome.TIMED_OUT, 500, "timeout", "too long"),
+        (ExchangeOutcome.UNREACHABLE, None, "http_error", "too long"),
     ],
 )
-def test_what_an_exchange_means(ended: Ended, status: int | None, outcome: str, error: str | None):
+def test_what_an_exchange_means(ended: ExchangeOutcome, status: int | None, outcome: str, error: str | None):
     """2xx in time is delivered, whatever its body. [D-39 outcomes]"""
-    exchange = Exchange(ended, status, b"body", 7, None if ended is Ended.ANSWERED else "too long", "60")
+    exchange = Exchange(
+        ended, status, b"body", 7, None if ended is ExchangeOutcome.ANSWERED else "too long", "60"
+    )
     answer = read(exchange, real_now=NOW)
     assert (answer.outcome, answer.error, answer.latency_ms) == (outcome, error, 7)
     failed = outcome != "delivered"
@@ -183,4 +191,4 @@ def test_what_an_exchange_means(ended: Ended, status: int | None, outcome: str, 
 )
 def test_reading_retry_after(header: str | None, waits: timedelta | None):
     """Seconds or a date, at most a day; anything else says nothing. [D-39 Retry-After]"""
-    assert patience(header, real_now=NOW) == waits
+    assert parse_retry_after(header, real_now=NOW) == waits

@@ -177,7 +177,7 @@ def tiny_api(**environ: str) -> FastAPI:
         providers={},
         merchants=nowhere,
         clock=lambda: datetime.now(UTC),
-        wake=lambda _lane: None,
+        notify=lambda _lane: None,
     )
     return create_app(deps, nouns=[routes], authenticate=authenticate)
 

@@ -23,20 +23,20 @@ MAX_ATTEMPTS = len(DELAYS) + 1
 MAX_JITTER_PERMILLE = 100
 PROBE_DELAYS = (*DELAYS[:4], timedelta(minutes=10))
 """After each failed round of an endpoint, how long until it is probed again; the last one repeats."""
-MAX_AT_ONCE = 64
+MAX_CONCURRENT = 64
 """Most events that are sent to one endpoint beside each other."""
 DISABLE_AFTER = timedelta(days=5)
 """How long everything has to fail before an endpoint is disabled."""
-QUIET = timedelta(hours=30)
+STALE_AFTER = timedelta(hours=30)
 """Longer than any open event waits: when nothing was tried for so long, older failures say nothing of an endpoint."""
-assert DELAYS[-1] * (1000 + MAX_JITTER_PERMILLE) // 1000 < QUIET
-LAST_RESORT_EVERY = timedelta(hours=24)
+assert DELAYS[-1] * (1000 + MAX_JITTER_PERMILLE) // 1000 < STALE_AFTER
+LAST_RESORT_DELAY = timedelta(hours=24)
 """How often an event is tried after its last attempt, while its endpoint takes nothing at all."""
-MAX_PATIENCE = timedelta(hours=24)
+MAX_RETRY_AFTER = timedelta(hours=24)
 """How long a Retry-After may put an endpoint off."""
-OUTAGE = PROBE_DELAYS[-1]
+MIN_OUTAGE = PROBE_DELAYS[-1]
 """An endpoint that was down for so long may have made events wait that are fine themselves."""
-GONE = 410
+HTTP_GONE = 410
 
 
 class Outcome(StrEnum):
@@ -66,7 +66,7 @@ class Webhook:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AttemptResult:
     """What came of one attempt; `retry_after` is how long the endpoint asks to be left alone."""
 
     outcome: Outcome
@@ -92,7 +92,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class EndpointHealth:
     """How an endpoint fares: `failing_since` is set while rounds fail whole, `next_attempt_at` puts it off."""
 
     at_once: int
@@ -101,19 +101,19 @@ class Health:
     last_delivered_at: datetime | None
     next_attempt_at: datetime | None
 
-    def remembered(self, *, now: datetime) -> "Health":
+    def without_stale_failures(self, *, now: datetime) -> "EndpointHealth":
         """Return what still counts: an endpoint that was due long ago and that nobody tried has not failed since."""
-        if self.next_attempt_at is None or now - self.next_attempt_at < QUIET:
+        if self.next_attempt_at is None or now - self.next_attempt_at < STALE_AFTER:
             return self
         return replace(self, failures=0, failing_since=None)
 
-    def after_round(self, answers: Sequence[Answer], *, now: datetime) -> "Health":
+    def after_round(self, answers: Sequence[AttemptResult], *, now: datetime) -> "EndpointHealth":
         """Return how the endpoint fares after a round: any success brings it up, no success takes it down."""
         patience = [answer.retry_after for answer in answers if answer.retry_after is not None]
         if any(answer.outcome is Outcome.DELIVERED for answer in answers):
-            more = max(self.at_once // 2, 1) if patience else min(self.at_once * 2, MAX_AT_ONCE)
-            return Health(more, 0, None, now, now + max(patience) if patience else None)
-        before = self.remembered(now=now)
+            more = max(self.at_once // 2, 1) if patience else min(self.at_once * 2, MAX_CONCURRENT)
+            return EndpointHealth(more, 0, None, now, now + max(patience) if patience else None)
+        before = self.without_stale_failures(now=now)
         delay = PROBE_DELAYS[min(before.failures, len(PROBE_DELAYS) - 1)]
         return replace(
             before,
@@ -123,18 +123,18 @@ class Health:
             next_attempt_at=now + max([delay, *patience]),
         )
 
-    def recovered_from(self, before: "Health", *, now: datetime) -> datetime | None:
+    def recovered_from(self, before: "EndpointHealth", *, now: datetime) -> datetime | None:
         """Return since when an outage lasted that has ended in this round, or None when there was none."""
         since = before.failing_since
-        return since if self.failures == 0 and since is not None and now - since >= OUTAGE else None
+        return since if self.failures == 0 and since is not None and now - since >= MIN_OUTAGE else None
 
-    def is_hopeless(self, answers: Sequence[Answer], *, now: datetime) -> bool:
+    def should_disable(self, answers: Sequence[AttemptResult], *, now: datetime) -> bool:
         """Say whether the endpoint is to be disabled: it is gone, or has failed everything for five days."""
-        gone = any(answer.response_status == GONE for answer in answers)
+        gone = any(answer.response_status == HTTP_GONE for answer in answers)
         return gone or (self.failing_since is not None and now - self.failing_since >= DISABLE_AFTER)
 
 
-NEW = Health(1, 0, None, None, None)
+NEW_ENDPOINT = EndpointHealth(1, 0, None, None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,13 @@ class Delivery:
         )
 
     def failed(
-        self, answer: Answer, *, now: datetime, health: Health, reserved_for: datetime, jitter_permille: int
+        self,
+        result: AttemptResult,
+        *,
+        now: datetime,
+        health: EndpointHealth,
+        reserved_for: datetime,
+        jitter_permille: int,
     ) -> "Delivery":
         """Return it after a failure; what was made due since it was `reserved_for` an instant stays so.
 
@@ -188,10 +194,12 @@ class Delivery:
         next_at = _next_attempt_at(after, now, health=health, jitter_permille=jitter_permille)
         if next_at is None:
             return replace(after, next_attempt_at=None, given_up_at=now)
-        return replace(after, next_attempt_at=max(next_at, now + (answer.retry_after or timedelta())))
+        return replace(after, next_attempt_at=max(next_at, now + (result.retry_after or timedelta())))
 
 
-def _next_attempt_at(of: Delivery, now: datetime, *, health: Health, jitter_permille: int) -> datetime | None:
+def _next_attempt_at(
+    of: Delivery, now: datetime, *, health: EndpointHealth, jitter_permille: int
+) -> datetime | None:
     """Return when it is tried again, or None: given up, though never while its endpoint takes nothing at all."""
     if of.failures < MAX_ATTEMPTS:
         delay = DELAYS[of.failures - 1]
@@ -200,4 +208,4 @@ def _next_attempt_at(of: Delivery, now: datetime, *, health: Health, jitter_perm
     if health.last_delivered_at is not None and health.last_delivered_at >= of.first_failed_at:
         return None
     assert health.failing_since is not None, "nothing was delivered, so the round failed whole"
-    return min(now + LAST_RESORT_EVERY, health.failing_since + DISABLE_AFTER)
+    return min(now + LAST_RESORT_DELAY, health.failing_since + DISABLE_AFTER)

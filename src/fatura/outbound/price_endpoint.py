@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from fatura import signature
 from fatura.domain.pricing import PriceAnswer, PricingOutcome, read_answer, stored_body
-from fatura.outbound.http import Ended, Exchange, Line
+from fatura.outbound.http import Exchange, ExchangeOutcome, MerchantSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class PriceReply:
 
 
 async def ask(
-    line: Line, url: str, *, body: str, cap_cents: int, secrets: Sequence[str], timestamp: int
+    session: MerchantSession, url: str, *, body: str, cap_cents: int, secrets: Sequence[str], timestamp: int
 ) -> PriceReply:
     """Ask for a price; `timestamp` is real time in unix seconds, `secrets` sign, the newest first (spec 5.6, D-40)."""
     raw = body.encode()
@@ -27,7 +27,7 @@ async def ask(
         "Content-Type": "application/json",
         signature.HEADER: signature.sign(raw, secrets, timestamp=timestamp),
     }
-    exchange = await line.post(url, body=raw, headers=headers)
+    exchange = await session.post(url, body=raw, headers=headers)
     return PriceReply(
         answer=_meaning(exchange, cap_cents=cap_cents),
         response_status=exchange.status,
@@ -38,12 +38,12 @@ async def ask(
 
 def _meaning(exchange: Exchange, *, cap_cents: int) -> PriceAnswer:
     status = exchange.status
-    if exchange.ended is Ended.TIMED_OUT:
+    if exchange.outcome is ExchangeOutcome.TIMED_OUT:
         return PriceAnswer(PricingOutcome.TIMEOUT, problem="no whole answer within 10 seconds")
     if status is None:
         return PriceAnswer(PricingOutcome.HTTP_ERROR, problem=exchange.error or "no answer")
     if not 200 <= status < 300:
         return PriceAnswer(PricingOutcome.HTTP_ERROR, problem=f"the endpoint answered {status}")
-    if exchange.ended is Ended.BROKEN_ANSWER:
+    if exchange.outcome is ExchangeOutcome.BROKEN_ANSWER:
         return PriceAnswer(PricingOutcome.INVALID_RESPONSE, problem=exchange.error)
     return read_answer(exchange.body, cap_cents=cap_cents)

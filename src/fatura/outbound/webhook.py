@@ -8,8 +8,8 @@ from http import HTTPStatus
 from uuid import UUID
 
 from fatura import signature
-from fatura.domain.delivery import MAX_PATIENCE, Answer, Outcome
-from fatura.outbound.http import Ended, Exchange, Line
+from fatura.domain.delivery import MAX_RETRY_AFTER, AttemptResult, Outcome
+from fatura.outbound.http import Exchange, ExchangeOutcome, MerchantSession
 
 MAX_LOGGED_CHARS = 1000
 """How much of a failure's answer the log keeps."""
@@ -28,7 +28,9 @@ class Push:
     body: bytes
 
 
-async def push(line: Line, each: Push, *, secrets: Sequence[str], real_now: datetime) -> Answer:
+async def push(
+    session: MerchantSession, each: Push, *, secrets: Sequence[str], real_now: datetime
+) -> AttemptResult:
     """Send an event, signed at `real_now` with every secret that counts."""
     headers = headers_of(
         str(each.event_id),
@@ -38,19 +40,19 @@ async def push(line: Line, each: Push, *, secrets: Sequence[str], real_now: date
         secrets=secrets,
         timestamp=int(real_now.timestamp()),
     )
-    return read(await line.post(each.url, body=each.body, headers=headers), real_now=real_now)
+    return read(await session.post(each.url, body=each.body, headers=headers), real_now=real_now)
 
 
-def read(exchange: Exchange, *, real_now: datetime) -> Answer:
+def read(exchange: Exchange, *, real_now: datetime) -> AttemptResult:
     """Return what an exchange means: a 2xx in time is delivered, whatever its body and however that ended."""
     delivered = exchange.status is not None and _is_success(exchange.status)
-    return Answer(
+    return AttemptResult(
         outcome=_outcome(exchange, delivered=delivered),
         response_status=exchange.status,
         latency_ms=exchange.latency_ms,
         error=None if delivered else _error(exchange),
         response_body=None if delivered or exchange.status is None else _text(exchange.body),
-        retry_after=None if delivered else patience(exchange.retry_after, real_now=real_now),
+        retry_after=None if delivered else parse_retry_after(exchange.retry_after, real_now=real_now),
     )
 
 
@@ -75,7 +77,7 @@ def headers_of(
 def _outcome(exchange: Exchange, *, delivered: bool) -> Outcome:
     if delivered:
         return Outcome.DELIVERED
-    return Outcome.TIMEOUT if exchange.ended is Ended.TIMED_OUT else Outcome.HTTP_ERROR
+    return Outcome.TIMEOUT if exchange.outcome is ExchangeOutcome.TIMED_OUT else Outcome.HTTP_ERROR
 
 
 def _is_success(status: int) -> bool:
@@ -98,14 +100,14 @@ def _text(body: bytes) -> str:
     return body[:MAX_LOGGED_BYTES].decode(errors="replace").replace("\0", "\ufffd")[:MAX_LOGGED_CHARS]
 
 
-def patience(header: str | None, *, real_now: datetime) -> timedelta | None:
+def parse_retry_after(header: str | None, *, real_now: datetime) -> timedelta | None:
     """Return how long a Retry-After asks to wait, at most a day: seconds, or until a date. None if it is neither."""
     text = (header or "").strip()
     if text.isascii() and text.isdigit():
-        return min(timedelta(seconds=int(text[:_MAX_DIGITS])), MAX_PATIENCE)
+        return min(timedelta(seconds=int(text[:_MAX_DIGITS])), MAX_RETRY_AFTER)
     try:
         until = parsedate_to_datetime(text)
     except (ValueError, OverflowError):
         return None
     until = until.replace(tzinfo=until.tzinfo or UTC)
-    return min(max(until - real_now, timedelta()), MAX_PATIENCE)
+    return min(max(until - real_now, timedelta()), MAX_RETRY_AFTER)

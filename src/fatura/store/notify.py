@@ -15,7 +15,7 @@ GATHER_SECONDS = 0.01
 RECONNECT_SECONDS = 1
 
 
-class Waker:
+class Notifier:
     """Sends hints from a process that has no lanes of its own; losing one costs a sweep's delay."""
 
     def __init__(self, db: Database) -> None:

@@ -15,7 +15,7 @@ from fatura.usecases.pricing.open_call_limit import CallsByHand
 
 @dataclass(frozen=True, slots=True)
 class Deps:
-    """The process's dependencies; `clock` is real UTC time, `wake` hints that a lane has work."""
+    """The process's dependencies; `clock` is real UTC time, `notify` hints that a lane has work."""
 
     settings: Settings
     db: Database
@@ -23,6 +23,6 @@ class Deps:
     providers: Providers
     merchants: MerchantClient
     clock: Callable[[], datetime]
-    wake: Callable[[str], None]
+    notify: Callable[[str], None]
     calls_by_hand: CallsByHand = field(default_factory=CallsByHand)
     clock_trust: ClockTrust = field(default_factory=ClockTrust)

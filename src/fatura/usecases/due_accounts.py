@@ -44,7 +44,7 @@ async def issuance(deps: Deps) -> list[Account]:
     return await _unless_clocks_differ(deps, accounts)
 
 
-async def asking(deps: Deps) -> list[Account]:
+async def reconciliation(deps: Deps) -> list[Account]:
     """Return the accounts with charges to ask after, or to look for again."""
     async with deps.db.discovery() as look:
         asked_after = await discovery.discover_invoices(look, list(polling.STATES), real_now=deps.clock())

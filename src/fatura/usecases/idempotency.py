@@ -22,7 +22,7 @@ SECRET_KEPT_FOR = timedelta(hours=24)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class StoredAnswer:
     """A success as the client gets it, byte for byte, the first time and every time after."""
 
     status: int
@@ -31,7 +31,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class IdempotentRequest:
     """What makes a repeat the same request: the key, the route with its ids, and the body as parsed JSON."""
 
     key: str | None
@@ -43,15 +43,15 @@ class Request:
         return hashlib.sha256(json.dumps(self.body, sort_keys=True).encode()).digest()
 
 
-async def once(
+async def execute_once(
     deps: Deps,
     account: Account,
-    request: Request,
+    request: IdempotentRequest,
     effect: Callable[[Work], Awaitable[Shape]],
     *,
     status: int,
     holds_secret: bool = False,
-) -> Answer:
+) -> StoredAnswer:
     """Run an effect, or replay the answer that its key already has; only successes are kept.
 
     Raises EngineError: `engine.idempotency_key_reused`, `engine.idempotency_in_progress` when a parallel request with
@@ -59,11 +59,11 @@ async def once(
     """
     is_ours = False
 
-    async def run(work: Work) -> Answer:
+    async def run(work: Work) -> StoredAnswer:
         nonlocal is_ours
         is_ours = False
         if request.key is None:
-            return Answer(status, msgspec.json.encode(await effect(work)))
+            return StoredAnswer(status, msgspec.json.encode(await effect(work)))
         if not await _claim(work, request, request.key):
             return await _replay(work, request, request.key)
         is_ours = True
@@ -76,7 +76,7 @@ async def once(
             sealed=holds_secret,
             expires_at=deps.clock() + (SECRET_KEPT_FOR if holds_secret else KEPT_FOR),
         )
-        return Answer(status, body)
+        return StoredAnswer(status, body)
 
     try:
         return await in_transaction(deps, account, run)
@@ -90,7 +90,7 @@ async def once(
         ) from None
 
 
-async def is_repeat(work: Work, request: Request) -> bool:
+async def is_repeat(work: Work, request: IdempotentRequest) -> bool:
     """Say whether a request came before, with its key, and remember it; no answer is kept.
 
     For what a repeat must not do again, though its answer is what the world is like by then (D-113). A key that stands
@@ -107,13 +107,13 @@ async def is_repeat(work: Work, request: Request) -> bool:
     return False
 
 
-async def earlier(deps: Deps, account: Account, request: Request) -> Answer | None:
+async def find_answer(deps: Deps, account: Account, request: IdempotentRequest) -> StoredAnswer | None:
     """Return the answer that a key already has, for routes that ask a third party before their transaction.
 
     Raises EngineError: `engine.idempotency_key_reused`.
     """
 
-    async def run(work: Work) -> Answer | None:
+    async def run(work: Work) -> StoredAnswer | None:
         assert request.key is not None, "asked with a key only"
         found = await idempotency.find(work.tx, request.key)
         if found is None or found.expires_at <= deps.clock():
@@ -123,7 +123,7 @@ async def earlier(deps: Deps, account: Account, request: Request) -> Answer | No
     return None if request.key is None else await in_transaction(deps, account, run)
 
 
-async def _claim(work: Work, request: Request, key: str) -> bool:
+async def _claim(work: Work, request: IdempotentRequest, key: str) -> bool:
     real_now = work.deps.clock()
     return await idempotency.claim(
         work.tx,
@@ -135,7 +135,7 @@ async def _claim(work: Work, request: Request, key: str) -> bool:
     )
 
 
-async def _replay(work: Work, request: Request, key: str) -> Answer:
+async def _replay(work: Work, request: IdempotentRequest, key: str) -> StoredAnswer:
     found = await idempotency.find(work.tx, key)
     assert found is not None, "a conflicting key is committed and visible"
     if not _is_same(work, found, request, key):
@@ -150,10 +150,10 @@ async def _replay(work: Work, request: Request, key: str) -> Answer:
         body = work.deps.vault.open(
             body, place=idempotency.PLACE, account_id=work.account.account_id, row_id=key
         )
-    return Answer(found.status, body, replayed=True)
+    return StoredAnswer(found.status, body, replayed=True)
 
 
-def _sealed_hash(work: Work, request: Request, key: str) -> bytes:
+def _sealed_hash(work: Work, request: IdempotentRequest, key: str) -> bytes:
     """Return by what the body is known again: it may hold a tax document, which a hash in the clear would give away."""
     return work.deps.vault.seal(
         request.body_hash(),
@@ -163,7 +163,7 @@ def _sealed_hash(work: Work, request: Request, key: str) -> bytes:
     )
 
 
-def _is_same(work: Work, found: idempotency.Claim, request: Request, key: str) -> bool:
+def _is_same(work: Work, found: idempotency.Claim, request: IdempotentRequest, key: str) -> bool:
     if found.route != request.route:
         return False
     known = work.deps.vault.open(

@@ -40,7 +40,7 @@ class Work:
     now: datetime
     totals: Counter[str] = field(default_factory=Counter)
     pending_events: list[NewEvent] = field(default_factory=list)
-    woken: set[LaneName] = field(default_factory=set)
+    lanes_to_notify: set[LaneName] = field(default_factory=set)
 
     @property
     def today(self) -> date:
@@ -74,6 +74,10 @@ class Work:
         text = msgspec.json.encode(data).decode()
         self.pending_events.append(NewEvent(type_, self.now, text, subscription_id, invoice_id))
 
+    def notify(self, *lanes: LaneName) -> None:
+        """Notify the workers of these lanes after the commit."""
+        self.lanes_to_notify.update(lanes)
+
     async def finish(self) -> None:
         """Shift the totals, number the events and append them: the last locks before the commit (D-38)."""
         if not self.pending_events and not any(self.totals.values()):
@@ -84,7 +88,7 @@ class Work:
             await events.append(
                 self.tx, self.pending_events, ids=self.new_ids(len(self.pending_events)), first_sequence=first
             )
-            self.woken.add(LaneName.PUSH)
+            self.notify(LaneName.PUSH)
 
 
 @asynccontextmanager
@@ -101,8 +105,8 @@ async def open_work(deps: Deps, account: Account, *, snapshot: bool = False) -> 
         work = Work(deps, tx, account, account.now(deps.clock()))
         yield work
         await work.finish()
-    for lane in work.woken:
-        deps.wake(lane)
+    for lane in work.lanes_to_notify:
+        deps.notify(lane)
 
 
 async def in_transaction(

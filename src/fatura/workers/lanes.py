@@ -83,7 +83,7 @@ ENGINE: tuple[Lane, ...] = (
     Lane(LaneName.GENERATION, due_accounts.generation, _generate, batches_at_once=3, batches_an_account=2),
     Lane(LaneName.PRICING, due_accounts.pricing, _price, batches_at_once=64, batches_an_account=32),
     Lane(LaneName.ISSUANCE, due_accounts.issuance, _issue, batches_at_once=4),
-    Lane(LaneName.RECONCILIATION, due_accounts.asking, _reconcile, batches_at_once=4),
+    Lane(LaneName.RECONCILIATION, due_accounts.reconciliation, _reconcile, batches_at_once=4),
     Lane(LaneName.MIRRORING, due_accounts.mirroring, _mirror, batches_at_once=2),
     Lane(LaneName.PUSH, due_accounts.push, delivery.deliver, batches_at_once=PUSHES_AT_ONCE),
 )

@@ -13,9 +13,9 @@ from fatura.usecases.database_errors import DatabaseUnavailableError
 from fatura.usecases.deps import Deps
 from fatura.workers.lanes import Lane
 
-SWEEP_SECONDS = 1
+POLL_SECONDS = 1
 """How often a lane looks for due work without being woken."""
-QUIET_SECONDS = 0.05
+IDLE_PAUSE_SECONDS = 0.05
 """How long a lane that found nothing looks for nothing, though it be woken: each hint is heard by every worker."""
 
 
@@ -29,17 +29,17 @@ class LaneRunner:
         self._running: dict[asyncio.Task[None], UUID] = {}
         self._salt = random.getrandbits(64)  # workers that went in the same order would meet at every account
         self._last_place: int | None = None
-        self.woken = asyncio.Event()
+        self.notified = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve due accounts until `stop` is set; batches that were begun are finished."""
         while not stop.is_set():
-            self.woken.clear()
+            self.notified.clear()
             due = await self._look()
             await self._pass(self._in_turn(due), stop)
             if not due:
-                await asyncio.sleep(QUIET_SECONDS)
-            await _wait(self.woken, SWEEP_SECONDS)
+                await asyncio.sleep(IDLE_PAUSE_SECONDS)
+            await _wait(self.notified, POLL_SECONDS)
         await asyncio.gather(*self._running)
 
     async def _pass(self, due: Sequence[Account], stop: asyncio.Event) -> None:
@@ -48,8 +48,8 @@ class LaneRunner:
         for account in due:
             while len(self._running) >= self._lane.batches_at_once:
                 await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
-            if stop.is_set() or time.monotonic() - seen_at > SWEEP_SECONDS:
-                self.woken.set()
+            if stop.is_set() or time.monotonic() - seen_at > POLL_SECONDS:
+                self.notified.set()
                 return
             self._start(account)
 
@@ -90,7 +90,7 @@ class LaneRunner:
 
     async def _serve(self, account: Account) -> None:
         if await run_batch(self._deps, self._lane, account):
-            self.woken.set()
+            self.notified.set()
 
 
 async def run_batch(deps: Deps, lane: Lane, account: Account) -> int:
@@ -109,10 +109,10 @@ class Loop:
         """Prepare the lanes; nothing runs yet."""
         self._runners = {lane.name: LaneRunner(deps, lane) for lane in lanes}
 
-    def wake(self, lane: str) -> None:
+    def notify(self, lane: str) -> None:
         """Have a lane look for work at once; unknown names are ignored, since newer processes may send them."""
         if lane in self._runners:
-            self._runners[lane].woken.set()
+            self._runners[lane].notified.set()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run all lanes until `stop` is set."""
@@ -121,7 +121,7 @@ class Loop:
                 group.create_task(runner.run(stop), name=f"lane {name}")
             await stop.wait()
             for runner in self._runners.values():
-                runner.woken.set()
+                runner.notified.set()
 
 
 async def _wait(event: asyncio.Event, seconds: int) -> None:
@@ -132,7 +132,7 @@ async def _wait(event: asyncio.Event, seconds: int) -> None:
         return
 
 
-async def run_to_quiet(deps: Deps, lanes: Sequence[Lane]) -> int:
+async def run_until_idle(deps: Deps, lanes: Sequence[Lane]) -> int:
     """Run batches of all lanes until none finds work; return how much was done."""
     total = 0
     while True:

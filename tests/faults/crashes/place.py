@@ -20,7 +20,7 @@ from fatura.store.db import Database, connect
 from fatura.usecases.accounts.accounts import OpenedAccount
 from fatura.usecases.deps import Deps
 from fatura.workers.lanes import LANES
-from fatura.workers.loop import run_to_quiet
+from fatura.workers.loop import run_until_idle
 from tests.faults import clock
 from tests.faults.clock import FastClock
 from tests.faults.crashes.outside import CLOCK_FILE
@@ -141,7 +141,7 @@ class Shop(Merchant):
 
     async def run(self, *lanes: str) -> int:
         """Work off what is due now, in the named lanes or in all."""
-        return await run_to_quiet(self.deps, [LANE[name] for name in lanes] or LANES)
+        return await run_until_idle(self.deps, [LANE[name] for name in lanes] or LANES)
 
     def know_secret(self, secret: str) -> None:
         """Let the merchant verify by one more secret."""

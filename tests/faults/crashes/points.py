@@ -165,12 +165,12 @@ class CountedMerchants:
         """Close the client."""
         await self._client.close()
 
-    def line(self) -> Any:
+    def session(self) -> Any:
         """Open a line whose calls are counted."""
-        return _CountedLine(self._client.line(), self._points)
+        return _CountedSession(self._client.session(), self._points)
 
 
-class _CountedLine:
+class _CountedSession:
     def __init__(self, opening: Any, points: Points) -> None:
         self._opening = opening
         self._points = points

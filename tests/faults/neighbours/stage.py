@@ -20,7 +20,7 @@ from fatura.api.app import create_app
 from fatura.bootstrap import wire
 from fatura.domain.credentials import Mode
 from fatura.store.db import connect
-from fatura.store.notify import Waker
+from fatura.store.notify import Notifier
 from fatura.store.vault import Vault
 from fatura.usecases.accounts import accounts
 from fatura.usecases.deps import Deps
@@ -144,7 +144,7 @@ async def stage(database_url: str) -> AsyncGenerator[Stage]:
     db = await connect(database_url, max_connections=10)
     connection: Any = await asyncpg.connect(database_url)
     try:
-        deps = wire(read, db, vault=Vault([KEY_RING]), wake=Waker(db))
+        deps = wire(read, db, vault=Vault([KEY_RING]), notify=Notifier(db))
         transport = httpx.ASGITransport(create_app(deps))
         async with httpx.AsyncClient(transport=transport, base_url="http://fatura.test") as client:
             yield Stage(deps, client, connection)

@@ -173,7 +173,7 @@ async def _side(
 ) -> AsyncGenerator[tuple[Deps, httpx.AsyncClient]]:
     db = await connect(database_url, max_connections=2, connection_class=stepper.connection_class)
     await open_whole(db, 2)
-    deps = wire(world.deps.settings, db, vault=world.deps.vault, clock=clock, wake=_nobody_waits)
+    deps = wire(world.deps.settings, db, vault=world.deps.vault, clock=clock, notify=_nobody_waits)
     transport = httpx.ASGITransport(create_app(deps), raise_app_exceptions=False)
     try:
         async with httpx.AsyncClient(transport=transport, base_url="http://fatura.test") as client:

@@ -41,7 +41,7 @@ async def open_watched(database_url: str) -> AsyncGenerator[tuple[World, Any]]:
     read = settings.read({"FATURA_RATE_LIMIT": "0", "FATURA_OUTBOUND_ALLOW": "127.0.0.1"})
     db = await connect(database_url, max_connections=5, connection_class=Watched)
     try:
-        deps = wire(read, db, vault=Vault([new_key()]), clock=real_clock, wake=lambda _lane: None)
+        deps = wire(read, db, vault=Vault([new_key()]), clock=real_clock, notify=lambda _lane: None)
         app = create_app(deps)
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://fatura.test") as client:

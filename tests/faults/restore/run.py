@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fatura.usecases.restore import recovery
 from fatura.workers.lanes import LANES
-from fatura.workers.loop import run_to_quiet
+from fatura.workers.loop import run_until_idle
 from tests.faults import breaks
 from tests.faults.place import server
 from tests.faults.report import Options, Report, Scale
@@ -117,7 +117,7 @@ async def _sweep(story: Story, truth: Truth) -> None:
             )
         assert story.opened is not None
         await recovery.freeze(merchant.deps, story.opened.account_id)
-        beside = asyncio.create_task(run_to_quiet(merchant.deps, LANES))
+        beside = asyncio.create_task(run_until_idle(merchant.deps, LANES))
         swept = await story.sweep(merchant.deps, since=since)
         await beside
     assert swept is not None

@@ -24,7 +24,7 @@ from fatura.usecases.deps import Deps
 from fatura.usecases.restore import recovery
 from fatura.usecases.transaction import Work, in_transaction, load_account
 from fatura.workers.lanes import LANES
-from fatura.workers.loop import run_to_quiet
+from fatura.workers.loop import run_until_idle
 from tests.conftest import database_url_of
 from tests.faults.engine import open_engine
 from tests.faults.journal import Journal
@@ -91,7 +91,7 @@ class Story:
 
     async def work(self, deps: Deps, *, die_at: int = 0) -> bool:
         """Run all lanes to quiet, or die (0: do not) at the n-th statement from now; say whether it lived."""
-        self.running = asyncio.create_task(run_to_quiet(deps, LANES))
+        self.running = asyncio.create_task(run_until_idle(deps, LANES))
         self.statements_left = die_at
         try:
             await self.running

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from fatura.open_transaction import holds_open_transaction
-from fatura.outbound.http import DEADLINE_SECONDS, Ended, Exchange
+from fatura.outbound.http import DEADLINE_SECONDS, Exchange, ExchangeOutcome
 from fatura.signature import HEADER, SignatureError, verify
 from tests.faults.journal import Journal
 from tests.faults.simulator.faults import PRICE as PRICE_CHANCES
@@ -95,10 +95,10 @@ class SimMerchants:
             case "price: redirect":
                 exchange = self._answered(302, text := "{}")
             case "price: broken off":
-                exchange = Exchange(Ended.BROKEN_ANSWER, 200, text.encode()[:3], 40, "broken off")
+                exchange = Exchange(ExchangeOutcome.BROKEN_ANSWER, 200, text.encode()[:3], 40, "broken off")
             case _:
                 exchange = self._failed(fate)
-        whole = exchange.ended is Ended.ANSWERED
+        whole = exchange.outcome is ExchangeOutcome.ANSWERED
         self.journal.write(
             "price_answer",
             at=self.schedule.now.isoformat(),
@@ -130,7 +130,7 @@ class SimMerchants:
         return exchange
 
     def _answered(self, status: int, text: str) -> Exchange:
-        return Exchange(Ended.ANSWERED, status, text.encode(), self.rng.choice(LATENCIES_MS), None)
+        return Exchange(ExchangeOutcome.ANSWERED, status, text.encode(), self.rng.choice(LATENCIES_MS), None)
 
     def _failed(self, fate: str) -> Exchange:
         if "500" in fate:
@@ -139,10 +139,10 @@ class SimMerchants:
             return self._answered(410, "gone")
         if "429" in fate:
             wait = str(self.rng.randrange(5, 900))
-            return Exchange(Ended.ANSWERED, 429, b"slower", 30, None, retry_after=wait)
+            return Exchange(ExchangeOutcome.ANSWERED, 429, b"slower", 30, None, retry_after=wait)
         if "timed out" in fate or "answer lost" in fate:
-            return Exchange(Ended.TIMED_OUT, None, b"", DEADLINE_SECONDS * 1000, "no whole answer")
-        return Exchange(Ended.UNREACHABLE, None, b"", 15, "refused")
+            return Exchange(ExchangeOutcome.TIMED_OUT, None, b"", DEADLINE_SECONDS * 1000, "no whole answer")
+        return Exchange(ExchangeOutcome.UNREACHABLE, None, b"", 15, "refused")
 
     def _is_signed(self, account_id: str, body: bytes, headers: Mapping[str, str]) -> bool:
         for secret in self.secrets[account_id]:

@@ -89,7 +89,7 @@ class Process:
             SimDatabase(pool),
             vault=Vault([_RING]),
             clock=lambda: world.schedule.now,
-            wake=lambda _lane: self._hint(),
+            notify=lambda _lane: self._hint(),
         )
         provider = Provider(lambda config: SimGateway(world.side, config), frozenset({Mode.LIVE}))
         self.deps = replace(deps, providers={PROVIDER: provider}, merchants=world.merchants)  # pyright: ignore[reportArgumentType] - of the same shape

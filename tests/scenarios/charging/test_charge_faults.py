@@ -7,7 +7,7 @@ from datetime import datetime
 import pytest
 
 from fatura.workers.lanes import ENGINE
-from fatura.workers.loop import run_to_quiet
+from fatura.workers.loop import run_until_idle
 from tests.support.sandbox_steps import (
     attempts,
     charges,
@@ -233,7 +233,7 @@ async def test_whatever_goes_wrong_the_books_and_the_invoices_agree(world: World
             for each in await charges(world)
             if (deed := chance.choice(["pay", "refuse", "cancel", "refund", "wait", "wait"])) != "wait"
         ]
-        await asyncio.gather(*deeds, *(run_to_quiet(world.deps, ENGINE) for _ in range(3)))
+        await asyncio.gather(*deeds, *(run_until_idle(world.deps, ENGINE) for _ in range(3)))
         await pass_time(world, days=chance.choice([0.01, 0.1, 1, 5]))
     await pass_time(world, days=10)
 

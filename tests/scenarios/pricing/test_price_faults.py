@@ -246,9 +246,9 @@ async def test_answers_that_end_together_stand_for_themselves(world: World, pric
     account = await load_account(world.deps, world.account_id)
     ended: list[price_pull.EndedCall] = []
     reserved = await reserve(world)
-    async with world.deps.merchants.line() as line:
+    async with world.deps.merchants.session() as session:
         for call in reserved.calls:
-            answer = await price_pull._ask(world.deps, line, reserved, call)
+            answer = await price_pull._ask(world.deps, session, reserved, call)
             assert answer is not None
             ended.append(answer)
     await price_pull._record(world.deps, account, ended, give_up_at=0)

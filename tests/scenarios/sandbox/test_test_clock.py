@@ -12,7 +12,7 @@ from fatura.domain.credentials import Mode
 from fatura.usecases.deps import Deps
 from fatura.usecases.sandbox import test_clock
 from fatura.usecases.transaction import load_account
-from fatura.workers.loop import run_to_quiet
+from fatura.workers.loop import run_until_idle
 from tests.support.sandbox_steps import now, pass_time
 from tests.support.world import LANE, Json, World, columns
 
@@ -134,7 +134,7 @@ async def test_one_advance_at_a_time(world: World, monkeypatch: pytest.MonkeyPat
         answer = await world.post("/v1/test-clock/advance", body)
         assert (answer.status, answer.type) == (409, "engine.clock_conflict")
 
-    await run_to_quiet(world.deps, [LANE["test_clock"]])
+    await run_until_idle(world.deps, [LANE["test_clock"]])
     assert (await world.get("/v1/test-clock")).json["now"].startswith("2035-01-01T03:00")
 
 
@@ -148,7 +148,7 @@ async def test_a_caller_who_waited_long_enough_is_told_how_far_it_is(
 
     assert (answer.status, answer.json["status"]) == (202, "advancing")
     assert answer.json["target"] == "2035-01-01T03:00:00.000Z"
-    await run_to_quiet(world.deps, [LANE["test_clock"]])
+    await run_until_idle(world.deps, [LANE["test_clock"]])
     assert (await world.get("/v1/test-clock")).json["status"] == "ready"
 
 
@@ -220,7 +220,7 @@ async def test_a_machine_whose_clock_is_off_generates_nothing(
     off = timedelta(seconds=off_seconds)
     deps = replace(world.deps, clock=lambda: datetime.now(UTC) + off)
 
-    await run_to_quiet(deps, [LANE["generation"]])
+    await run_until_idle(deps, [LANE["generation"]])
 
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(create_app(deps)), base_url="http://host"

@@ -4,7 +4,7 @@ import msgspec
 from starlette.responses import Response
 
 from fatura.domain.shapes import Shape
-from fatura.usecases.idempotency import Answer
+from fatura.usecases.idempotency import StoredAnswer
 
 MEDIA_TYPE = "application/json"
 REPLAYED = "Idempotent-Replayed"
@@ -20,7 +20,7 @@ def raw_answer(body: bytes, *, status: int = 200) -> Response:
     return Response(body, status, {"cache-control": "no-store"}, MEDIA_TYPE)
 
 
-def answer_once(stored: Answer) -> Response:
+def answer_once(stored: StoredAnswer) -> Response:
     """Answer what an Idempotency-Key stands for, saying so when it is a repeat (D-14)."""
     response = raw_answer(stored.body, status=stored.status)
     if stored.replayed:

@@ -7,7 +7,7 @@ from starlette.responses import Response
 from fatura.api.http.answers import answer, answer_once
 from fatura.api.http.route import Call
 from fatura.domain.shapes import Shape
-from fatura.usecases.idempotency import Request, earlier, once
+from fatura.usecases.idempotency import IdempotentRequest, execute_once, find_answer
 from fatura.usecases.transaction import Work, in_snapshot, in_transaction
 
 Effect = Callable[[Work], Awaitable[Shape]]
@@ -24,7 +24,7 @@ async def run(call: Call, effect: Effect) -> Response:
 
 async def run_once(call: Call, effect: Effect, *, status: int = 200, holds_secret: bool = False) -> Response:
     """Run an effect once per Idempotency-Key and answer it, or replay its first answer."""
-    stored = await once(
+    stored = await execute_once(
         call.deps, call.account, request_of(call), effect, status=status, holds_secret=holds_secret
     )
     return answer_once(stored)
@@ -32,10 +32,10 @@ async def run_once(call: Call, effect: Effect, *, status: int = 200, holds_secre
 
 async def replay(call: Call) -> Response | None:
     """Answer a repeat before a third party is asked; None when the request is not one."""
-    stored = await earlier(call.deps, call.account, request_of(call))
+    stored = await find_answer(call.deps, call.account, request_of(call))
     return None if stored is None else answer_once(stored)
 
 
-def request_of(call: Call) -> Request:
+def request_of(call: Call) -> IdempotentRequest:
     """Return what tells a repeat of a request from another one."""
-    return Request(call.idempotency_key, call.target, call.body_value)
+    return IdempotentRequest(call.idempotency_key, call.target, call.body_value)

@@ -1,12 +1,12 @@
 """The guarded client for every call to a merchant: public addresses, one deadline, nothing followed (D-30, D-47)."""
 
-from fatura.outbound.http.client import Line, MerchantClient
+from fatura.outbound.http.client import MerchantClient, MerchantSession
 from fatura.outbound.http.exchange import (
     DEADLINE_SECONDS,
     MAX_BODY_BYTES,
     MAX_HEADER_BYTES,
-    Ended,
     Exchange,
+    ExchangeOutcome,
     OutOfResourcesError,
 )
 
@@ -14,9 +14,9 @@ __all__ = [
     "DEADLINE_SECONDS",
     "MAX_BODY_BYTES",
     "MAX_HEADER_BYTES",
-    "Ended",
     "Exchange",
-    "Line",
+    "ExchangeOutcome",
     "MerchantClient",
+    "MerchantSession",
     "OutOfResourcesError",
 ]

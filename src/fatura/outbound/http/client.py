@@ -12,7 +12,7 @@ from fatura.domain.endpoint_url import RefusedUrlError, Target, read
 from fatura.open_transaction import holds_open_transaction
 from fatura.outbound.http.connection import Connection
 from fatura.outbound.http.dialing import Dialer, NoConnectionError, Resolver
-from fatura.outbound.http.exchange import DEADLINE_SECONDS, Ended, Exchange
+from fatura.outbound.http.exchange import DEADLINE_SECONDS, Exchange, ExchangeOutcome
 from fatura.outbound.http.response import Response
 
 KEEP_SECONDS = 4
@@ -23,7 +23,7 @@ REMEMBER_SECONDS = 5
 _Origin = tuple[str, str, int]
 
 
-class Line:
+class MerchantSession:
     """Calls of one account; connections are kept between its calls and shared with nobody else's."""
 
     def __init__(self, dialer: Dialer, allowed: frozenset[str]) -> None:
@@ -44,7 +44,7 @@ class Line:
         try:
             target = read(url, allowed=self._allowed)
         except RefusedUrlError as refused:
-            return _ended(started, Ended.UNREACHABLE, error=f"the URL {refused}")
+            return _ended(started, ExchangeOutcome.UNREACHABLE, error=f"the URL {refused}")
         return await self._exchange(target, _request(target, body=body, headers=headers), started)
 
     async def _exchange(self, target: Target, request: bytes, started: float) -> Exchange:
@@ -59,14 +59,14 @@ class Line:
                     fresh = await self._dialer.dial(target, await self._look_up(target.host))
                     await self._ask(fresh, target, request=request, response=response)
         except NoConnectionError as error:
-            return _ended(started, Ended.UNREACHABLE, error=str(error))
+            return _ended(started, ExchangeOutcome.UNREACHABLE, error=str(error))
         except TimeoutError:
             error = f"no whole answer within {DEADLINE_SECONDS} seconds"
-            return _ended(started, Ended.TIMED_OUT, error=error, response=response)
+            return _ended(started, ExchangeOutcome.TIMED_OUT, error=error, response=response)
         if response.is_whole:
-            return _ended(started, Ended.ANSWERED, response=response)
-        ended = Ended.UNREACHABLE if response.status is None else Ended.BROKEN_ANSWER
-        return _ended(started, ended, error=response.fault, response=response)
+            return _ended(started, ExchangeOutcome.ANSWERED, response=response)
+        outcome = ExchangeOutcome.UNREACHABLE if response.status is None else ExchangeOutcome.BROKEN_ANSWER
+        return _ended(started, outcome, error=response.fault, response=response)
 
     async def _ask(
         self, connection: Connection, target: Target, *, request: bytes, response: Response
@@ -123,13 +123,13 @@ class MerchantClient:
         self._dialer = Dialer(resolver=resolver, ssl_context=ssl_context)
 
     @asynccontextmanager
-    async def line(self) -> AsyncGenerator[Line]:
+    async def session(self) -> AsyncGenerator[MerchantSession]:
         """Open a line for the calls of one account."""
-        line = Line(self._dialer, self._allowed)
+        session = MerchantSession(self._dialer, self._allowed)
         try:
-            yield line
+            yield session
         finally:
-            await line.close()
+            await session.close()
 
     async def close(self) -> None:
         """Give up what is being looked up, before the event loop ends."""
@@ -155,10 +155,10 @@ def _request(target: Target, *, body: bytes, headers: Mapping[str, str]) -> byte
 
 
 def _ended(
-    started: float, ended: Ended, *, error: str | None = None, response: Response | None = None
+    started: float, outcome: ExchangeOutcome, *, error: str | None = None, response: Response | None = None
 ) -> Exchange:
     return Exchange(
-        ended=ended,
+        outcome=outcome,
         status=response.status if response else None,
         body=bytes(response.body) if response else b"",
         latency_ms=int((time.monotonic() - started) * 1000),

@@ -14,7 +14,7 @@ class OutOfResourcesError(Exception):
     """This process cannot open another connection. Nothing was sent, and the merchant is not to blame."""
 
 
-class Ended(StrEnum):
+class ExchangeOutcome(StrEnum):
     """How an exchange ended."""
 
     ANSWERED = "answered"
@@ -27,7 +27,7 @@ class Ended(StrEnum):
 class Exchange:
     """How one call ended; `status` is null when no response came, `body` holds what was read of it."""
 
-    ended: Ended
+    outcome: ExchangeOutcome
     status: int | None
     body: bytes
     latency_ms: int

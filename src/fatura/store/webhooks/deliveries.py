@@ -55,7 +55,7 @@ async def fan_out(tx: Tx, *, after: int, now: datetime, limit: int) -> int:
     )
 
 
-async def pass_turns_on(tx: Tx) -> None:
+async def unblock_next_events(tx: Tx) -> None:
     """Let the next one of an invoice be sent where one was closed that it had to wait for, whoever closed it."""
     await tx.execute(
         """
@@ -97,7 +97,7 @@ async def due(tx: Tx, *, now: datetime, limit: int) -> Sequence[DueDelivery]:
     return [DueDelivery(**row) for row in rows]
 
 
-async def due_for_a_probe(tx: Tx, *, now: datetime) -> Sequence[DueDelivery]:
+async def due_for_probe(tx: Tx, *, now: datetime) -> Sequence[DueDelivery]:
     """Return the one due event that was tried least, so that none of them alone holds up the others."""
     rows = await tx.fetch(
         """
@@ -147,10 +147,10 @@ async def lock(tx: Tx, sequences: Sequence[int]) -> Sequence[Delivery]:
 
 
 async def store(tx: Tx, changed: Sequence[Delivery]) -> None:
-    """Store where events stand after an attempt; what was given up and got through late has left the order.
+    """Store deliveries after an attempt; one that succeeds after it was given up leaves its invoice's order.
 
-    One that closes while others of its invoice are open keeps its mark, for `pass_turns_on` to find. That the rows are
-    named twice has them found by the key, however little is known of a table that has just begun to grow.
+    A closed delivery keeps its `waits` mark while its invoice has other open events: `unblock_next_events` finds it by
+    that. The rows are named twice so that the planner uses the key, even before the table is first analyzed.
     """
     await tx.execute(
         """
@@ -219,7 +219,7 @@ async def attempts_of(tx: Tx, sequence: int, *, limit: int) -> Sequence[Attempt]
     return [Attempt(**fields(row, outcome=Outcome(row["outcome"]))) for row in reversed(rows)]
 
 
-async def hasten(tx: Tx, *, failed_since: datetime, now: datetime) -> None:
+async def reschedule_after_outage(tx: Tx, *, failed_since: datetime, now: datetime) -> None:
     """Make due what an outage that has ended made wait, once for each event; not what fails now."""
     await tx.execute(
         """
@@ -231,7 +231,7 @@ async def hasten(tx: Tx, *, failed_since: datetime, now: datetime) -> None:
     )
 
 
-async def make_all_due(tx: Tx, *, now: datetime) -> None:
+async def restart_all(tx: Tx, *, now: datetime) -> None:
     """Begin every open event's schedule anew, due at once."""
     await tx.execute(
         """
@@ -256,7 +256,7 @@ async def reopen_given_up(tx: Tx, *, since: datetime, now: datetime) -> None:
     )
 
 
-async def give_all_up(tx: Tx, *, given_up_at: datetime) -> None:
+async def give_up_all(tx: Tx, *, given_up_at: datetime) -> None:
     """End every open event."""
     await tx.execute(
         """
@@ -279,7 +279,7 @@ async def make_due(tx: Tx, sequence: int, *, now: datetime) -> None:
     )
 
 
-async def open_again(tx: Tx, sequence: int, *, now: datetime) -> None:
+async def reopen(tx: Tx, sequence: int, *, now: datetime) -> None:
     """Open a closed event, or one that was never taken up, due at once and out of its invoice's order."""
     await tx.execute(
         """

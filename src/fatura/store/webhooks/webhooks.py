@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from fatura.domain.delivery import Health, Webhook
+from fatura.domain.delivery import EndpointHealth, Webhook
 from fatura.store.db import Row, Tx
 
 
@@ -13,7 +13,7 @@ class StoredWebhook:
     """A webhook with its health, how far the stream was taken up, and who holds its lease."""
 
     webhook: Webhook
-    health: Health
+    health: EndpointHealth
     fanned_out_to: int
     leased_by: UUID | None
 
@@ -92,7 +92,7 @@ async def set_fanned_out_to(tx: Tx, sequence: int) -> None:
     await tx.execute("UPDATE webhook w SET fanned_out_to = $2 WHERE w.account_id = $1", sequence)
 
 
-async def set_health(tx: Tx, health: Health, *, disabled_at: datetime | None) -> None:
+async def set_health(tx: Tx, health: EndpointHealth, *, disabled_at: datetime | None) -> None:
     """Store how the endpoint fares, and whether it is disabled."""
     await tx.execute(
         """
@@ -124,7 +124,7 @@ async def delete(tx: Tx) -> bool:
 def _stored(row: Row) -> StoredWebhook:
     return StoredWebhook(
         Webhook(row["url"], row["created_at"], row["disabled_at"]),
-        Health(
+        EndpointHealth(
             row["at_once"],
             row["failures"],
             row["failing_since"],

@@ -184,9 +184,9 @@ async def _tell(work: Work, batch: Sequence[NewInvoice], drafts: Mapping[Templat
         if draft.status is InvoiceStatus.PAID:
             types.append("invoice.paid")
         if draft.status is InvoiceStatus.READY:
-            work.woken.add(LaneName.ISSUANCE)
+            work.notify(LaneName.ISSUANCE)
         if draft.has_pending_items:
-            work.woken.add(LaneName.PRICING)
+            work.notify(LaneName.PRICING)
         if new.template not in shapes:
             shapes[new.template] = invoice_data(_detail(work, new, draft, refs=refs))["invoice"]
         data = {"invoice": _own(shapes[new.template], new)}

@@ -57,7 +57,7 @@ async def report(work: Work, reports: Sequence[Report]) -> set[UUID]:
     if canceled:
         await price_pulls.end(work.tx, canceled)
     if any(row.to is InvoiceStatus.READY for _, row in decided):
-        work.woken.add(LaneName.ISSUANCE)
+        work.notify(LaneName.ISSUANCE)
     await _tell(work, decided)
     return {locked.invoice_id for locked, _ in decided}
 

@@ -109,7 +109,7 @@ async def unarchive(work: Work, product_id: UUID) -> shapes.Shape:
 
 async def _mirror(work: Work, product_id: UUID) -> None:
     if await mirrors.enqueue_product(work.tx, product_id, now=work.now):
-        work.woken.add(LaneName.MIRRORING)
+        work.notify(LaneName.MIRRORING)
 
 
 async def _locked(work: Work, product_id: UUID) -> Product:

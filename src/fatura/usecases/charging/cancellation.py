@@ -59,7 +59,7 @@ async def release_charge(deps: Deps, account: Account, invoice_id: UUID) -> str 
 
     async def ask_after(work: Work) -> None:
         await charge_polling.wake_charge(work.tx, invoice_id, now=work.now)
-        work.woken.add(LaneName.RECONCILIATION)
+        work.notify(LaneName.RECONCILIATION)
 
     await in_transaction(deps, account, ask_after)
     raise EngineError(INVOICE_NOT_CANCELABLE, refusal)

@@ -221,10 +221,10 @@ async def _follow_up(work: Work, connection: Connection, *, mended: bool) -> Non
     if connection.product_catalog and await mirrors.enqueue_catalog(
         work.tx, connection.connection_id, now=work.now
     ):
-        work.woken.add(LaneName.MIRRORING)
+        work.notify(LaneName.MIRRORING)
     if mended:
         await charge_polling.wake_connection(work.tx, connection.connection_id, now=work.now)
-        work.woken.update({LaneName.ISSUANCE, LaneName.RECONCILIATION})
+        work.notify(LaneName.ISSUANCE, LaneName.RECONCILIATION)
 
 
 async def read_all(work: Work) -> list[shapes.Shape]:

@@ -59,7 +59,7 @@ async def _wake(work: Work, connection_id: UUID, webhook: Webhook) -> None:
             work.tx, connection_id, storable, now=work.now, real_now=real_now
         )
     if woken:
-        work.woken.add(LaneName.RECONCILIATION)
+        work.notify(LaneName.RECONCILIATION)
 
 
 __all__ = ["MAX_BYTES", "Webhook", "receive", "refused"]

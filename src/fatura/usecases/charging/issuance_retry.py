@@ -14,7 +14,7 @@ from fatura.usecases.billing import invoices
 from fatura.usecases.charging import issuance
 from fatura.usecases.charging.gateway_calls import Job
 from fatura.usecases.deps import Deps
-from fatura.usecases.idempotency import Request, is_repeat
+from fatura.usecases.idempotency import IdempotentRequest, is_repeat
 from fatura.usecases.lane_names import LaneName
 from fatura.usecases.operations import health
 from fatura.usecases.transaction import Work, in_transaction
@@ -29,7 +29,7 @@ WHY_NOT = {
 }
 
 
-async def retry(deps: Deps, account: Account, request: Request, invoice_id: UUID) -> shapes.Shape:
+async def retry(deps: Deps, account: Account, request: IdempotentRequest, invoice_id: UUID) -> shapes.Shape:
     """Issue a `ready` invoice now, and return it as it is when its gateway has answered, or not in 20 s.
 
     After a refusal, or when a person was to look for a lost charge, the next attempt is sent. An attempt that is under
@@ -45,7 +45,9 @@ async def retry(deps: Deps, account: Account, request: Request, invoice_id: UUID
     return await in_transaction(deps, account, lambda work: invoices.read(work, invoice_id))
 
 
-async def _reserve(work: Work, request: Request, invoice_id: UUID, *, may_lease: bool) -> Sequence[Job]:
+async def _reserve(
+    work: Work, request: IdempotentRequest, invoice_id: UUID, *, may_lease: bool
+) -> Sequence[Job]:
     """Lease the invoice and commit to its attempt; a host whose clock is off leaves it to the workers (D-5).
 
     A repeat of a request gives up no parked attempt: that may be the one it has sent itself, or met under way, when its
@@ -69,5 +71,5 @@ async def _reserve(work: Work, request: Request, invoice_id: UUID, *, may_lease:
     await held_invoices.make_due(work.tx, invoice_id, now=work.now, lease_until=lease_until)
     if may_lease:
         return await issuance.commit_to(work, [invoice_id])
-    work.woken.add(LaneName.ISSUANCE)
+    work.notify(LaneName.ISSUANCE)
     return []

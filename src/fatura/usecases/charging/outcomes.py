@@ -125,7 +125,7 @@ async def _issue(work: Work, confirming: Sequence[tuple[Tried, Charge]]) -> set[
             charge_ids=[charge_id for _, charge_id in confirmed],
         )
         if any(charge.state is not ChargeState.OPEN for _, charge in confirming):
-            work.woken.add(LaneName.RECONCILIATION)
+            work.notify(LaneName.RECONCILIATION)
     return issued
 
 

@@ -13,19 +13,19 @@ MAX_PUSH_SKEW = timedelta(seconds=15)
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class Readiness:
     """What the readiness route shows."""
 
     database: bool
     clock: bool
 
 
-async def check(deps: Deps) -> Health:
+async def check(deps: Deps) -> Readiness:
     """Ask the database for its time, which has two seconds to answer (spec 4.1)."""
     try:
-        return Health(database=True, clock=await clock_is_trusted(deps))
+        return Readiness(database=True, clock=await clock_is_trusted(deps))
     except DatabaseUnavailableError:
-        return Health(database=False, clock=False)
+        return Readiness(database=False, clock=False)
 
 
 async def clock_is_trusted(deps: Deps, *, within: timedelta = MAX_CLOCK_SKEW) -> bool:

@@ -13,7 +13,7 @@ from fatura.domain.errors import RATE_LIMITED, EngineError, not_found
 from fatura.domain.pricing import CallMode, PriceRequest
 from fatura.domain.shapes import Shape
 from fatura.observability import log
-from fatura.outbound.http import DEADLINE_SECONDS, Line
+from fatura.outbound.http import DEADLINE_SECONDS, MerchantSession
 from fatura.outbound.price_endpoint import PriceReply, ask
 from fatura.store.db import DatabaseUnavailableError, DeadlockError, LockTimeoutError
 from fatura.store.pricing import price_pulls, pricing_attempts
@@ -79,7 +79,7 @@ async def pull(deps: Deps, account: Account, *, limit: int) -> int:
             work.tx, now=work.now, real_now=real_now, lease_until=real_now + LEASE, limit=limit
         )
         if len(items) == limit:
-            work.woken.add(LaneName.PRICING)
+            work.notify(LaneName.PRICING)
         return await _reserve(work, items, by_hand=False)
 
     async def warn(work: Work) -> int:
@@ -202,8 +202,8 @@ async def _make(deps: Deps, account: Account, reserved: Reserved) -> None:
     if not reserved.calls:
         return
     give_up_at = reserved.reserved_monotonic + RECORD_WITHIN_SECONDS
-    async with deps.merchants.line() as line:
-        running = {asyncio.create_task(_ask(deps, line, reserved, call)) for call in reserved.calls}
+    async with deps.merchants.session() as session:
+        running = {asyncio.create_task(_ask(deps, session, reserved, call)) for call in reserved.calls}
         try:
             while running:
                 ended, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -227,14 +227,14 @@ def _answered(ended: Collection[asyncio.Task[EndedCall | None]]) -> list[EndedCa
     return sorted(answered, key=attrgetter("item"))
 
 
-async def _ask(deps: Deps, line: Line, reserved: Reserved, call: PriceCall) -> EndedCall | None:
+async def _ask(deps: Deps, session: MerchantSession, reserved: Reserved, call: PriceCall) -> EndedCall | None:
     """Make a call, unless this caller stood still until its item may be another's; then it counts as lost."""
     real_now = deps.clock()
     if reserved.is_stale(real_now):
         log.warning("pricing.not_asked", invoice_id=str(call.key.invoice_id), reason="the caller stood still")
         return None
     reply: PriceReply = await ask(
-        line,
+        session,
         call.attempt.url,
         body=call.attempt.request_body,
         cap_cents=call.attempt.cap_cents,

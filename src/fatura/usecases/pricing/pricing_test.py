@@ -40,9 +40,9 @@ async def call(deps: Deps, account: Account, product_id: UUID) -> shapes.Shape:
     assert product.cap_cents is not None, product.product_id
     try:
         with deps.calls_by_hand.opened(account.account_id, 1):
-            async with deps.merchants.line() as line:
+            async with deps.merchants.session() as session:
                 reply = await ask(
-                    line,
+                    session,
                     product.endpoint_url,
                     body=body,
                     cap_cents=product.cap_cents,

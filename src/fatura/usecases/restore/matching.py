@@ -100,7 +100,7 @@ async def _adopt(work: Work, charge: Charge, invoice: KnownInvoice, *, number: i
         )
         await recovery.insert_found(work.tx, found, sent_at=work.now, real_now=work.deps.clock())
     await recovery.make_due(work.tx, invoice.invoice_id, now=work.now)
-    work.woken.add(LaneName.ISSUANCE)
+    work.notify(LaneName.ISSUANCE)
 
 
 async def keep(work: Work, charge: Charge, subscription_id: UUID, *, cycle: int, write: bool) -> Verdict:

@@ -121,7 +121,7 @@ async def _opened(work: Work) -> Sequence[tuple[UUID, Gateway | None]]:
 
 async def _release(work: Work) -> None:
     await recovery.release(work.tx)
-    work.woken.update({LaneName.GENERATION, LaneName.ISSUANCE})
+    work.notify(LaneName.GENERATION, LaneName.ISSUANCE)
 
 
 async def _compare(of: Sweep) -> None:

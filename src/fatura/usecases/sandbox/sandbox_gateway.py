@@ -68,7 +68,7 @@ async def move_charge(deps: Deps, account: Account, charge_id: str, move: Sandbo
 async def _wake(deps: Deps, account: Account, charge: SandboxCharge) -> None:
     async def effect(work: Work) -> None:
         await charge_polling.wake_charge(work.tx, charge.invoice_id, now=work.now)
-        work.woken.add(LaneName.RECONCILIATION)
+        work.notify(LaneName.RECONCILIATION)
 
     await in_transaction(deps, await load_account(deps, account.account_id), effect)
 

@@ -98,7 +98,7 @@ async def _start(work: Work, *, to: datetime | None, days: int | None) -> None:
         now = shapes.instant(work.now)
         raise EngineError(CLOCK_CONFLICT, f"The clock shows {now} and cannot go back.", meta={"now": now})
     await test_clock.start(work.tx, target)
-    work.woken.add(LaneName.TEST_CLOCK)
+    work.notify(LaneName.TEST_CLOCK)
 
 
 async def drive(deps: Deps, account: Account, lanes: Mapping[str, RunLane]) -> int:

@@ -92,7 +92,7 @@ async def create(work: Work, asked: Enrollment) -> shapes.Shape:
     work.emit(
         "subscription.created", subscription_data(subscription), subscription_id=subscription.subscription_id
     )
-    work.woken.add(LaneName.GENERATION)
+    work.notify(LaneName.GENERATION)
     return shapes.subscription(subscription)
 
 

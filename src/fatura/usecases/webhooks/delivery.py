@@ -10,12 +10,19 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from fatura.domain.account import Account
-from fatura.domain.delivery import MAX_JITTER_PERMILLE, Answer, Attempt, Delivery, Health, Outcome
+from fatura.domain.delivery import (
+    MAX_JITTER_PERMILLE,
+    Attempt,
+    AttemptResult,
+    Delivery,
+    EndpointHealth,
+    Outcome,
+)
 from fatura.domain.events import element
 from fatura.ids import new_id
 from fatura.observability import log
 from fatura.outbound import webhook
-from fatura.outbound.http import DEADLINE_SECONDS, Line, OutOfResourcesError
+from fatura.outbound.http import DEADLINE_SECONDS, MerchantSession, OutOfResourcesError
 from fatura.outbound.webhook import Push
 from fatura.store.webhooks import deliveries, webhooks
 from fatura.store.webhooks.deliveries import DueDelivery
@@ -60,7 +67,7 @@ class Tried:
     """One event of a round, and what came of it."""
 
     due: DueDelivery
-    answer: Answer
+    answer: AttemptResult
 
 
 async def deliver(deps: Deps, account: Account) -> int:
@@ -82,9 +89,9 @@ async def _deliver(deps: Deps, account: Account, leased_by: UUID) -> int:
     async def release(work: Work) -> None:
         await webhooks.release(work.tx, leased_by)
 
-    async with deps.merchants.line() as line:
+    async with deps.merchants.session() as session:
         while planned := await in_transaction(deps, account, reserve):
-            tried = await _call(deps, line, planned)
+            tried = await _call(deps, session, planned)
             await _record(deps, account, planned, tried)
             count += len(tried)
             if len(tried) < len(planned.due) or time.monotonic() >= go_on_until:
@@ -133,7 +140,7 @@ async def _reserve(work: Work, leased_by: UUID, *, renewed: bool) -> Round | Non
 
 async def _choose(work: Work, leased: StoredWebhook) -> Sequence[DueDelivery]:
     """Return what to send now; when that is less than could be sent, take up what the stream holds beyond."""
-    await deliveries.pass_turns_on(work.tx)
+    await deliveries.unblock_next_events(work.tx)
     due = await _due(work, leased.health)
     if len(due) >= leased.health.at_once:
         return due
@@ -144,15 +151,15 @@ async def _choose(work: Work, leased: StoredWebhook) -> Sequence[DueDelivery]:
     return await _due(work, leased.health)
 
 
-async def _due(work: Work, health: Health) -> Sequence[DueDelivery]:
+async def _due(work: Work, health: EndpointHealth) -> Sequence[DueDelivery]:
     if health.failures:
-        return await deliveries.due_for_a_probe(work.tx, now=work.now)
+        return await deliveries.due_for_probe(work.tx, now=work.now)
     return await deliveries.due(work.tx, now=work.now, limit=health.at_once)
 
 
-async def _call(deps: Deps, line: Line, planned: Round) -> Sequence[Tried]:
+async def _call(deps: Deps, session: MerchantSession, planned: Round) -> Sequence[Tried]:
     """Send a round's events beside each other, with no transaction open; return those that were sent."""
-    answers = await asyncio.gather(*(_send(deps, line, planned, due) for due in planned.due))
+    answers = await asyncio.gather(*(_send(deps, session, planned, due) for due in planned.due))
     tried = [
         Tried(due, answer) for due, answer in zip(planned.due, answers, strict=True) if answer is not None
     ]
@@ -161,7 +168,9 @@ async def _call(deps: Deps, line: Line, planned: Round) -> Sequence[Tried]:
     return tried
 
 
-async def _send(deps: Deps, line: Line, planned: Round, due: DueDelivery) -> Answer | None:
+async def _send(
+    deps: Deps, session: MerchantSession, planned: Round, due: DueDelivery
+) -> AttemptResult | None:
     real_now = deps.clock()
     stood_still = real_now - planned.reserved_at > timedelta(seconds=SEND_WITHIN_SECONDS)
     if stood_still or time.monotonic() > planned.send_before:  # either clock may stop with the machine
@@ -170,7 +179,7 @@ async def _send(deps: Deps, line: Line, planned: Round, due: DueDelivery) -> Ans
     body = element(due.event_id, due.sequence, type_=due.type, created_at=due.created_at, data=due.data)
     each = Push(planned.url, due.event_id, due.type, due.attempts + 1, body.encode())
     try:
-        return await webhook.push(line, each, secrets=planned.secrets, real_now=real_now)
+        return await webhook.push(session, each, secrets=planned.secrets, real_now=real_now)
     except OutOfResourcesError as error:
         log.error("push.not_sent", event_id=str(due.event_id), reason=str(error))
         return None
@@ -196,12 +205,12 @@ async def _record_round(work: Work, stored: StoredWebhook, planned: Round, *, tr
     health = stored.health.after_round(answers, now=work.now)
     await _record_answers(work, planned, tried, health=health)
     if outage_since := health.recovered_from(stored.health, now=work.now):
-        await deliveries.hasten(work.tx, failed_since=outage_since, now=work.now)
+        await deliveries.reschedule_after_outage(work.tx, failed_since=outage_since, now=work.now)
     await endpoint_health.store(work, stored, health, answers=answers)
 
 
 async def _record_answers(
-    work: Work, planned: Round, tried: Sequence[Tried], *, health: Health | None
+    work: Work, planned: Round, tried: Sequence[Tried], *, health: EndpointHealth | None
 ) -> None:
     """Record attempts, and where each event stands now; without `health` they are successes that came late."""
     by_sequence = {each.due.sequence: each for each in tried}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fatura.domain import shapes
-from fatura.domain.delivery import GONE, Answer, Health
+from fatura.domain.delivery import HTTP_GONE, AttemptResult, EndpointHealth
 from fatura.observability import log
 from fatura.store.webhooks import webhooks
 from fatura.store.webhooks.webhooks import StoredWebhook
@@ -13,9 +13,11 @@ from fatura.usecases.transaction import Work
 DISABLED = "webhook.disabled"
 
 
-async def store(work: Work, stored: StoredWebhook, health: Health, *, answers: Sequence[Answer]) -> None:
+async def store(
+    work: Work, stored: StoredWebhook, health: EndpointHealth, *, answers: Sequence[AttemptResult]
+) -> None:
     """Store an endpoint's health after a round; disable it and tell so when there is no hope."""
-    if not health.is_hopeless(answers, now=work.now):
+    if not health.should_disable(answers, now=work.now):
         await webhooks.set_health(work.tx, health, disabled_at=None)
         return
     await webhooks.set_health(work.tx, health, disabled_at=work.now)
@@ -25,8 +27,8 @@ async def store(work: Work, stored: StoredWebhook, health: Health, *, answers: S
     work.emit(DISABLED, {"webhook": shapes.webhook(webhook), "error": error})
 
 
-def _error(health: Health, answers: Sequence[Answer]) -> shapes.Shape:
-    gone = next((answer for answer in answers if answer.response_status == GONE), None)
+def _error(health: EndpointHealth, answers: Sequence[AttemptResult]) -> shapes.Shape:
+    gone = next((answer for answer in answers if answer.response_status == HTTP_GONE), None)
     if gone is not None:
         code, message, last = "gone", "The endpoint answered 410 Gone.", gone
     else:

@@ -5,7 +5,7 @@ from datetime import datetime
 from uuid import UUID
 
 from fatura.domain import shapes
-from fatura.domain.delivery import NEW, Delivery, DeliveryStatus
+from fatura.domain.delivery import NEW_ENDPOINT, Delivery, DeliveryStatus
 from fatura.domain.errors import NOT_FOUND, WEBHOOK_DISABLED, EngineError, not_found
 from fatura.store import counters
 from fatura.store.webhooks import deliveries, events, webhooks
@@ -41,13 +41,13 @@ async def _resume(work: Work, stored: StoredWebhook, url: str) -> None:
         await webhooks.set_url(work.tx, url)
     if webhook.disabled_at is not None and health.failing_since is not None:
         await deliveries.reopen_given_up(work.tx, since=health.failing_since, now=work.now)
-    await deliveries.make_all_due(work.tx, now=work.now)
-    tried_anew = replace(NEW, last_delivered_at=health.last_delivered_at)
+    await deliveries.restart_all(work.tx, now=work.now)
+    tried_anew = replace(NEW_ENDPOINT, last_delivered_at=health.last_delivered_at)
     if webhook.url == url and webhook.disabled_at is None:  # it is as it was: its five days run on
-        known = health.remembered(now=work.now)
+        known = health.without_stale_failures(now=work.now)
         tried_anew = replace(tried_anew, failures=known.failures, failing_since=known.failing_since)
     await webhooks.set_health(work.tx, tried_anew, disabled_at=None)
-    work.woken |= {LaneName.PUSH, LaneName.PROBE}
+    work.notify(LaneName.PUSH, LaneName.PROBE)
 
 
 async def read(work: Work) -> shapes.Shape:
@@ -62,7 +62,7 @@ async def remove(work: Work) -> None:
     """Forget the webhook and end what is open. Raises EngineError: `engine.not_found`."""
     if await webhooks.lock(work.tx) is None:
         raise _no_webhook()
-    await deliveries.give_all_up(work.tx, given_up_at=work.now)
+    await deliveries.give_up_all(work.tx, given_up_at=work.now)
     await webhooks.delete(work.tx)
 
 
@@ -89,16 +89,16 @@ async def redeliver(work: Work, event_id: UUID) -> shapes.Shape:
             f"The account has no enabled webhook; {REGISTER}, which also enables a disabled one.",
         )
     await work.refresh()
-    await deliveries.pass_turns_on(work.tx)  # one that leaves the order can tell nobody any more
+    await deliveries.unblock_next_events(work.tx)  # one that leaves the order can tell nobody any more
     if event.sequence <= stored.fanned_out_to:
         known = await deliveries.find(work.tx, event.sequence)
         if known is not None and known.status is DeliveryStatus.PENDING:
             await deliveries.make_due(work.tx, event.sequence, now=work.now)
         else:
-            await deliveries.open_again(work.tx, event.sequence, now=work.now)
-    health = replace(stored.health.remembered(now=work.now), next_attempt_at=None)
+            await deliveries.reopen(work.tx, event.sequence, now=work.now)
+    health = replace(stored.health.without_stale_failures(now=work.now), next_attempt_at=None)
     await webhooks.set_health(work.tx, health, disabled_at=None)
-    work.woken |= {LaneName.PUSH, LaneName.PROBE}
+    work.notify(LaneName.PUSH, LaneName.PROBE)
     return await _shape(work, event, replace(stored, health=health))
 
 
