@@ -13,7 +13,7 @@ from fatura.domain import invoice
 from fatura.signature import PREFIX
 from fatura.store import counters, db, vault
 from fatura.store.db import Tx
-from fatura.store.restore import recovery
+from fatura.store.restore import frozen_accounts
 from fatura.store.subscriptions import subscriptions
 from fatura.store.vault import Vault
 from fatura.usecases.charging import gateway_calls, issuance, outcomes
@@ -29,7 +29,7 @@ Put = Callable[[Any, str, Any], None]
 
 def weaken(statement: str, old: str, new: str, *, put: Put = setattr) -> None:
     """Send the statements that begin so with a piece of them replaced."""
-    written = " ".join(" ".join(path.read_text() for path in STORE.glob("*.py")).split())
+    written = " ".join(" ".join(path.read_text() for path in STORE.rglob("*.py")).split())
     assert statement in written, f"no statement begins {statement}"
     assert old in written, f"no statement holds {old}"
 
@@ -188,7 +188,7 @@ def never_freeze() -> None:
     async def yes(_tx: Tx) -> bool:
         return True
 
-    recovery.may_charge = yes
+    frozen_accounts.may_charge = yes
 
 
 def ids_by_chance() -> None:

@@ -17,7 +17,7 @@ from fatura.gateways.port import ChargeRequest, Payer
 from fatura.store.charging import connections
 from fatura.usecases.accounts import accounts
 from fatura.usecases.charging import gateway_connections
-from fatura.usecases.restore import recovery
+from fatura.usecases.restore import comparison
 from fatura.usecases.transaction import Work, in_transaction, load_account
 from tests.support.fatura_processes import environment, run
 from tests.support.postgres_processes import value
@@ -37,7 +37,7 @@ async def _charge_of_nothing(env: dict[str, str], database_url: str) -> UUID:
             await gateway.create_charge(request)
 
         await in_transaction(deps, await load_account(deps, account_id), effect)
-        await recovery.freeze(deps, account_id)
+        await comparison.freeze(deps, account_id)
     return account_id
 
 
@@ -51,15 +51,19 @@ def test_it_compares_releases_and_says_what_a_person_has_to_look_at(database_url
 
     assert counted.returncode == 3, counted.stderr
     told = json.loads(counted.stdout)
-    assert (told["accounts"], told["charges"]["stray"], told["notCompared"]) == (1, 1, [])
-    [stray] = told["strays"]
-    assert (stray["accountId"], stray["amountCents"], stray["state"]) == (str(account_id), 500, "open")
+    assert (told["accounts"], told["charges"]["unmatched"], told["notCompared"]) == (1, 1, [])
+    [unmatched] = told["unmatched"]
+    assert (unmatched["accountId"], unmatched["amountCents"], unmatched["state"]) == (
+        str(account_id),
+        500,
+        "open",
+    )
     assert _is_frozen(database_url, account_id)
 
-    swept = run("restored", "--since", since, env=env)
+    compared = run("restored", "--since", since, env=env)
 
-    assert swept.returncode == 3, swept.stderr
-    assert stray["chargeId"] in swept.stdout
+    assert compared.returncode == 3, compared.stderr
+    assert unmatched["chargeId"] in compared.stdout
     assert not _is_frozen(database_url, account_id)
 
 

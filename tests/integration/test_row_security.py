@@ -19,7 +19,7 @@ DISCOVERED = {
     "product_mirror",
     "price_pull",
     "pricing_attempt",
-    "second_look",
+    "late_charge_check",
     "webhook",
     "delivery",
     "test_clock",

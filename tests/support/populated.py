@@ -9,8 +9,8 @@ from uuid import UUID, uuid4
 import asyncpg
 
 from fatura.store.charging import late_charge_checks
-from fatura.store.restore import recovery
-from fatura.store.restore.recovery import LostInvoice
+from fatura.store.restore import lost_invoices
+from fatura.store.restore.lost_invoices import LostInvoice
 from tests.support.world import Json, Merchant, item
 
 Connection = Any
@@ -37,7 +37,7 @@ async def populate(merchant: Merchant) -> dict[str, Json]:
     assert invoice["status"] == "issued"
     async with merchant.deps.db.transaction(merchant.account_id) as tx:
         far_ahead = datetime(2090, 1, 1, tzinfo=UTC)
-        await late_charge_checks.plan(tx, UUID(invoice["id"]), 1, next_look_at=far_ahead)
+        await late_charge_checks.plan(tx, UUID(invoice["id"]), 1, next_check_at=far_ahead)
         lost = LostInvoice(
             subscription_id=UUID(subscription["id"]),
             cycle=99,
@@ -47,7 +47,7 @@ async def populate(merchant: Merchant) -> dict[str, Json]:
             charge_due_date=None,
             charge_ids=["sbx_lost"],
         )
-        await recovery.keep_lost(tx, lost)
+        await lost_invoices.keep(tx, lost)
     return {
         "product_id": product["id"],
         "plan_id": plan["id"],

@@ -17,9 +17,9 @@ from rich.table import Table
 from fatura import bootstrap
 from fatura.cli.options import DataDir, Json, read_settings
 from fatura.usecases.operations.checks import all_accounts
-from fatura.usecases.restore import recovery
-from fatura.usecases.restore.matching import MEANINGS, Found
-from fatura.usecases.restore.recovery import Swept
+from fatura.usecases.restore import comparison
+from fatura.usecases.restore.comparison import RestoreReport
+from fatura.usecases.restore.matching import MEANINGS, MatchKind
 
 A_PERSON_HAS_TO_LOOK = 3
 """The exit code when charges are left that nothing here explains, or an account could not be compared."""
@@ -58,9 +58,9 @@ def restored(
     asked = _Asked(_instant(since), frozenset(skip or ()), dry_run)
     settings = read_settings(data_dir)
     with bootstrap.migrated_database(settings) as url:
-        swept = asyncio.run(_recover(settings, url, asked))
-    typer.echo(json.dumps(_as_json(swept))) if json_ else _print(swept)
-    if any(each.strays or each.problems for each in swept):
+        reports = asyncio.run(_recover(settings, url, asked))
+    typer.echo(json.dumps(_as_json(reports))) if json_ else _print(reports)
+    if any(each.unmatched or each.problems for each in reports):
         raise typer.Exit(A_PERSON_HAS_TO_LOOK)
 
 
@@ -78,60 +78,64 @@ def _instant(text: str) -> datetime:
     return instant.astimezone(UTC)
 
 
-async def _recover(settings: bootstrap.Settings, url: str, asked: _Asked) -> Sequence[Swept]:
+async def _recover(settings: bootstrap.Settings, url: str, asked: _Asked) -> Sequence[RestoreReport]:
     """Freeze all accounts before the first one is compared: what fails half-way leaves them frozen, not half-known."""
     async with bootstrap.opened(settings, url) as deps:
         accounts = await all_accounts(deps)
         with Progress(console=Console(stderr=True), transient=True) as progress:
             if not asked.dry_run:
                 for account_id in progress.track(accounts, description="freezing accounts"):
-                    await recovery.freeze(deps, account_id)
+                    await comparison.freeze(deps, account_id)
             return [
-                await recovery.sweep(
+                await comparison.compare(
                     deps, account_id, since=asked.since, skipping=asked.skipping, dry_run=asked.dry_run
                 )
                 for account_id in progress.track(accounts, description="comparing with gateways")
             ]
 
 
-def _as_json(swept: Sequence[Swept]) -> dict[str, object]:
-    counts = sum((each.counts for each in swept), Counter[Found]())
+def _as_json(reports: Sequence[RestoreReport]) -> dict[str, object]:
+    counts = sum((each.counts for each in reports), Counter[MatchKind]())
     return {
-        "accounts": len(swept),
-        "charges": {str(found): counts[found] for found in Found},
-        "strays": [
+        "accounts": len(reports),
+        "charges": {str(kind): counts[kind] for kind in MatchKind},
+        "unmatched": [
             {
                 "accountId": str(each.account_id),
-                "connectionId": str(stray.connection_id),
-                "chargeId": stray.charge.charge_id,
-                "invoiceId": str(stray.charge.invoice_id),
-                "amountCents": stray.charge.amount_cents,
-                "state": str(stray.charge.state),
-                "why": stray.why,
+                "connectionId": str(unmatched.connection_id),
+                "chargeId": unmatched.charge.charge_id,
+                "invoiceId": str(unmatched.charge.invoice_id),
+                "amountCents": unmatched.charge.amount_cents,
+                "state": str(unmatched.charge.state),
+                "why": unmatched.why,
             }
-            for each in swept
-            for stray in each.strays
+            for each in reports
+            for unmatched in each.unmatched
         ],
         "notCompared": [
-            {"accountId": str(each.account_id), "why": problem} for each in swept for problem in each.problems
+            {"accountId": str(each.account_id), "why": problem}
+            for each in reports
+            for problem in each.problems
         ],
     }
 
 
-def _print(swept: Sequence[Swept]) -> None:
-    counts = sum((each.counts for each in swept), Counter[Found]())
-    table = Table("charges", "", "", title=f"{len(swept)} account(s) compared with their gateways")
-    for found, meaning in MEANINGS.items():
-        table.add_row(str(counts[found]), str(found), meaning)
+def _print(reports: Sequence[RestoreReport]) -> None:
+    counts = sum((each.counts for each in reports), Counter[MatchKind]())
+    table = Table("charges", "", "", title=f"{len(reports)} account(s) compared with their gateways")
+    for kind, meaning in MEANINGS.items():
+        table.add_row(str(counts[kind]), str(kind), meaning)
     Console().print(table)
-    strays = Table("account", "charge", "invoice", "cents", "state", "why", title="A person has to look at")
-    for each in swept:
-        for stray in each.strays:
-            charge = stray.charge
+    unmatched_charges = Table(
+        "account", "charge", "invoice", "cents", "state", "why", title="A person has to look at"
+    )
+    for each in reports:
+        for unmatched in each.unmatched:
+            charge = unmatched.charge
             ids = str(each.account_id), charge.charge_id, str(charge.invoice_id)
-            strays.add_row(*ids, str(charge.amount_cents), str(charge.state), stray.why)
-    if strays.row_count:
-        Console().print(strays)
-    for each in swept:
+            unmatched_charges.add_row(*ids, str(charge.amount_cents), str(charge.state), unmatched.why)
+    if unmatched_charges.row_count:
+        Console().print(unmatched_charges)
+    for each in reports:
         for problem in each.problems:
             typer.echo(f"account {each.account_id} stays frozen: {problem}", err=True)

@@ -24,7 +24,7 @@ EMPTY_LOOKUP_GAP = timedelta(seconds=60)
 """A charge of unknown outcome is believed absent after two empty look-ups this far apart (D-33)."""
 LOOKUP_COUNTS_AFTER = timedelta(seconds=80)
 """How long after a sending a look-up may still be too early to prove absence: the lease and a call's deadline."""
-SECOND_LOOKS = tuple(timedelta(minutes=minutes) for minutes in (10, 50, 300, 1080))
+LATE_CHECK_GAPS = tuple(timedelta(minutes=minutes) for minutes in (10, 50, 300, 1080))
 """Gaps between the looks for a charge that was believed absent, from then on: over a day in all (D-125)."""
 RETRY_DELAYS = tuple(timedelta(minutes=minutes) for minutes in (1, 2, 5, 10, 20, 30, 60))
 """Delays between transient failures of issuance; the last one repeats for ever (D-34)."""

@@ -61,7 +61,7 @@ async def discover_invoices(
     return [account_of(row) for row in rows]
 
 
-async def discover_second_looks(discovery: Discovery, *, real_now: datetime) -> list[Account]:
+async def discover_late_charge_checks(discovery: Discovery, *, real_now: datetime) -> list[Account]:
     """Return the accounts with attempts whose charges are to be looked for again."""
     rows = await discovery.fetch(
         """
@@ -73,9 +73,9 @@ async def discover_second_looks(discovery: Discovery, *, real_now: datetime) -> 
             GROUP BY a.account_id
         ) a
         WHERE (
-            SELECT true FROM second_look l
-            WHERE l.account_id = a.account_id AND l.next_look_at <= a.now
-            ORDER BY l.next_look_at LIMIT 1
+            SELECT true FROM late_charge_check l
+            WHERE l.account_id = a.account_id AND l.next_check_at <= a.now
+            ORDER BY l.next_check_at LIMIT 1
         )
         """,
         real_now,
@@ -210,8 +210,8 @@ async def next_due_at(tx: Tx) -> datetime | None:
                 WHERE v.account_id = $1 AND v.status = 'paid' AND v.next_attempt_at IS NOT NULL),
             (SELECT min(v.next_attempt_at) FROM invoice v
                 WHERE v.account_id = $1 AND v.status = 'canceled' AND v.next_attempt_at IS NOT NULL),
-            (SELECT min(l.next_look_at) FROM second_look l
-                WHERE l.account_id = $1 AND l.next_look_at IS NOT NULL),
+            (SELECT min(l.next_check_at) FROM late_charge_check l
+                WHERE l.account_id = $1 AND l.next_check_at IS NOT NULL),
             (SELECT min(m.next_attempt_at) FROM product_mirror m
                 WHERE m.account_id = $1 AND m.next_attempt_at IS NOT NULL),
             (SELECT min(greatest(w.next_attempt_at, u.due_at)) FROM webhook w CROSS JOIN (

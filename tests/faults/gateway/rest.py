@@ -12,7 +12,7 @@ NEXT = """
         (SELECT min(greatest(v.next_attempt_at, v.lease_until)) FROM invoice v
             WHERE v.next_attempt_at IS NOT NULL AND ($1 OR v.status = 'ready')),
         (SELECT min(s.generate_at) FROM subscription s WHERE s.status = 'active'),
-        (SELECT min(l.next_look_at) FROM second_look l),
+        (SELECT min(l.next_check_at) FROM late_charge_check l),
         (SELECT min(greatest(w.next_attempt_at, w.lease_until, u.due_at)) FROM webhook w
             JOIN account_counter n USING (account_id), LATERAL (
                 SELECT CASE WHEN n.last_sequence > w.fanned_out_to THEN $2::timestamptz ELSE min(d.next_attempt_at) END
@@ -28,7 +28,7 @@ OPEN = """
     SELECT count(*) FROM (
         SELECT 1 FROM invoice WHERE status IN ('draft', 'awaiting_value') OR next_attempt_at IS NOT NULL
             AND (status = 'ready' OR $1 AND status = 'issued')
-        UNION ALL SELECT 1 FROM second_look WHERE next_look_at IS NOT NULL
+        UNION ALL SELECT 1 FROM late_charge_check WHERE next_check_at IS NOT NULL
         UNION ALL SELECT 1 FROM delivery WHERE next_attempt_at IS NOT NULL
         UNION ALL SELECT 1 FROM webhook JOIN account_counter n USING (account_id) WHERE n.last_sequence > fanned_out_to
         UNION ALL SELECT 1 FROM subscription WHERE status = 'active' AND generate_at <= $2

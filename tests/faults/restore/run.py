@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
-from fatura.usecases.restore import recovery
+from fatura.usecases.restore import comparison
 from fatura.workers.lanes import LANES
 from fatura.workers.loop import run_until_idle
 from tests.faults import breaks
@@ -116,10 +116,10 @@ async def _sweep(story: Story, truth: Truth) -> None:
                 await story.sweep(merchant.deps, since=since, die_at=rng.randrange(1, 200)) is None
             )
         assert story.opened is not None
-        await recovery.freeze(merchant.deps, story.opened.account_id)
+        await comparison.freeze(merchant.deps, story.opened.account_id)
         beside = asyncio.create_task(run_until_idle(merchant.deps, LANES))
         swept = await story.sweep(merchant.deps, since=since)
         await beside
     assert swept is not None
-    truth.told = {stray.charge.charge_id for stray in swept.strays}
+    truth.told = {each.charge.charge_id for each in swept.unmatched}
     truth.problems += [f"{story.seed}: not compared: {problem}" for problem in swept.problems]

@@ -21,7 +21,7 @@ from fatura.store.vault import new_key
 from fatura.usecases.accounts import accounts
 from fatura.usecases.charging import gateway_connections
 from fatura.usecases.deps import Deps
-from fatura.usecases.restore import recovery
+from fatura.usecases.restore import comparison
 from fatura.usecases.transaction import Work, in_transaction, load_account
 from fatura.workers.lanes import LANES
 from fatura.workers.loop import run_until_idle
@@ -172,14 +172,14 @@ class Story:
         finally:
             await connection.close()
 
-    async def sweep(self, deps: Deps, *, since: datetime, die_at: int = 0) -> recovery.Swept | None:
+    async def sweep(self, deps: Deps, *, since: datetime, die_at: int = 0) -> comparison.RestoreReport | None:
         """Do in this process what `fatura restored` does; None when it died at a statement."""
         assert self.opened is not None
 
-        async def command() -> recovery.Swept:
+        async def command() -> comparison.RestoreReport:
             assert self.opened is not None
-            await recovery.freeze(deps, self.opened.account_id)
-            return await recovery.sweep(deps, self.opened.account_id, since=since)
+            await comparison.freeze(deps, self.opened.account_id)
+            return await comparison.compare(deps, self.opened.account_id, since=since)
 
         self.running = asyncio.create_task(command())
         self.statements_left = die_at

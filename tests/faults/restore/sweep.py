@@ -16,7 +16,7 @@ from typing import Any, cast
 import asyncpg
 
 from fatura.usecases.operations.checks import all_accounts
-from fatura.usecases.restore import recovery
+from fatura.usecases.restore import comparison
 from tests.faults import breaks
 from tests.faults.engine import open_engine
 from tests.faults.journal import Journal
@@ -61,10 +61,10 @@ async def _sweep(url: str, ring: str, *, books: Path, now: datetime, since: date
     async with engine as deps:
         accounts = await all_accounts(deps)
         for account_id in accounts:
-            await recovery.freeze(deps, account_id)
-        swept = [await recovery.sweep(deps, account_id, since=since) for account_id in accounts]
-    counts = {str(found): count for each in swept for found, count in each.counts.items()}
-    strays = [stray.charge.charge_id for each in swept for stray in each.strays]
+            await comparison.freeze(deps, account_id)
+        swept = [await comparison.compare(deps, account_id, since=since) for account_id in accounts]
+    counts = {str(kind): count for each in swept for kind, count in each.counts.items()}
+    strays = [unmatched.charge.charge_id for each in swept for unmatched in each.unmatched]
     problems = [problem for each in swept for problem in each.problems]
     print(json.dumps({"counts": counts, "strays": strays, "problems": problems}))  # noqa: T201 - the parent reads it
 

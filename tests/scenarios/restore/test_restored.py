@@ -11,9 +11,9 @@ from fatura.domain.offer import PaymentMethod
 from fatura.gateways.port import Charge, ChargeRequest, Gateway, Payer
 from fatura.store.charging import connections
 from fatura.usecases.charging import gateway_connections
-from fatura.usecases.restore import recovery
-from fatura.usecases.restore.matching import Found
-from fatura.usecases.restore.recovery import Swept
+from fatura.usecases.restore import comparison
+from fatura.usecases.restore.comparison import RestoreReport
+from fatura.usecases.restore.matching import MatchKind
 from fatura.usecases.transaction import Work, in_transaction, load_account
 from tests.support.expect import problem
 from tests.support.sandbox_steps import (
@@ -57,12 +57,12 @@ async def charged_elsewhere(world: World, invoice_id: UUID, cents: int, *, attem
     return await (await gateway_of(world)).create_charge(request)
 
 
-async def sweep(world: World, *, dry_run: bool = False) -> Swept:
+async def compare(world: World, *, dry_run: bool = False) -> RestoreReport:
     """Freeze the account and compare it with its gateway, from an hour ago on."""
     if not dry_run:
-        await recovery.freeze(world.deps, world.account_id)
+        await comparison.freeze(world.deps, world.account_id)
     since = world.deps.clock()
-    return await recovery.sweep(world.deps, world.account_id, since=since, dry_run=dry_run)
+    return await comparison.compare(world.deps, world.account_id, since=since, dry_run=dry_run)
 
 
 async def issued_by(world: World, invoice: Json) -> str | None:
@@ -78,14 +78,14 @@ async def test_an_invoice_that_was_charged_after_the_backup_adopts_its_charge(wo
     invoice = await ready_invoice(world)
     charge = await charged_elsewhere(world, UUID(invoice["id"]), invoice["totalCents"])
 
-    assert (await sweep(world, dry_run=True)).counts == {Found.ADOPTED: 1}
+    assert (await compare(world, dry_run=True)).counts == {MatchKind.ADOPTED: 1}
     assert await attempts(world) == []
-    swept = await sweep(world)
+    report = await compare(world)
 
-    assert (swept.counts, swept.strays, swept.problems) == ({Found.ADOPTED: 1}, [], [])
+    assert (report.counts, report.unmatched, report.problems) == ({MatchKind.ADOPTED: 1}, [], [])
     assert await issued_by(world, invoice) == charge.charge_id
     assert len(await charges(world)) == len(await world.events("invoice.issued")) == 1
-    assert (await sweep(world)).counts == {Found.KNOWN: 1}
+    assert (await compare(world)).counts == {MatchKind.KNOWN: 1}
 
 
 async def test_a_cycle_that_was_billed_after_the_backup_gets_its_invoice_back(world: World):
@@ -95,7 +95,7 @@ async def test_a_cycle_that_was_billed_after_the_backup_gets_its_invoice_back(wo
     lost = ids.invoice_ids(await now(world) - timedelta(seconds=5), billed)
     made = [await charged_elsewhere(world, invoice_id, 9990) for invoice_id in lost]
 
-    assert (await sweep(world)).counts == {Found.LOST: 2}
+    assert (await compare(world)).counts == {MatchKind.LOST: 2}
     await pass_time(world, seconds=1)
 
     invoices = await world.invoices(subscription)
@@ -111,7 +111,7 @@ async def test_a_charge_over_another_amount_waits_for_a_person(world: World):
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     await charged_elsewhere(world, UUID(invoice["id"]), invoice["totalCents"] + 1)
-    await sweep(world)
+    await compare(world)
 
     assert await issued_by(world, invoice) is None
     for _ in range(2):
@@ -132,7 +132,7 @@ async def test_of_two_live_charges_none_is_chosen(world: World):
     invoice = await ready_invoice(world)
     for attempt in (1, 2):
         await charged_elsewhere(world, UUID(invoice["id"]), invoice["totalCents"], attempt=attempt)
-    assert (await sweep(world)).counts == {Found.ADOPTED: 2}
+    assert (await compare(world)).counts == {MatchKind.ADOPTED: 2}
 
     assert await issued_by(world, invoice) is None
     [told] = await world.events("invoice.issue_failed")
@@ -151,7 +151,7 @@ async def test_a_charge_that_was_canceled_since_cancels_its_invoice(world: World
     invoice = await ready_invoice(world)
     await charged_elsewhere(world, UUID(invoice["id"]), invoice["totalCents"])
     await move(world, (await charges(world))[0], "cancel")
-    await sweep(world)
+    await compare(world)
 
     await issued_by(world, invoice)
 
@@ -163,7 +163,7 @@ async def test_while_an_account_is_frozen_nothing_is_charged(world: World):
     """Not by workers, nor by hand; once it is released, all goes on. [D-123, D-34 retry]"""
     invoice = await ready_invoice(world)
     subscription = await world.enroll(await world.plan())
-    await recovery.freeze(world.deps, world.account_id)
+    await comparison.freeze(world.deps, world.account_id)
 
     await world.run("generation", "issuance")
     refused = await world.post(f"/v1/invoices/{invoice['id']}/retry-issuance")
@@ -173,7 +173,7 @@ async def test_while_an_account_is_frozen_nothing_is_charged(world: World):
     assert problem(refused)[:2] == (503, "engine.account_recovering")
     assert (await charges(world), await world.invoices(subscription)) == ([], [])
 
-    await sweep(world)
+    await compare(world)
     assert await issued_by(world, invoice) is not None
     assert len(await world.invoices(subscription)) == 1
 
@@ -188,10 +188,10 @@ async def test_charges_that_nothing_explains_are_told(world: World):
     for invoice_id in (uuid4(), UUID(invoice["id"]), lost):
         await charged_elsewhere(world, invoice_id, 500, attempt=2)
 
-    swept = await sweep(world)
+    report = await compare(world)
 
-    assert swept.counts == {Found.KNOWN: 1, Found.STRAY: 3}
-    assert sorted(stray.why.split(" ")[0] for stray in swept.strays) == ["a", "its", "its"]
+    assert report.counts == {MatchKind.KNOWN: 1, MatchKind.UNMATCHED: 3}
+    assert sorted(each.why.split(" ")[0] for each in report.unmatched) == ["a", "its", "its"]
     assert len(await world.events("invoice.issue_failed")) == 1
 
 
@@ -203,14 +203,14 @@ async def test_an_account_whose_gateway_does_not_answer_stays_frozen(world: Worl
     body = {"connectionId": connection_id, "operation": "list_charges", "fault": fault, "times": 1}
     await world.made("/v1/sandbox/faults", body)
 
-    swept = await sweep(world)
-    assert [connection_id in problem for problem in swept.problems] == [True]
+    report = await compare(world)
+    assert [connection_id in problem for problem in report.problems] == [True]
     await world.run("issuance")
     assert await charges(world) == []
 
     skipping = {UUID(connection_id)}
     since = world.deps.clock()
-    await recovery.sweep(world.deps, world.account_id, since=since, skipping=skipping)
+    await comparison.compare(world.deps, world.account_id, since=since, skipping=skipping)
     assert await issued_by(world, invoice) is not None
 
 
@@ -222,7 +222,7 @@ async def test_a_worker_that_was_sending_meanwhile_decides_nothing(world: World)
     async with table_held(world, "sandbox_charge"):
         sending = asyncio.create_task(world.run("issuance"))
         await until_waiting(world)
-        assert (await sweep(world)).counts == {Found.ADOPTED: 1}
+        assert (await compare(world)).counts == {MatchKind.ADOPTED: 1}
     await sending
 
     assert await issued_by(world, invoice) is None

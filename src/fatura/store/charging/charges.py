@@ -30,7 +30,7 @@ class ClaimedInvoice:
     next_attempt_at: datetime
     issue_failures: int
     issue_failing_since: datetime | None
-    issue_delay_told: bool
+    issue_delay_emitted: bool
 
 
 async def claim(
@@ -65,7 +65,7 @@ async def claimed(tx: Tx, invoice_ids: Sequence[UUID]) -> Sequence[ClaimedInvoic
         """
         SELECT v.invoice_id, v.connection_id, c.customer_id, c.name AS customer_name, c.email AS customer_email,
             c.document_sealed, v.due_date, v.charge_due_date, v.payment_method, v.installments, v.total_cents,
-            v.gateway_invoice_id, v.next_attempt_at, v.issue_failures, v.issue_failing_since, v.issue_delay_told
+            v.gateway_invoice_id, v.next_attempt_at, v.issue_failures, v.issue_failing_since, v.issue_delay_emitted
         FROM invoice v
         JOIN subscription s ON s.subscription_id = v.subscription_id
         JOIN customer c ON c.customer_id = s.customer_id
@@ -247,12 +247,13 @@ async def reschedule_issue(
     next_attempt_at: datetime | None,
     failures: int,
     failing_since: datetime | None,
-    delay_told: bool,
+    delay_emitted: bool,
 ) -> None:
     """Put off issuing a `ready` invoice, or end it (null) until a person acts; one woken meanwhile stays due."""
     await tx.execute(
         """
-        UPDATE invoice v SET lease_until = NULL, issue_failures = $4, issue_failing_since = $5, issue_delay_told = $6,
+        UPDATE invoice v SET lease_until = NULL, issue_failures = $4, issue_failing_since = $5,
+            issue_delay_emitted = $6,
             next_attempt_at = CASE WHEN v.next_attempt_at = $7 THEN $3::timestamptz ELSE v.next_attempt_at END
         WHERE v.account_id = $1 AND v.invoice_id = $2 AND v.status = 'ready'
         """,
@@ -260,7 +261,7 @@ async def reschedule_issue(
         next_attempt_at,
         failures,
         failing_since,
-        delay_told,
+        delay_emitted,
         claimed_for,
     )
 

@@ -27,7 +27,7 @@ CREATE TABLE invoice (
     lease_until timestamptz,
     issue_failures integer NOT NULL DEFAULT 0,
     issue_failing_since timestamptz,
-    issue_delay_told boolean NOT NULL DEFAULT false,
+    issue_delay_emitted boolean NOT NULL DEFAULT false,
     CONSTRAINT invoice_pk PRIMARY KEY (account_id, invoice_id),
     CONSTRAINT invoice_one_per_cycle UNIQUE (account_id, subscription_id, cycle),
     CONSTRAINT invoice_subscription_fk FOREIGN KEY (account_id, subscription_id)

@@ -17,7 +17,7 @@ ALTER POLICY pricing_attempt_discovered ON pricing_attempt
     USING (CASE current_setting('app.discover', true) WHEN 'on' THEN 'seen' END <> 'unseen');
 ALTER POLICY product_mirror_discovered ON product_mirror
     USING (CASE current_setting('app.discover', true) WHEN 'on' THEN 'seen' END <> 'unseen');
-ALTER POLICY second_look_discovered ON second_look
+ALTER POLICY late_charge_check_discovered ON late_charge_check
     USING (CASE current_setting('app.discover', true) WHEN 'on' THEN 'seen' END <> 'unseen');
 ALTER POLICY subscription_discovered ON subscription
     USING (CASE current_setting('app.discover', true) WHEN 'on' THEN 'seen' END <> 'unseen');

@@ -13,7 +13,7 @@ ALTER POLICY pricing_attempt_of_account ON pricing_attempt
     USING (CASE account_id::text WHEN current_setting('app.account', true) THEN 'seen' END <> 'unseen');
 ALTER POLICY product_mirror_of_account ON product_mirror
     USING (CASE account_id::text WHEN current_setting('app.account', true) THEN 'seen' END <> 'unseen');
-ALTER POLICY second_look_of_account ON second_look
+ALTER POLICY late_charge_check_of_account ON late_charge_check
     USING (CASE account_id::text WHEN current_setting('app.account', true) THEN 'seen' END <> 'unseen');
 ALTER POLICY test_clock_of_account ON test_clock
     USING (CASE account_id::text WHEN current_setting('app.account', true) THEN 'seen' END <> 'unseen');

@@ -18,8 +18,9 @@ from fatura.store.billing import generation
 from fatura.store.billing.generation import DueSubscription, NewInvoice
 from fatura.store.catalog import plans
 from fatura.store.db import DatabaseUnavailableError, DeadlockError, LockTimeoutError
-from fatura.store.restore import recovery
-from fatura.store.restore.recovery import FoundAttempt, LostInvoice
+from fatura.store.restore import charge_matching, frozen_accounts, lost_invoices
+from fatura.store.restore.charge_matching import FoundAttempt
+from fatura.store.restore.lost_invoices import LostInvoice
 from fatura.usecases.deps import Deps
 from fatura.usecases.lane_names import LaneName
 from fatura.usecases.transaction import Work, in_transaction
@@ -79,7 +80,7 @@ async def generate(work: Work, *, limit: int, claimed: list[UUID] | None = None)
     The subscriptions stay locked until the commit and a second invoice for a cycle is impossible (unique key), so
     that runs beside each other share the due work without a lease.
     """
-    if not await recovery.may_charge(work.tx):
+    if not await frozen_accounts.may_charge(work.tx):
         return 0
     due = await generation.claim_due(work.tx, now=work.now, limit=limit)
     if claimed is not None:
@@ -91,7 +92,7 @@ async def generate(work: Work, *, limit: int, claimed: list[UUID] | None = None)
         template: build(terms[template[0]], cycle=template[1], method=template[2])
         for template in dict.fromkeys(map(_template, due))
     }
-    lost = await recovery.lost_of(work.tx, [each.subscription_id for each in due])
+    lost = await lost_invoices.of_subscriptions(work.tx, [each.subscription_id for each in due])
     batch = _batch(work, due, terms=terms, drafts=drafts, lost=lost)
     await generation.advance_subscriptions(work.tx, batch)
     await generation.insert_invoices(work.tx, batch, list(drafts.values()), now=work.now)
@@ -169,7 +170,7 @@ async def _expect_charge(work: Work, new: NewInvoice, found: LostInvoice) -> Non
         charge_due_date=found.charge_due_date or charge_due_date(new.due.next_due_date, today=work.today),
         charge_ids=found.charge_ids,
     )
-    await recovery.insert_found(work.tx, expected, sent_at=work.now, real_now=work.deps.clock())
+    await charge_matching.insert_attempt(work.tx, expected, sent_at=work.now, real_now=work.deps.clock())
 
 
 async def _tell(work: Work, batch: Sequence[NewInvoice], drafts: Mapping[Template, InvoiceDraft]) -> None:

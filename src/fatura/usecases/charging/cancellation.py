@@ -25,7 +25,7 @@ from fatura.gateways.port import (
 from fatura.observability import log
 from fatura.store.charging import charge_polling, connections, held_invoices
 from fatura.store.charging.held_invoices import HeldInvoice
-from fatura.store.restore import recovery
+from fatura.store.restore import frozen_accounts
 from fatura.usecases.billing import invoice_moves, invoices
 from fatura.usecases.billing.invoice_moves import Report
 from fatura.usecases.charging import gateway_connections
@@ -113,7 +113,7 @@ async def cancel(work: Work, invoice_id: UUID, *, released: str | None) -> shape
     """
     held = await _held(work, invoice_id)
     await work.refresh()
-    if held.status not in WITH_CHARGE and not await recovery.may_charge(work.tx):
+    if held.status not in WITH_CHARGE and not await frozen_accounts.may_charge(work.tx):
         raise account_recovering()
     confirmed = released is not None and held.gateway_invoice_id == released
     if held.status is InvoiceStatus.CANCELED and confirmed:

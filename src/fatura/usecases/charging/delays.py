@@ -43,7 +43,7 @@ async def give_up(work: Work, tried: Tried, state: AttemptState, *, code: str, d
         next_attempt_at=None,
         failures=0,
         failing_since=None,
-        delay_told=False,
+        delay_emitted=False,
     )
     error: dict[str, object] = {"code": code, "message": detail}
     await invoice_moves.alert(work, attempt.invoice_id, "invoice.issue_failed", error=error)
@@ -51,7 +51,7 @@ async def give_up(work: Work, tried: Tried, state: AttemptState, *, code: str, d
 
 async def wait_for_connection(work: Work, claimed: ClaimedInvoice, code: str, *, message: str) -> None:
     """Tell once that the connection holds the invoice up, and go on by itself when it is mended (D-34)."""
-    if not claimed.issue_delay_told:
+    if not claimed.issue_delay_emitted:
         error: dict[str, object] = {"code": code, "message": message}
         await invoice_moves.alert(work, claimed.invoice_id, "invoice.issue_delayed", error=error)
     await charges.reschedule_issue(
@@ -61,7 +61,7 @@ async def wait_for_connection(work: Work, claimed: ClaimedInvoice, code: str, *,
         next_attempt_at=work.now + RETRY_DELAYS[-1],
         failures=claimed.issue_failures + 1,
         failing_since=claimed.issue_failing_since or work.now,
-        delay_told=True,
+        delay_emitted=True,
     )
 
 
@@ -70,7 +70,7 @@ async def retry(work: Work, tried: Tried, *, next_attempt_at: datetime, error: G
     claimed = tried.claimed
     since = claimed.issue_failing_since or work.now
     late = work.now - since >= ISSUE_DELAYED_AFTER
-    if late and not claimed.issue_delay_told:
+    if late and not claimed.issue_delay_emitted:
         message = str(error) if error else "The gateway does not know the charge yet."
         told: dict[str, object] = {"code": "retrying", "message": message}
         await invoice_moves.alert(work, claimed.invoice_id, "invoice.issue_delayed", error=told)
@@ -81,5 +81,5 @@ async def retry(work: Work, tried: Tried, *, next_attempt_at: datetime, error: G
         next_attempt_at=next_attempt_at,
         failures=claimed.issue_failures + (1 if error else 0),
         failing_since=since,
-        delay_told=claimed.issue_delay_told or late,
+        delay_emitted=claimed.issue_delay_emitted or late,
     )

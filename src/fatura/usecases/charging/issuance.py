@@ -26,7 +26,7 @@ from fatura.observability import log
 from fatura.store.billing import invoices
 from fatura.store.charging import charges, connections
 from fatura.store.charging.charges import ClaimedInvoice, NewAttempt
-from fatura.store.restore import recovery
+from fatura.store.restore import frozen_accounts
 from fatura.usecases.charging import gateway_calls, gateway_connections, late_charge_checks, outcomes
 from fatura.usecases.charging.delays import Tried
 from fatura.usecases.charging.delays import wait_for_connection as _wait
@@ -87,7 +87,7 @@ def _tell_failure(job: Job, failure: BaseException | None) -> None:
 
 async def _reserve(work: Work, *, limit: int) -> tuple[int, Sequence[Job]]:
     """Lease due invoices and commit to each attempt before its first byte leaves; none while a restore is swept."""
-    if not await recovery.may_charge(work.tx):
+    if not await frozen_accounts.may_charge(work.tx):
         return 0, []
     real_now = work.deps.clock()
     ids = await charges.claim(

@@ -9,7 +9,7 @@ from fatura.domain.charging import AttemptState
 from fatura.domain.errors import INVOICE_NOT_READY, EngineError, account_recovering, not_found
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.store.charging import held_invoices
-from fatura.store.restore import recovery
+from fatura.store.restore import frozen_accounts
 from fatura.usecases.billing import invoices
 from fatura.usecases.charging import issuance
 from fatura.usecases.charging.gateway_calls import Job
@@ -58,7 +58,7 @@ async def _reserve(
         raise not_found("invoice", invoice_id)
     if held.status is not InvoiceStatus.READY:
         raise EngineError(INVOICE_NOT_READY, f"The invoice {WHY_NOT[held.status]}.")
-    if not await recovery.may_charge(work.tx):
+    if not await frozen_accounts.may_charge(work.tx):
         raise account_recovering()
     is_repeated = await is_repeat(work, request)
     await work.refresh()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from fatura.domain.account import Account
-from fatura.domain.charging import SECOND_LOOKS, AttemptState
+from fatura.domain.charging import LATE_CHECK_GAPS, AttemptState
 from fatura.gateways.port import CALL_TIMEOUT_SECONDS, Charge, ChargeState, Gateway, GatewayError
 from fatura.observability import log
 from fatura.store.charging import charges, connections, late_charge_checks
@@ -43,12 +43,12 @@ async def look(deps: Deps, account: Account, *, limit: int) -> int:
     ended = await asyncio.gather(*(_look(deps, account, each) for each in looks), return_exceptions=True)
     for each, failure in zip(looks, ended, strict=True):
         if failure is not None:  # it stops no other look; the next one is planned already
-            log.error("second_look.failed", invoice_id=str(each.attempt.invoice_id), exc_info=failure)
+            log.error("late_charge_check.failed", invoice_id=str(each.attempt.invoice_id), exc_info=failure)
     return len(looks)
 
 
 async def _reserve(work: Work, *, limit: int) -> Sequence[_Look]:
-    due = await late_charge_checks.claim(work.tx, now=work.now, waits=SECOND_LOOKS[1:], limit=limit)
+    due = await late_charge_checks.claim(work.tx, now=work.now, waits=LATE_CHECK_GAPS[1:], limit=limit)
     if not due:
         return []
     stored = {each.connection.connection_id: each for each in await connections.find_all(work.tx)}
@@ -73,7 +73,7 @@ async def _look(deps: Deps, account: Account, each: _Look) -> None:
         invoice_id, number = each.attempt.invoice_id, each.attempt.attempt
         locked = await charges.lock_attempt(work.tx, invoice_id, number)
         if found is None:
-            await late_charge_checks.put_off(work.tx, invoice_id, number, next_look_at=work.now + RETRY)
+            await late_charge_checks.put_off(work.tx, invoice_id, number, next_check_at=work.now + RETRY)
         tried = Tried(each.claimed, each.attempt, each.sent_at, asked_at=work.now, looked_up=True)
         answers = [await outcomes.record(work, tried, charge) for charge in found or []]
         after = await charges.lock_attempt(work.tx, invoice_id, number)
@@ -94,15 +94,15 @@ async def _found(each: _Look) -> Sequence[Charge] | None:
         async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
             found = await each.gateway.find_charges(each.attempt.invoice_id, each.attempt.attempt)
     except (GatewayError, TimeoutError) as error:
-        log.warning("second_look.unanswered", invoice_id=str(each.attempt.invoice_id), error=str(error))
+        log.warning("late_charge_check.unanswered", invoice_id=str(each.attempt.invoice_id), error=str(error))
         return None
     return [charge for charge in found if charge.state is not ChargeState.CANCELED]
 
 
 async def plan_first(work: Work, charge: Charge) -> None:
     """Have a charge's attempt looked at again, from the first look on."""
-    next_look_at = work.now + SECOND_LOOKS[0]
-    await late_charge_checks.plan(work.tx, charge.invoice_id, charge.attempt, next_look_at=next_look_at)
+    next_check_at = work.now + LATE_CHECK_GAPS[0]
+    await late_charge_checks.plan(work.tx, charge.invoice_id, charge.attempt, next_check_at=next_check_at)
 
 
 async def cancel(gateway: Gateway, charge: Charge) -> None:
@@ -113,6 +113,6 @@ async def cancel(gateway: Gateway, charge: Charge) -> None:
         async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
             canceled = await gateway.cancel_charge(charge.charge_id)
     except (GatewayError, TimeoutError) as error:
-        log.warning("second_look.not_canceled", charge_id=charge.charge_id, error=str(error))
+        log.warning("late_charge_check.not_canceled", charge_id=charge.charge_id, error=str(error))
     else:
-        log.warning("second_look.canceled", charge_id=charge.charge_id, state=canceled.state)
+        log.warning("late_charge_check.canceled", charge_id=charge.charge_id, state=canceled.state)

@@ -7,8 +7,8 @@ from uuid import UUID
 from fatura.domain.charging import (
     EMPTY_LOOKUP_GAP,
     EMPTY_LOOKUPS_NEEDED,
+    LATE_CHECK_GAPS,
     LOOKUP_COUNTS_AFTER,
-    SECOND_LOOKS,
     AttemptState,
     retry_delay,
 )
@@ -25,7 +25,7 @@ from fatura.gateways.port import (
 from fatura.observability import log
 from fatura.store.charging import charges, late_charge_checks
 from fatura.store.charging.charges import LockedAttempt
-from fatura.store.restore import recovery
+from fatura.store.restore import charge_matching
 from fatura.usecases.billing import invoice_moves
 from fatura.usecases.billing.invoice_moves import Report
 from fatura.usecases.charging import delays
@@ -151,7 +151,7 @@ async def record(work: Work, tried: Tried, answer: Answer) -> Charge | None:
 async def _look_again(work: Work, tried: Tried, answer: Answer) -> None:
     """A restore found charges of the attempt while this worker called: all of them are looked at together (D-123)."""
     if isinstance(answer, Charge):
-        await recovery.note_found(
+        await charge_matching.add_charge(
             work.tx, tried.attempt.invoice_id, tried.attempt.attempt, charge_id=answer.charge_id
         )
     await delays.retry(work, tried, next_attempt_at=work.now, error=None)
@@ -216,7 +216,7 @@ async def _confirm(work: Work, tried: Tried, locked: LockedAttempt, *, charge: C
     if locked.gateway_invoice_id == charge.charge_id:
         return None
     if locked.state not in OPEN:
-        await tell_second_charge(work, attempt.invoice_id, known=locked.gateway_invoice_id, charge=charge)
+        await emit_second_charge(work, attempt.invoice_id, known=locked.gateway_invoice_id, charge=charge)
         return charge
     if charge.amount_cents != attempt.amount_cents:
         if (
@@ -229,7 +229,7 @@ async def _confirm(work: Work, tried: Tried, locked: LockedAttempt, *, charge: C
         await delays.give_up(work, tried, AttemptState.PARKED, code="amount_differs", detail=detail)
         return None
     if not await _issue(work, [(tried, charge)]):
-        await tell_second_charge(work, attempt.invoice_id, known=locked.gateway_invoice_id, charge=charge)
+        await emit_second_charge(work, attempt.invoice_id, known=locked.gateway_invoice_id, charge=charge)
         if charge.state is ChargeState.PAID:
             unexpected = Report(attempt.invoice_id, Fact.PAYMENT_CONFIRMED, paid_at=charge.paid_at)
             await invoice_moves.report(work, [unexpected])
@@ -237,7 +237,7 @@ async def _confirm(work: Work, tried: Tried, locked: LockedAttempt, *, charge: C
     return None
 
 
-async def tell_second_charge(work: Work, invoice_id: UUID, *, known: str | None, charge: Charge) -> None:
+async def emit_second_charge(work: Work, invoice_id: UUID, *, known: str | None, charge: Charge) -> None:
     """Tell a person at once of a charge beside the one that is known, after a refusal or on a canceled invoice."""
     message = f"The gateway also holds the charge {charge.charge_id}, which is one too many; see to it there."
     log.error(
@@ -267,7 +267,9 @@ async def _empty_lookup(work: Work, tried: Tried, locked: LockedAttempt) -> None
         await delays.retry(work, tried, next_attempt_at=counts_from, error=None)
     elif locked.empty_lookups + 1 >= EMPTY_LOOKUPS_NEEDED:
         await _settle(work, tried, AttemptState.ABSENT)
-        await late_charge_checks.plan(work.tx, invoice_id, number, next_look_at=work.now + SECOND_LOOKS[0])
+        await late_charge_checks.plan(
+            work.tx, invoice_id, number, next_check_at=work.now + LATE_CHECK_GAPS[0]
+        )
         await delays.retry(work, tried, next_attempt_at=work.now, error=None)
     else:
         await charges.note_empty_lookup(work.tx, invoice_id, number, looked_up_at=tried.asked_at)

@@ -1,1 +1,4 @@
-"""After a restore from a backup: freeze accounts, match them with their gateways, release them."""
+"""Match charges at the gateways with a database restored from a backup, so that nothing is charged twice (D-123).
+
+`comparison.freeze` stops billing in an account; `comparison.compare` matches its charges and resumes billing.
+"""

@@ -1,8 +1,9 @@
-"""What is written down about a gateway's charge after a restore: whose it is, and that it is not made again (D-123).
+"""Match a gateway's charge with an invoice or a cycle of the restored database (D-123).
 
-Nothing is adopted here: an attempt that knows its charges is asked after by issuance, and never sent.
+An attempt that gets known charges here is looked up by issuance and never sent again. Nothing is issued here.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from uuid import UUID
@@ -10,87 +11,121 @@ from uuid import UUID
 from fatura.domain.charging import charge_due_date
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.gateways.port import Charge, ChargeState
-from fatura.store.restore import recovery
-from fatura.store.restore.recovery import FoundAttempt, KnownInvoice, LostInvoice
+from fatura.store.restore import charge_matching, lost_invoices
+from fatura.store.restore.charge_matching import CandidateInvoice, FoundAttempt
+from fatura.store.restore.lost_invoices import LostInvoice
 from fatura.usecases.charging import outcomes
 from fatura.usecases.lane_names import LaneName
 from fatura.usecases.transaction import Work
 
 
-class Found(StrEnum):
-    """What a gateway's charge is to the restored tables."""
+class MatchKind(StrEnum):
+    """How a gateway's charge relates to the restored database."""
 
     KNOWN = "known"
     ADOPTED = "adopted"
     LOST = "lost"
     CANCELED = "canceled"
-    STRAY = "stray"
+    UNMATCHED = "unmatched"
 
 
-MEANINGS: dict[Found, str] = {
-    Found.KNOWN: "its invoice has it already",
-    Found.ADOPTED: "its invoice is here, and will be issued by it",
-    Found.LOST: "its cycle will be billed again, under the old invoice id, and issued by it",
-    Found.CANCELED: "canceled at the gateway, and nothing here waits for it",
-    Found.STRAY: "a person has to look",
+MEANINGS: dict[MatchKind, str] = {
+    MatchKind.KNOWN: "its invoice has it already",
+    MatchKind.ADOPTED: "its invoice exists and will be issued with it",
+    MatchKind.LOST: "its cycle will be billed again, with the same invoice id and this charge",
+    MatchKind.CANCELED: "canceled at the gateway, and no invoice needs it",
+    MatchKind.UNMATCHED: "a person has to look at it",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What a charge is, and for a stray why."""
+class Match:
+    """The kind of match; `why` explains an unmatched charge."""
 
-    found: Found
+    kind: MatchKind
     why: str | None = None
 
 
-async def match(
-    work: Work, charge: Charge, invoice: KnownInvoice, *, write: bool
-) -> tuple[Verdict, KnownInvoice]:
-    """Judge a charge by its held invoice, and write down what follows; returns the invoice as it is then."""
+@dataclass(frozen=True, slots=True)
+class ChargeOfCycle:
+    """A charge whose invoice is missing, with the cycle that the invoice's id marks."""
+
+    subscription_id: UUID
+    cycle: int
+    charge: Charge
+
+
+async def match_by_invoice(work: Work, charges: Sequence[Charge], *, dry_run: bool) -> dict[str, Match]:
+    """Match charges with the invoices that they reference; charges without an invoice are left out."""
+    invoice_ids = [charge.invoice_id for charge in charges]
+    await charge_matching.lock_invoices(work.tx, invoice_ids)
+    invoices = await charge_matching.find_invoices(work.tx, invoice_ids)
+    matches: dict[str, Match] = {}
+    for charge in charges:
+        if (invoice := invoices.get(charge.invoice_id)) is not None:
+            matches[charge.charge_id], invoices[charge.invoice_id] = await _match(
+                work, charge, invoice, dry_run=dry_run
+            )
+    return matches
+
+
+async def match_by_cycle(work: Work, found: Sequence[ChargeOfCycle], *, dry_run: bool) -> dict[str, Match]:
+    """Match charges with cycles; the charge of a cycle not yet billed is kept until it is billed again."""
+    return {each.charge.charge_id: await _match_cycle(work, each, dry_run=dry_run) for each in found}
+
+
+def without_subscription(charge: Charge, *, why: str) -> Match:
+    """Return the match of a charge that no cycle here will use."""
+    is_canceled = charge.state is ChargeState.CANCELED
+    return Match(MatchKind.CANCELED) if is_canceled else Match(MatchKind.UNMATCHED, why)
+
+
+async def _match(
+    work: Work, charge: Charge, invoice: CandidateInvoice, *, dry_run: bool
+) -> tuple[Match, CandidateInvoice]:
+    """Match a charge with a locked invoice; return the invoice as it is afterwards."""
     if charge.charge_id in {invoice.gateway_invoice_id, *invoice.known_charge_ids}:
-        return Verdict(Found.KNOWN), invoice
-    if charge.state is ChargeState.CANCELED and _is_over(invoice, charge):
-        return Verdict(Found.CANCELED), invoice
-    if invoice.gateway_invoice_id is not None or invoice.status in {
-        InvoiceStatus.PAID,
-        InvoiceStatus.CANCELED,
-    }:
-        if write:
+        return Match(MatchKind.KNOWN), invoice
+    if charge.state is ChargeState.CANCELED and _needs_no_charge(invoice, charge):
+        return Match(MatchKind.CANCELED), invoice
+    if _has_charge_or_is_closed(invoice):
+        if not dry_run:
             known = invoice.gateway_invoice_id
-            await outcomes.tell_second_charge(work, invoice.invoice_id, known=known, charge=charge)
-        return Verdict(Found.STRAY, f"a second charge of an invoice that is {invoice.status}"), invoice
-    number = _number(invoice, charge)
-    if write:
+            await outcomes.emit_second_charge(work, invoice.invoice_id, known=known, charge=charge)
+        return Match(MatchKind.UNMATCHED, f"a second charge of an invoice that is {invoice.status}"), invoice
+    number = _attempt_number(invoice, charge)
+    if not dry_run:
         await _adopt(work, charge, invoice, number=number)
     known_charge_ids = [*invoice.known_charge_ids, charge.charge_id]
-    found = replace(invoice, attempt=number, is_open=True, known_charge_ids=known_charge_ids)
-    return Verdict(Found.ADOPTED), found
+    adopted = replace(invoice, attempt=number, is_open=True, known_charge_ids=known_charge_ids)
+    return Match(MatchKind.ADOPTED), adopted
 
 
-def _is_over(invoice: KnownInvoice, charge: Charge) -> bool:
-    """Say whether nothing waits for the charge: its invoice is settled, or went on from the attempt that it is of."""
-    if invoice.gateway_invoice_id is not None or invoice.status in {
-        InvoiceStatus.PAID,
-        InvoiceStatus.CANCELED,
-    }:
+def _has_charge_or_is_closed(invoice: CandidateInvoice) -> bool:
+    closed = {InvoiceStatus.PAID, InvoiceStatus.CANCELED}
+    return invoice.gateway_invoice_id is not None or invoice.status in closed
+
+
+def _needs_no_charge(invoice: CandidateInvoice, charge: Charge) -> bool:
+    """Say whether the invoice has a charge, is closed, or has already passed the charge's attempt."""
+    if _has_charge_or_is_closed(invoice):
         return True
-    last = invoice.attempt or 0
-    return charge.attempt < last or (charge.attempt == last and not invoice.is_open)
+    newest = invoice.attempt or 0
+    return charge.attempt < newest or (charge.attempt == newest and not invoice.is_open)
 
 
-def _number(invoice: KnownInvoice, charge: Charge) -> int:
-    """Return the open attempt, which the charge answers, or a number that no failed attempt has."""
+def _attempt_number(invoice: CandidateInvoice, charge: Charge) -> int:
+    """Return the open attempt's number, or one that no failed attempt has."""
     if invoice.attempt is None:
         return charge.attempt
     return invoice.attempt if invoice.is_open else max(charge.attempt, invoice.attempt + 1)
 
 
-async def _adopt(work: Work, charge: Charge, invoice: KnownInvoice, *, number: int) -> None:
+async def _adopt(work: Work, charge: Charge, invoice: CandidateInvoice, *, number: int) -> None:
     if invoice.is_open:
-        await recovery.note_found(work.tx, invoice.invoice_id, number, charge_id=charge.charge_id)
+        await charge_matching.add_charge(work.tx, invoice.invoice_id, number, charge_id=charge.charge_id)
     else:
-        found = FoundAttempt(
+        attempt = FoundAttempt(
             invoice_id=invoice.invoice_id,
             attempt=number,
             connection_id=invoice.connection_id,
@@ -98,35 +133,30 @@ async def _adopt(work: Work, charge: Charge, invoice: KnownInvoice, *, number: i
             charge_due_date=charge.due_date or charge_due_date(invoice.due_date, today=work.today),
             charge_ids=[charge.charge_id],
         )
-        await recovery.insert_found(work.tx, found, sent_at=work.now, real_now=work.deps.clock())
-    await recovery.make_due(work.tx, invoice.invoice_id, now=work.now)
+        await charge_matching.insert_attempt(work.tx, attempt, sent_at=work.now, real_now=work.deps.clock())
+    await charge_matching.make_due(work.tx, invoice.invoice_id, now=work.now)
     work.notify(LaneName.ISSUANCE)
 
 
-async def keep(work: Work, charge: Charge, subscription_id: UUID, *, cycle: int, write: bool) -> Verdict:
-    """Judge a charge whose invoice is not here by the cycle that it bills, and keep it until that is billed again."""
-    invoice_id = await recovery.invoice_of(work.tx, subscription_id, cycle)
-    if invoice_id is not None:
-        await recovery.hold(work.tx, [invoice_id])
-        invoices = await recovery.known_invoices(work.tx, [invoice_id])
-        verdict, _ = await match(work, charge, invoices[invoice_id], write=write)
-        return verdict
-    if not await recovery.is_active(work.tx, subscription_id):
-        return unknown(charge, why="its subscription is canceled, and will not be billed again")
+async def _match_cycle(work: Work, found: ChargeOfCycle, *, dry_run: bool) -> Match:
+    charge, subscription_id = found.charge, found.subscription_id
+    invoice_id = await charge_matching.invoice_of(work.tx, subscription_id, found.cycle)
+    if invoice_id is not None:  # billed again under another id
+        await charge_matching.lock_invoices(work.tx, [invoice_id])
+        invoices = await charge_matching.find_invoices(work.tx, [invoice_id])
+        match, _ = await _match(work, charge, invoices[invoice_id], dry_run=dry_run)
+        return match
+    if not await charge_matching.is_active(work.tx, subscription_id):
+        return without_subscription(charge, why="its subscription is canceled and will not be billed again")
     lost = LostInvoice(
         subscription_id=subscription_id,
-        cycle=cycle,
+        cycle=found.cycle,
         invoice_id=charge.invoice_id,
         attempt=charge.attempt,
         amount_cents=charge.amount_cents,
         charge_due_date=charge.due_date,
         charge_ids=[charge.charge_id],
     )
-    if write:
-        await recovery.keep_lost(work.tx, lost)
-    return Verdict(Found.LOST)
-
-
-def unknown(charge: Charge, *, why: str) -> Verdict:
-    """Return what a charge is that nothing here is billed by: one that is canceled needs nobody."""
-    return Verdict(Found.CANCELED) if charge.state is ChargeState.CANCELED else Verdict(Found.STRAY, why)
+    if not dry_run:
+        await lost_invoices.keep(work.tx, lost)
+    return Match(MatchKind.LOST)

@@ -9,27 +9,7 @@ from fatura.domain.invoice_states import InvoiceStatus
 from fatura.store.db import Tx, fields
 
 
-async def freeze(tx: Tx, *, since: datetime) -> None:
-    """Let nothing more be charged; waits for the transactions that are about to (`may_charge`)."""
-    await tx.execute(
-        "UPDATE account a SET recovering_since = $2 WHERE a.account_id = $1 AND a.recovering_since IS NULL",
-        since,
-    )
-
-
-async def release(tx: Tx) -> None:
-    """Let the account's work go on."""
-    await tx.execute("UPDATE account a SET recovering_since = NULL WHERE a.account_id = $1")
-
-
-async def may_charge(tx: Tx) -> bool:
-    """Say whether the account is free to bill; until the commit it stays so."""
-    return await tx.fetchval(
-        "SELECT a.recovering_since IS NULL FROM account a WHERE a.account_id = $1 FOR SHARE"
-    )
-
-
-async def hold(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
+async def lock_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
     """Hold invoices against all workers until the commit, in id order."""
     await tx.execute(
         """
@@ -41,7 +21,7 @@ async def hold(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class KnownInvoice:
+class CandidateInvoice:
     """An invoice that a gateway's charge may belong to, with its newest attempt, if any."""
 
     invoice_id: UUID
@@ -54,7 +34,7 @@ class KnownInvoice:
     known_charge_ids: Sequence[str]
 
 
-async def known_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, KnownInvoice]:
+async def find_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, CandidateInvoice]:
     """Return those of the invoices that exist; `is_open`: the newest attempt may still get a charge."""
     rows = await tx.fetch(
         """
@@ -69,7 +49,8 @@ async def known_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, Know
         invoice_ids,
     )
     return {
-        row["invoice_id"]: KnownInvoice(**fields(row, status=InvoiceStatus(row["status"]))) for row in rows
+        row["invoice_id"]: CandidateInvoice(**fields(row, status=InvoiceStatus(row["status"])))
+        for row in rows
     }
 
 
@@ -85,7 +66,7 @@ class FoundAttempt:
     charge_ids: Sequence[str]
 
 
-async def note_found(tx: Tx, invoice_id: UUID, attempt: int, *, charge_id: str) -> None:
+async def add_charge(tx: Tx, invoice_id: UUID, attempt: int, *, charge_id: str) -> None:
     """Let an open attempt be asked after by the charge too; whatever was thought of it, it is not sent again."""
     await tx.execute(
         """
@@ -98,7 +79,7 @@ async def note_found(tx: Tx, invoice_id: UUID, attempt: int, *, charge_id: str) 
     )
 
 
-async def insert_found(tx: Tx, found: FoundAttempt, *, sent_at: datetime, real_now: datetime) -> None:
+async def insert_attempt(tx: Tx, found: FoundAttempt, *, sent_at: datetime, real_now: datetime) -> None:
     """Store an attempt that the database has lost, or never knew under this number."""
     await tx.execute(
         """
@@ -130,14 +111,14 @@ async def make_due(tx: Tx, invoice_id: UUID, *, now: datetime) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Billed:
+class BilledCycles:
     """How far a subscription is billed."""
 
     subscription_id: UUID
     cycle_count: int
 
 
-async def billed_by(tx: Tx, connection_id: UUID, *, after: UUID, limit: int) -> Sequence[Billed]:
+async def billed_cycles(tx: Tx, connection_id: UUID, *, after: UUID, limit: int) -> Sequence[BilledCycles]:
     """Return the next subscriptions of a connection, by id, after one."""
     rows = await tx.fetch(
         """
@@ -149,7 +130,7 @@ async def billed_by(tx: Tx, connection_id: UUID, *, after: UUID, limit: int) -> 
         after,
         limit,
     )
-    return [Billed(**row) for row in rows]
+    return [BilledCycles(**row) for row in rows]
 
 
 async def invoice_of(tx: Tx, subscription_id: UUID, cycle: int) -> UUID | None:
@@ -170,50 +151,3 @@ async def is_active(tx: Tx, subscription_id: UUID) -> bool:
         """,
         subscription_id,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class LostInvoice:
-    """A cycle that was billed after the backup: the invoice's id, and the charges that the gateway holds for it."""
-
-    subscription_id: UUID
-    cycle: int
-    invoice_id: UUID
-    attempt: int
-    amount_cents: int
-    charge_due_date: date | None
-    charge_ids: Sequence[str]
-
-
-async def keep_lost(tx: Tx, lost: LostInvoice) -> bool:
-    """Keep a lost invoice, or a further charge of one that is kept; say whether that was new."""
-    touched = await tx.execute(
-        """
-        INSERT INTO lost_invoice AS l (account_id, subscription_id, cycle, invoice_id, attempt, amount_cents,
-            charge_due_date, charge_ids)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
-        ON CONFLICT (account_id, subscription_id, cycle) DO UPDATE
-        SET charge_ids = l.charge_ids || EXCLUDED.charge_ids
-        WHERE l.account_id = $1 AND NOT l.charge_ids @> EXCLUDED.charge_ids
-        """,
-        lost.subscription_id,
-        lost.cycle,
-        lost.invoice_id,
-        lost.attempt,
-        lost.amount_cents,
-        lost.charge_due_date,
-        list(lost.charge_ids),
-    )
-    return touched == 1
-
-
-async def lost_of(tx: Tx, subscription_ids: Sequence[UUID]) -> dict[tuple[UUID, int], LostInvoice]:
-    """Return the lost invoices of subscriptions, those that are billed again since included."""
-    rows = await tx.fetch(
-        """
-        SELECT l.subscription_id, l.cycle, l.invoice_id, l.attempt, l.amount_cents, l.charge_due_date, l.charge_ids
-        FROM lost_invoice l WHERE l.account_id = $1 AND l.subscription_id = ANY($2::uuid[])
-        """,
-        subscription_ids,
-    )
-    return {(row["subscription_id"], row["cycle"]): LostInvoice(**row) for row in rows}

@@ -1,0 +1,55 @@
+"""Invoices that were generated after the backup and are generated again, with the charges that pay them (D-123)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from uuid import UUID
+
+from fatura.store.db import Tx
+
+
+@dataclass(frozen=True, slots=True)
+class LostInvoice:
+    """A cycle that was billed after the backup: the invoice's id, and the charges that the gateway holds for it."""
+
+    subscription_id: UUID
+    cycle: int
+    invoice_id: UUID
+    attempt: int
+    amount_cents: int
+    charge_due_date: date | None
+    charge_ids: Sequence[str]
+
+
+async def keep(tx: Tx, lost: LostInvoice) -> bool:
+    """Keep a lost invoice, or a further charge of one that is kept; say whether that was new."""
+    touched = await tx.execute(
+        """
+        INSERT INTO lost_invoice AS l (account_id, subscription_id, cycle, invoice_id, attempt, amount_cents,
+            charge_due_date, charge_ids)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+        ON CONFLICT (account_id, subscription_id, cycle) DO UPDATE
+        SET charge_ids = l.charge_ids || EXCLUDED.charge_ids
+        WHERE l.account_id = $1 AND NOT l.charge_ids @> EXCLUDED.charge_ids
+        """,
+        lost.subscription_id,
+        lost.cycle,
+        lost.invoice_id,
+        lost.attempt,
+        lost.amount_cents,
+        lost.charge_due_date,
+        list(lost.charge_ids),
+    )
+    return touched == 1
+
+
+async def of_subscriptions(tx: Tx, subscription_ids: Sequence[UUID]) -> dict[tuple[UUID, int], LostInvoice]:
+    """Return the lost invoices of subscriptions, those that are billed again since included."""
+    rows = await tx.fetch(
+        """
+        SELECT l.subscription_id, l.cycle, l.invoice_id, l.attempt, l.amount_cents, l.charge_due_date, l.charge_ids
+        FROM lost_invoice l WHERE l.account_id = $1 AND l.subscription_id = ANY($2::uuid[])
+        """,
+        subscription_ids,
+    )
+    return {(row["subscription_id"], row["cycle"]): LostInvoice(**row) for row in rows}

@@ -1,0 +1,214 @@
+"""Compare an account with its gateways after a restore from a backup: freeze, match, release (D-123)."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from fatura.domain.account import Account
+from fatura.gateways.port import CALL_TIMEOUT_SECONDS, Charge, Gateway, GatewayError
+from fatura.ids import billed_mark, mark_of
+from fatura.observability import log
+from fatura.store.charging import connections
+from fatura.store.db import LockTimeoutError
+from fatura.store.restore import charge_matching, frozen_accounts
+from fatura.store.restore.charge_matching import BilledCycles
+from fatura.usecases.charging import gateway_connections
+from fatura.usecases.deps import Deps
+from fatura.usecases.lane_names import LaneName
+from fatura.usecases.restore import matching
+from fatura.usecases.restore.matching import ChargeOfCycle, Match, MatchKind
+from fatura.usecases.transaction import Work, in_transaction, load_account
+
+MARGIN = timedelta(hours=1)
+"""Charges are listed from this long before the backup: clocks differ, and a backup takes time."""
+BATCH = 500
+"""Charges matched in one transaction."""
+TRACED_AT_ONCE = 50_000
+"""Charges of missing invoices kept in memory before their subscriptions are searched."""
+SUBSCRIPTIONS_AT_ONCE = 5_000
+NO_SUBSCRIPTION = UUID(int=0)
+
+
+@dataclass(frozen=True, slots=True)
+class UnmatchedCharge:
+    """A charge that a person has to look at."""
+
+    connection_id: UUID
+    charge: Charge
+    why: str
+
+
+@dataclass(slots=True)
+class RestoreReport:
+    """The result of comparing one account. An account with `problems` was not compared fully and stays frozen."""
+
+    account_id: UUID
+    counts: Counter[MatchKind] = field(default_factory=Counter[MatchKind])
+    unmatched: list[UnmatchedCharge] = field(default_factory=list[UnmatchedCharge])
+    problems: list[str] = field(default_factory=list[str])
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    """The comparison of one connection; `since` is on the account's clock."""
+
+    deps: Deps
+    account: Account
+    connection_id: UUID
+    gateway: Gateway
+    since: datetime
+    dry_run: bool
+    report: RestoreReport
+
+    def add(self, charge: Charge, match: Match) -> None:
+        """Count a match in the report; log a charge that needs a person."""
+        self.report.counts[match.kind] += 1
+        if match.kind is MatchKind.UNMATCHED:
+            self.report.unmatched.append(UnmatchedCharge(self.connection_id, charge, match.why or ""))
+            log.warning(
+                "restore.unmatched_charge_found",
+                charge_id=charge.charge_id,
+                invoice_id=str(charge.invoice_id),
+                why=match.why,
+            )
+
+
+async def freeze(deps: Deps, account_id: UUID) -> None:
+    """Stop billing in an account once its running billing transactions have ended. Raises DatabaseUnavailableError."""
+    while True:
+        try:
+            async with deps.db.transaction(account_id) as tx:
+                return await frozen_accounts.freeze(tx, since=deps.clock())
+        except LockTimeoutError:
+            log.warning(
+                "restore.freeze_waited", account_id=str(account_id), reason="a billing run is in progress"
+            )
+
+
+async def compare(
+    deps: Deps, account_id: UUID, *, since: datetime, skipping: Collection[UUID] = (), dry_run: bool = False
+) -> RestoreReport:
+    """Match the charges that a frozen account's gateways made since the backup (real time), then release the account.
+
+    Safe to repeat after a crash. A person has already compared the connections in `skipping`. A `dry_run` writes
+    nothing and releases nothing. Raises DatabaseUnavailableError, LockTimeoutError.
+    """
+    account, report = await load_account(deps, account_id), RestoreReport(account_id)
+    since = since - MARGIN + account.clock_offset
+    for connection_id, gateway in await in_transaction(deps, account, _open_connections):
+        if connection_id in skipping:
+            continue
+        if gateway is None:
+            report.problems.append(f"connection {connection_id}: its credentials cannot be decrypted")
+        elif not gateway.capabilities().lists_charges:
+            report.problems.append(f"connection {connection_id}: its provider does not list charges")
+        else:
+            comparison = _Comparison(deps, account, connection_id, gateway, since, dry_run, report)
+            try:
+                await _compare_connection(comparison)
+            except (GatewayError, TimeoutError) as error:
+                report.problems.append(f"connection {connection_id}: {type(error).__name__}: {error}")
+    if not (report.problems or dry_run):
+        await in_transaction(deps, account, _release)
+    return report
+
+
+async def _open_connections(work: Work) -> Sequence[tuple[UUID, Gateway | None]]:
+    stored = await connections.find_all(work.tx)
+    return [(each.connection.connection_id, gateway_connections.opened(work, each)) for each in stored]
+
+
+async def _release(work: Work) -> None:
+    await frozen_accounts.release(work.tx)
+    work.notify(LaneName.GENERATION, LaneName.ISSUANCE)
+
+
+async def _compare_connection(comparison: _Comparison) -> None:
+    """Match charges in batches. Those without an invoice are collected, because tracing reads all subscriptions."""
+    batch: list[Charge] = []
+    without_invoice: list[Charge] = []
+    async for charge in _listed(comparison.gateway, comparison.since):
+        batch.append(charge)
+        if len(batch) == BATCH:
+            without_invoice += await _match_batch(comparison, batch)
+            batch = []
+        if len(without_invoice) >= TRACED_AT_ONCE:
+            await _trace(comparison, without_invoice)
+            without_invoice = []
+    await _trace(comparison, [*without_invoice, *await _match_batch(comparison, batch)])
+
+
+async def _listed(gateway: Gateway, since: datetime) -> AsyncIterator[Charge]:
+    """Yield the gateway's charges; each page has its own call timeout. Raises GatewayError, TimeoutError."""
+    charges = aiter(gateway.charges_since(since))
+    while True:
+        async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
+            charge = await anext(charges, None)
+        if charge is None:
+            return
+        yield charge
+
+
+async def _match_batch(comparison: _Comparison, batch: Sequence[Charge]) -> Sequence[Charge]:
+    """Match charges with the invoices that they reference; return those whose invoice does not exist."""
+    matches = await in_transaction(
+        comparison.deps, comparison.account, matching.match_by_invoice, batch, dry_run=comparison.dry_run
+    )
+    for charge in batch:
+        if charge.charge_id in matches:
+            comparison.add(charge, matches[charge.charge_id])
+    return [charge for charge in batch if charge.charge_id not in matches]
+
+
+async def _trace(comparison: _Comparison, without_invoice: Sequence[Charge]) -> None:
+    """Find the cycle that each missing invoice billed, by the mark in its id (ADR 0012).
+
+    All subscriptions are read twice: first for their next cycle, which is the usual one, then for all possible ones.
+    """
+    wanted: dict[int, list[Charge]] = {}
+    for charge in without_invoice:
+        wanted.setdefault(mark_of(charge.invoice_id), []).append(charge)
+    passed = comparison.account.now(comparison.deps.clock()) - comparison.since
+    cycles = passed // timedelta(days=1) + 2  # at most one cycle a day is generated (D-5)
+    for steps in ((1,), (*range(2, cycles + 1), *range(0, -cycles, -1))):
+        after = NO_SUBSCRIPTION
+        while wanted and (page := await _subscriptions(comparison, after)):
+            await _match_cycles(comparison, _take_charges_of(page, steps, wanted))
+            after = page[-1].subscription_id
+    why = "its subscription does not exist: it was created after the backup, or by another system"
+    for charges in wanted.values():
+        for charge in charges:
+            comparison.add(charge, matching.without_subscription(charge, why=why))
+
+
+async def _subscriptions(comparison: _Comparison, after: UUID) -> Sequence[BilledCycles]:
+    async with comparison.deps.db.transaction(comparison.account.account_id) as tx:
+        return await charge_matching.billed_cycles(
+            tx, comparison.connection_id, after=after, limit=SUBSCRIPTIONS_AT_ONCE
+        )
+
+
+def _take_charges_of(
+    page: Sequence[BilledCycles], steps: Sequence[int], wanted: dict[int, list[Charge]]
+) -> Sequence[ChargeOfCycle]:
+    """Remove from `wanted` the charges of cycles that are `steps` away from the last billed one."""
+    return [
+        ChargeOfCycle(billed.subscription_id, cycle, charge)
+        for billed in page
+        for cycle in (billed.cycle_count + step for step in steps)
+        if cycle >= 1
+        for charge in wanted.pop(billed_mark(billed.subscription_id, cycle), ())
+    ]
+
+
+async def _match_cycles(comparison: _Comparison, found: Sequence[ChargeOfCycle]) -> None:
+    for start in range(0, len(found), BATCH):
+        batch = found[start : start + BATCH]
+        matches = await in_transaction(
+            comparison.deps, comparison.account, matching.match_by_cycle, batch, dry_run=comparison.dry_run
+        )
+        for each in batch:
+            comparison.add(each.charge, matches[each.charge.charge_id])
