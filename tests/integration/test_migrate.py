@@ -123,8 +123,8 @@ async def test_a_broken_file_leaves_nothing_and_names_its_line(url: str, folder:
             "0001_people was changed after it was applied (as 0001_person)",
         ),
         ({"_0002_age": ""}, "the database is newer than this Fatura, which does not know 0002_age"),
-        ({"_0004_more": "SELECT 1;"}, "breaks the row of migrations: name it 0003_<what_it_does>.sql"),
-        ({"_0003-more": "SELECT 1;"}, "breaks the row of migrations"),
+        ({"_0004_more": "SELECT 1;"}, "0004_more.sql has the wrong name: name it 0003_<what_it_does>.sql"),
+        ({"_0003-more": "SELECT 1;"}, "0003-more.sql has the wrong name"),
         ({"_0001_person": "", "_0002_age": ""}, "holds no migrations"),
     ],
 )
@@ -158,34 +158,9 @@ async def test_line_ends_do_not_change_a_file(url: str, folder: Path):
     assert await pending(url, folder=folder) == []
 
 
-async def test_a_file_outside_transactions_is_cut_into_statements(url: str, folder: Path):
-    index = """-- no transaction
--- a comment; with a semicolon
-CREATE INDEX CONCURRENTLY person_name ON person (name);
-CREATE FUNCTION two() RETURNS text LANGUAGE plpgsql AS $body$ BEGIN RETURN 'a;b'; END; $body$;
-COMMENT ON INDEX person_name IS 'it''s; /* quoted */'; /* the ; end */
-"""
-    write(folder, _0001_person=PEOPLE, _0002_index=index)
-    assert await migrate(url, folder=folder) == ["0001_person", "0002_index"]
-    assert await asyncio.to_thread(value, url, "SELECT two()") == "a;b"
-    note = await asyncio.to_thread(value, url, "SELECT obj_description('person_name'::regclass)")
-    assert note == "it's; /* quoted */"
-
-
-async def test_an_index_that_was_left_invalid_is_not_taken_for_done(url: str, folder: Path):
-    twins = "CREATE TABLE person (name text); INSERT INTO person VALUES ('a'), ('a');"
-    index = "-- no transaction\nCREATE UNIQUE INDEX CONCURRENTLY IF NOT EXISTS one_name ON person (name);"
-    write(folder, _0001_person=twins, _0002_index=index)
-    assert "it begins with its first statement" in await refusal(url, folder)
-    assert "0002_index left indexes invalid (one_name): drop them and run again" in await refusal(url, folder)
-    again = index.replace("CREATE", "DROP INDEX CONCURRENTLY one_name;\nCREATE").replace("UNIQUE ", "")
-    write(folder, _0002_index=again)
-    assert await migrate(url, folder=folder) == ["0002_index"]
-
-
 def test_of_two_processes_one_waits(url: str, folder: Path):
-    concurrent = "-- no transaction\nCREATE INDEX CONCURRENTLY person_name ON person (name);"
-    write(folder, _0001_person=f"{PEOPLE} SELECT pg_sleep(0.5);", _0002_index=concurrent)
+    index = "CREATE INDEX person_name ON person (name);"
+    write(folder, _0001_person=f"{PEOPLE} SELECT pg_sleep(0.5);", _0002_index=index)
     with process(url, folder) as first, process(url, folder) as second:
         assert sorted(each.communicate(timeout=30)[0] for each in (first, second)) == [
             "\n",

@@ -1,4 +1,7 @@
-"""The rules on migrations: accounts lead every key, constraints have names, triggers stay at home, rows have walls."""
+"""The rules on migrations: account_id leads every key, constraints have names, triggers read their own row only.
+
+tests/integration/test_row_security.py checks the policies that the migrations create.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -12,15 +15,8 @@ from tests.tidy.sql_rules import UNSTEADY
 from tests.tidy.sql_statements import function_names, nodes
 
 MAX_NAME_CHARS = 40
-WALL = "account_id = nullif(current_setting('app.account', true), '')::uuid"
-"""Compared once a statement, with the account_id that it gives itself."""
-WALL_BESIDE_DISCOVERY = (
-    "CASE account_id::text WHEN current_setting('app.account', true) THEN 'seen' END <> 'unseen'"
-)
-"""Where another policy opens the table, too, PostgreSQL asks of each row: text is the cheaper comparison."""
-DISCOVERY = "CASE current_setting('app.discover', true) WHEN 'on' THEN 'seen' END <> 'unseen'"
-AT_HOME = {"block", "if", "case", "assign", "return", "raise", "exit", "loop", "while"}
-"""The PL/pgSQL statements that touch nothing but the row at hand."""
+LOCAL = {"block", "if", "case", "assign", "return", "raise", "exit", "loop", "while"}
+"""The PL/pgSQL statements that read and write no table."""
 
 _BEFORE, _ROW_KINDS = 2, (ConstrType.CONSTR_NOTNULL, ConstrType.CONSTR_NULL, ConstrType.CONSTR_DEFAULT)
 _KEYS = (ConstrType.CONSTR_PRIMARY, ConstrType.CONSTR_UNIQUE)
@@ -29,12 +25,11 @@ Statements = Sequence[Any]
 
 
 def tables(statements: Statements) -> Iterator[Any]:
-    """Yield every CREATE TABLE."""
     return nodes(tuple(statements), ast.CreateStmt)
 
 
 def account_leads(statements: Statements) -> Iterator[str]:
-    """Every table has an account, which leads its primary key, unique keys, unique indexes and foreign keys."""
+    """Rule 1: every table has account_id, which leads its primary key, unique indexes and foreign keys."""
     for table in tables(statements):
         name = table.relation.relname
         columns = {each.colname: each for each in nodes(table.tableElts, ast.ColumnDef)}
@@ -54,7 +49,7 @@ def account_leads(statements: Statements) -> Iterator[str]:
 
 
 def names_of_constraints(statements: Statements) -> Iterator[str]:
-    """Every constraint and index has a name that is short and used once; none is deferrable or sets null."""
+    """Rule 8: every constraint and index has a short, unique name; none is deferrable or sets null."""
     seen: set[str] = set()
     for node in nodes(tuple(statements), ast.Constraint, ast.IndexStmt):
         is_index = isinstance(node, ast.IndexStmt)
@@ -75,29 +70,29 @@ def names_of_constraints(statements: Statements) -> Iterator[str]:
 
 
 def steady_defaults(statements: Statements) -> Iterator[str]:
-    """No default, check or index asks for the time or draws chance."""
+    """Rule 5: no default, check or index reads the clock or a random number."""
     for node in nodes(tuple(statements), ast.Constraint, ast.IndexStmt):
         for name in UNSTEADY & set(function_names(node)):
             yield f"{name}() in {RawStream()(node)}: the value is a parameter of the INSERT"
 
 
-def triggers_at_home(statements: Statements) -> Iterator[str]:
-    """Triggers are row-level and BEFORE, and their functions look at NEW, OLD and constants only."""
+def triggers_read_their_row(statements: Statements) -> Iterator[str]:
+    """Rule 9: triggers are row-level and BEFORE, and their functions read NEW, OLD and constants only."""
     for trigger in nodes(tuple(statements), ast.CreateTrigStmt):
         if not trigger.row or trigger.timing != _BEFORE or trigger.transitionRels or trigger.isconstraint:
             yield f"{trigger.trigname} is not a plain BEFORE ... FOR EACH ROW"
     for function in nodes(tuple(statements), ast.CreateFunctionStmt):
         name = function.funcname[-1].sval
         kinds, expressions = _plpgsql(parse_plpgsql(RawStream()(function)))
-        abroad = sorted(set(kinds) - AT_HOME)
-        if abroad:
-            yield f"{name} says {', '.join(abroad).upper()}: a trigger looks at its own row only"
+        other = sorted(set(kinds) - LOCAL)
+        if other:
+            yield f"{name} says {', '.join(other).upper()}: a trigger reads its own row only"
         elif any(nodes(tuple(map(_expression, expressions)), ast.RangeVar, ast.SubLink)):
-            yield f"{name} reads a table: a trigger looks at its own row only"
+            yield f"{name} reads a table: a trigger reads its own row only"
 
 
 def small_steps(statements: Statements) -> Iterator[str]:
-    """One subcommand per ALTER; a column first, its named constraint after; parents first; no renamed constraint."""
+    """Rule 11: one subcommand per ALTER; a column first, its named constraint after; parents before children."""
     known: set[str] = set()
     for statement in statements:
         if isinstance(statement, ast.AlterTableStmt):
@@ -111,45 +106,7 @@ def small_steps(statements: Statements) -> Iterator[str]:
                 yield f"{constraint.conname} refers to {constraint.pktable.relname}, which is created later"
 
 
-def walled(statements: Statements) -> Iterator[str]:
-    """Every table has Row Level Security, forced, with the account's policy; any other policy only discovers."""
-    enabled, forced, policies = set[str](), set[str](), set[str]()
-    for alter in nodes(tuple(statements), ast.AlterTableStmt):
-        kinds, table = {command.subtype for command in alter.cmds}, {alter.relation.relname}
-        enabled |= table if AlterTableType.AT_EnableRowSecurity in kinds else set()
-        enabled -= table if AlterTableType.AT_DisableRowSecurity in kinds else set()
-        forced |= table if AlterTableType.AT_ForceRowSecurity in kinds else set()
-        forced -= table if AlterTableType.AT_NoForceRowSecurity in kinds else set()
-    altered = {each.policy_name: each.qual for each in nodes(tuple(statements), ast.AlterPolicyStmt)}
-    yield from _torn_down(statements)
-    created = list(nodes(tuple(statements), ast.CreatePolicyStmt))
-    discovered = {each.table.relname for each in created if each.cmd_name == "select"}
-    for policy in created:
-        says = _normal(altered.get(policy.policy_name, policy.qual))
-        wall = WALL_BESIDE_DISCOVERY if policy.table.relname in discovered else WALL
-        if says == _normal(_expression(wall)) and policy.cmd_name == "all":
-            policies.add(policy.table.relname)
-        elif says != _normal(_expression(DISCOVERY)) or policy.cmd_name != "select":
-            yield f"the policy {policy.policy_name} is neither `{wall}` nor `FOR SELECT` and `{DISCOVERY}`"
-    for name in sorted({table.relation.relname for table in tables(statements)}):
-        for has, what in ((enabled, "ENABLE"), (forced, "FORCE"), (policies, "a policy of")):
-            if name not in has:
-                yield f"{name} lacks {what} ROW LEVEL SECURITY"
-
-
-RULES = (account_leads, names_of_constraints, steady_defaults, triggers_at_home, small_steps, walled)
-
-
-def _torn_down(statements: Statements) -> Iterator[str]:
-    """Yield what a wall would not be seen to lose: a policy is altered by its USING alone, and never dropped."""
-    for policy in nodes(tuple(statements), ast.CreatePolicyStmt, ast.AlterPolicyStmt):
-        if policy.with_check or [each.rolename for each in policy.roles or ()] not in ([], [None]):
-            yield f"the policy {policy.policy_name} says more than USING"
-        if isinstance(policy, ast.CreatePolicyStmt) and not policy.permissive:
-            yield f"the policy {policy.policy_name} is RESTRICTIVE"
-    for drop in nodes(tuple(statements), ast.DropStmt):
-        if drop.removeType == ObjectType.OBJECT_POLICY:
-            yield "a policy is dropped"
+RULES = (account_leads, names_of_constraints, steady_defaults, triggers_read_their_row, small_steps)
 
 
 def _small_alter(statement: Any) -> Iterator[str]:
@@ -195,7 +152,3 @@ def _expression(text: str) -> Any:
     """Return the parse tree of an expression, or of what an assignment assigns."""
     select: Any = parse_sql("SELECT " + re.sub(r"^[\w.]+\s*:=", "", text))[0].stmt
     return select.targetList[0].val
-
-
-def _normal(expression: Any) -> str:
-    return RawStream()(expression) if expression is not None else ""

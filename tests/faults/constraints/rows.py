@@ -95,7 +95,7 @@ CHECKS = rows("""
     account_mode                    | account            | "mode": "demo"
     account_currency                | account            | "currency": "brl"
     account_counter_not_negative    | account_counter    | "invoices_paid": -1
-    account_counter_customers       | account_counter    | "customers": -1
+    account_counter_not_negative    | account_counter    | "customers": -1
     idempotency_key_answered        | idempotency_key    | "answer": null
     price_pull_counts               | price_pull         | "failures": 13, "attempts": 13
     price_pull_counts               | price_pull         | "failures": 2, "attempts": 1

@@ -7,7 +7,7 @@ from typing import Any
 import asyncpg
 
 from fatura.store.migrations.files import MigrationError
-from fatura.store.migrations.runner import connected, wait_for_turn
+from fatura.store.migrations.runner import connected, lock_migrations
 
 ROOT = "account"
 """The table that all others lie beside: an account's rows of every table are on one node."""
@@ -38,7 +38,7 @@ async def distribute(
     Raises MigrationError.
     """
     async with connected(url) as connection:
-        await wait_for_turn(connection)
+        await lock_migrations(connection)
         await _refuse_without_citus(connection)
         held_bytes = {row["name"]: row["held_bytes"] for row in await connection.fetch(_WAITING)}
         keys = [ForeignKey(**row) for row in await connection.fetch(_FOREIGN_KEYS)]

@@ -1,10 +1,6 @@
-"""The migration runner: forward-only plain SQL files, each applied once, in order, and recorded.
-
-A migration expands before a later one contracts, so that versions N and N+1 of the code run side by side.
-"""
+"""The migration runner: forward-only plain SQL files, each applied once, in order, and recorded."""
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -15,37 +11,34 @@ import asyncpg
 from fatura.store import multi_host
 from fatura.store.migrations.files import Migration, MigrationError, read
 
-__all__ = ["MIGRATIONS", "MigrationError", "connected", "migrate", "pending", "wait_for_turn"]
+__all__ = ["MIGRATIONS", "MigrationError", "connected", "lock_migrations", "migrate", "pending"]
 
 MIGRATIONS = Path(__file__).parent
 OLDEST_MAJOR = 15
-WAIT_SECONDS = 600.0
-"""How long another process's migration is waited for."""
+LOCK_SECONDS = 600
+"""Maximum wait for the migration of another process."""
 LOCK_ATTEMPTS = 20
-"""How often a migration tries to get its locks, a second each: longer, and it would hold up everybody else."""
+"""Attempts to lock the tables, each of one second: other transactions wait behind a longer one."""
 LOCK_RETRY_SECONDS = 1.0
-_POLL_SECONDS = 0.1
 _SETTINGS = {
     "application_name": "fatura migrate",
     "idle_in_transaction_session_timeout": "0",
-    "lock_timeout": "0",
+    "lock_timeout": f"{LOCK_SECONDS}s",
     "statement_timeout": "0",
-    "fatura.direct": "on",  # a pooler knows no such setting and refuses, rather than share our lock out
+    "fatura.direct": "on",  # a pooler refuses this setting; it would share the session's advisory lock
 }
 
 
 async def migrate(url: str, *, folder: Path = MIGRATIONS) -> list[str]:
-    """Apply what is not applied yet, and return the names; another process's migration is waited for.
+    """Apply the pending migrations, each in a transaction, and return their names.
 
-    Each file is a transaction. One whose first line is `-- no transaction` is run statement by statement, for
-    concurrent indexes; if it breaks, it is run from its first statement again, so write `DROP INDEX CONCURRENTLY IF
-    EXISTS x` before `CREATE INDEX CONCURRENTLY x`.
-    A role that Row Level Security does not bind makes `fatura_app`, to step down to in every transaction.
-    The URL leads to PostgreSQL itself, not to a pooler. Raises MigrationError.
+    Waits for a migration of another process. If Row Level Security does not bind the role of the URL, creates the
+    role `fatura_app`, which every transaction of the engine then takes.
+    The URL must lead to PostgreSQL itself, not to a pooler. Raises MigrationError.
     """
     migrations = read(folder)
     async with connected(url) as connection:
-        await wait_for_turn(connection)
+        await lock_migrations(connection)
         await connection.execute(_CREATE_TABLE)
         applied = await _applied(connection)
         unknown = [name for version, (name, _) in applied.items() if version > len(migrations)]
@@ -54,27 +47,27 @@ async def migrate(url: str, *, folder: Path = MIGRATIONS) -> list[str]:
                 f"the database is newer than this Fatura, which does not know {', '.join(unknown)}: "
                 "run the Fatura that migrated it, or restore a backup made before"
             )
-        waiting = _waiting(migrations, applied)
-        for migration in waiting:
+        unapplied = _pending(migrations, applied)
+        for migration in unapplied:
             await _apply(connection, migration)
         await _bind_by_row_security(connection)
-    return [migration.name for migration in waiting]
+    return [migration.name for migration in unapplied]
 
 
 async def pending(url: str, *, folder: Path = MIGRATIONS) -> list[str]:
-    """Return the names of what `migrate` would apply; none for a newer database, on which this code still runs.
+    """Return the names of the pending migrations: none for a newer database, which this version can still use.
 
-    Raises MigrationError when the database cannot be asked, or an applied file was changed or left out.
+    Raises MigrationError if the database is unavailable, or an applied file was changed or is missing.
     """
     migrations = read(folder)
     async with connected(url) as connection:
         known = await connection.fetchval("SELECT to_regclass('schema_migration') IS NOT NULL")
         applied = await _applied(connection) if known else {}
-    return [migration.name for migration in _waiting(migrations, applied)]
+    return [migration.name for migration in _pending(migrations, applied)]
 
 
-def _waiting(migrations: Sequence[Migration], applied: Mapping[int, tuple[str, str]]) -> list[Migration]:
-    """Return what is not applied. Raises MigrationError when what is applied is not what the files say."""
+def _pending(migrations: Sequence[Migration], applied: Mapping[int, tuple[str, str]]) -> list[Migration]:
+    """Raises MigrationError if the applied migrations differ from the files."""
     last = max(applied, default=0)
     for migration in migrations[:last]:
         if migration.version not in applied:
@@ -92,7 +85,7 @@ def _waiting(migrations: Sequence[Migration], applied: Mapping[int, tuple[str, s
 
 @asynccontextmanager
 async def connected(url: str) -> AsyncGenerator[Any]:
-    """Open a connection; whatever the database refuses is told as a MigrationError."""
+    """Open a connection. Raises MigrationError for any error of the database."""
     try:
         connection = await multi_host.connect(url, server_settings=_SETTINGS)
         try:
@@ -106,29 +99,24 @@ async def connected(url: str) -> AsyncGenerator[Any]:
             await connection.close()
     except asyncpg.ProtocolViolationError as error:
         raise MigrationError(
-            f"a pooler stands before the database ({_said(error)}): "
+            f"the URL leads to a pooler ({_summary(error)}): "
             "name PostgreSQL itself in FATURA_DATABASE_URL, and the pooler in FATURA_POOLER_URL"
         ) from error
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
         raise MigrationError(
-            f"the database refuses ({type(error).__name__}: {_said(error)}): "
+            f"the database refuses ({type(error).__name__}: {_summary(error)}): "
             "mend that, or FATURA_DATABASE_URL, and run again"
         ) from error
 
 
-async def wait_for_turn(connection: Any) -> None:
-    """Take the lock of all migrations, which ends with the connection.
-
-    It is asked for again and again: a statement that waited would hold a snapshot, for whose end a concurrent index
-    of the process before us would wait in turn.
-    """
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not await connection.fetchval("SELECT pg_try_advisory_lock(7021764182957110127)"):
-        if time.monotonic() > deadline:
-            raise MigrationError(
-                f"another process has been migrating for {WAIT_SECONDS:.0f} seconds: wait or end it, and run again"
-            )
-        await asyncio.sleep(_POLL_SECONDS)
+async def lock_migrations(connection: Any) -> None:
+    """Keep other processes from migrating until the connection ends. Raises MigrationError after LOCK_SECONDS."""
+    try:
+        await connection.execute("SELECT pg_advisory_lock(7021764182957110127)")
+    except asyncpg.LockNotAvailableError as error:
+        raise MigrationError(
+            f"another process has been migrating for {LOCK_SECONDS} seconds: wait or end it, and run again"
+        ) from error
 
 
 async def _applied(connection: Any) -> dict[int, tuple[str, str]]:
@@ -139,15 +127,12 @@ async def _applied(connection: Any) -> dict[int, tuple[str, str]]:
 
 async def _apply(connection: Any, migration: Migration) -> None:
     """Apply one migration and record it. Raises MigrationError."""
-    if not migration.in_transaction:
-        await _apply_statements(connection, migration)
-        return
     for attempt in range(1, LOCK_ATTEMPTS + 1):
         try:
             async with connection.transaction():
                 await connection.execute("SET LOCAL lock_timeout = '1s'")
                 await connection.execute(migration.sql)
-                await _record(connection, migration)
+                await connection.execute(_RECORD, migration.version, migration.name, migration.checksum)
         except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError) as error:
             if attempt == LOCK_ATTEMPTS:
                 raise MigrationError(
@@ -156,71 +141,44 @@ async def _apply(connection: Any, migration: Migration) -> None:
                 ) from error
             await asyncio.sleep(LOCK_RETRY_SECONDS)
         except asyncpg.PostgresError as error:
-            raise MigrationError(
-                f"{_place(migration, migration.sql, error)}: mend it and run again"
-            ) from error
+            raise MigrationError(f"{_located(migration, error)}: mend it and run again") from error
         else:
             return
 
 
-async def _apply_statements(connection: Any, migration: Migration) -> None:
-    """Apply a migration that no transaction holds together; it is recorded when all of it is done."""
-    for statement in migration.statements():
-        try:
-            await connection.execute(statement)
-        except asyncpg.PostgresError as error:
-            raise MigrationError(
-                f"{_place(migration, statement, error)}: mend it and run again, it begins with its first statement"
-            ) from error
-    invalid = await connection.fetchval(_INVALID_INDEXES)
-    if invalid:
-        raise MigrationError(f"{migration.name} left indexes invalid ({invalid}): drop them and run again")
-    await _record(connection, migration)
-
-
-async def _record(connection: Any, migration: Migration) -> None:
-    await connection.execute(
-        "INSERT INTO schema_migration (version, name, checksum) VALUES ($1, $2, $3)",
-        migration.version,
-        migration.name,
-        migration.checksum,
-    )
-
-
-def _place(migration: Migration, sql: str, error: asyncpg.PostgresError) -> str:
-    """Tell what went wrong and, where PostgreSQL says so, in which line of the file."""
+def _located(migration: Migration, error: asyncpg.PostgresError) -> str:
+    """Return the error with the name of the file and, if PostgreSQL reports it, the line."""
     position: str | None = getattr(error, "position", None)
     if not position:
-        return f"{migration.name}: {_said(error)}"
-    before = migration.sql[: migration.sql.index(sql) + int(position)]
-    return f"{migration.name}, line {before.count(chr(10)) + 1}: {_said(error)}"
+        return f"{migration.name}: {_summary(error)}"
+    line = migration.sql[: int(position)].count("\n") + 1
+    return f"{migration.name}, line {line}: {_summary(error)}"
 
 
-def _said(error: Exception) -> str:
+def _summary(error: Exception) -> str:
     """Return the message without its details, which may hold customers' data."""
     return str(error).partition("\n")[0]
 
 
 async def _bind_by_row_security(connection: Any) -> None:
-    """Give a role that Row Level Security does not bind another one to step down to, with rights on all tables."""
+    """Create `fatura_app` with rights on all tables if Row Level Security does not bind the connection's role."""
     if not await connection.fetchval(_IS_UNBOUND):
         return
     try:
-        with suppress(
-            asyncpg.DuplicateObjectError, asyncpg.UniqueViolationError
-        ):  # another database was first
+        # A migration of another database may create the role at the same moment.
+        with suppress(asyncpg.DuplicateObjectError, asyncpg.UniqueViolationError):
             await connection.execute(_CREATE_ROLE)
         await connection.execute(_GRANT_TABLES)
-        await _try_stepping_down(connection)
+        await _try_role(connection)
     except asyncpg.InsufficientPrivilegeError as error:
         raise MigrationError(
-            f"Row Level Security does not bind this role, which may not make one that is bound ({_said(error)}): "
+            f"Row Level Security does not bind this role, which may not make one that is bound ({_summary(error)}): "
             "let an administrator run `CREATE ROLE fatura_app` and grant it to this role, or use one without BYPASSRLS"
         ) from error
 
 
-async def _try_stepping_down(connection: Any) -> None:
-    """Make sure that the role can be taken on and is bound. Raises MigrationError, InsufficientPrivilegeError."""
+async def _try_role(connection: Any) -> None:
+    """Check that the connection may take `fatura_app`. Raises MigrationError, InsufficientPrivilegeError."""
     try:
         async with connection.transaction():
             await connection.execute("SET LOCAL ROLE fatura_app")
@@ -231,7 +189,7 @@ async def _try_stepping_down(connection: Any) -> None:
         return
     raise MigrationError(
         "Row Level Security does not bind the role fatura_app: "
-        "let it, by `ALTER ROLE fatura_app NOSUPERUSER NOBYPASSRLS`, and run again"
+        "run `ALTER ROLE fatura_app NOSUPERUSER NOBYPASSRLS`, and run again"
     )
 
 
@@ -245,11 +203,7 @@ CREATE TABLE IF NOT EXISTS schema_migration (
 )
 """
 
-_INVALID_INDEXES = """
-SELECT string_agg(index.relname, ', ' ORDER BY index.relname)
-FROM pg_index JOIN pg_class AS index ON index.oid = pg_index.indexrelid
-WHERE NOT pg_index.indisvalid AND index.relnamespace = current_schema()::regnamespace
-"""
+_RECORD = "INSERT INTO schema_migration (version, name, checksum) VALUES ($1, $2, $3)"
 
 _IS_UNBOUND = "SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user"
 

@@ -1,7 +1,7 @@
--- The price pull: what is still due of each variable item, and every call that was made for it.
+-- Prices asked from merchants: the schedule of each variable item, and a log of every call.
 
--- One row a variable item, made with it. `next_attempt_at` (the next call by schedule) and `warn_at` (when a failing
--- endpoint is told of) run on the account's clock, and are null when nothing is left to do; `lease_until` is real time.
+-- One row per variable item, made with it. `next_attempt_at` (next scheduled call) and `warn_at` (report a failing endpoint)
+-- use the account's clock and are null when nothing is left to do; `lease_until` is real time.
 CREATE TABLE price_pull (
     account_id uuid NOT NULL,
     invoice_id uuid NOT NULL,
@@ -21,8 +21,7 @@ CREATE TABLE price_pull (
 CREATE INDEX price_pull_due ON price_pull (account_id, next_attempt_at) WHERE next_attempt_at IS NOT NULL;
 CREATE INDEX price_pull_warning ON price_pull (account_id, warn_at) WHERE warn_at IS NOT NULL;
 
--- An attempt is committed before its call, and settled once, by its answer or, when `open_until` (real time) has
--- passed without one, as a time-out.
+-- An attempt is committed before its call and settled once: by its answer, or as a time-out after `open_until` (real time).
 CREATE TABLE pricing_attempt (
     account_id uuid NOT NULL,
     invoice_id uuid NOT NULL,
@@ -53,16 +52,6 @@ CREATE INDEX pricing_attempt_unsettled ON pricing_attempt (account_id, open_unti
 CREATE UNIQUE INDEX pricing_attempt_one_scheduled ON pricing_attempt (account_id, invoice_id, position)
     WHERE outcome IS NULL AND NOT by_hand;
 
--- Invoices that wait for values since before anybody asked; Row Level Security binds the owner, too, while forced.
-ALTER TABLE invoice NO FORCE ROW LEVEL SECURITY;
-ALTER TABLE invoice_item NO FORCE ROW LEVEL SECURITY;
-INSERT INTO price_pull (account_id, invoice_id, position, next_attempt_at)
-SELECT i.account_id, i.invoice_id, i.position, v.created_at
-FROM invoice_item i JOIN invoice v ON v.account_id = i.account_id AND v.invoice_id = i.invoice_id
-WHERE i.pricing_status = 'pending' AND v.status IN ('draft', 'awaiting_value');
-ALTER TABLE invoice FORCE ROW LEVEL SECURITY;
-ALTER TABLE invoice_item FORCE ROW LEVEL SECURITY;
-
 CREATE FUNCTION refuse_change_to_settled_pricing() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF OLD.outcome IS NOT NULL OR (NEW.account_id, NEW.invoice_id, NEW.position, NEW.attempt, NEW.by_hand, NEW.url,
@@ -79,15 +68,3 @@ CREATE TRIGGER pricing_attempt_frozen BEFORE UPDATE ON pricing_attempt
     FOR EACH ROW EXECUTE FUNCTION refuse_change_to_settled_pricing();
 CREATE TRIGGER pricing_attempt_kept BEFORE DELETE ON pricing_attempt
     FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
-
-ALTER TABLE price_pull ENABLE ROW LEVEL SECURITY;
-ALTER TABLE price_pull FORCE ROW LEVEL SECURITY;
-CREATE POLICY price_pull_of_account ON price_pull
-    USING (account_id = nullif(current_setting('app.account', true), '')::uuid);
-ALTER TABLE pricing_attempt ENABLE ROW LEVEL SECURITY;
-ALTER TABLE pricing_attempt FORCE ROW LEVEL SECURITY;
-CREATE POLICY pricing_attempt_of_account ON pricing_attempt
-    USING (account_id = nullif(current_setting('app.account', true), '')::uuid);
-CREATE POLICY price_pull_discovered ON price_pull FOR SELECT USING (current_setting('app.discover', true) = 'on');
-CREATE POLICY pricing_attempt_discovered ON pricing_attempt FOR SELECT
-    USING (current_setting('app.discover', true) = 'on');

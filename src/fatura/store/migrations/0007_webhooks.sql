@@ -1,8 +1,24 @@
--- Push: the account's webhook, the events it is being given, and the log of every attempt.
+-- The event stream and its delivery to the webhook of the account.
 
--- Where an account wants its events. Those up to `fanned_out_to` have been looked at; `at_once` are sent beside each
--- other. `next_attempt_at` (the account's clock) is set while the endpoint is down or asked for patience; `lease_until`
--- (real time) is held by the worker `leased_by`, the only one that sends.
+-- `data` is the exact text that the API returns and the webhook gets.
+CREATE TABLE event (
+    account_id uuid NOT NULL,
+    sequence bigint NOT NULL,
+    event_id uuid NOT NULL,
+    type text NOT NULL,
+    created_at timestamptz NOT NULL,
+    subscription_id uuid,
+    invoice_id uuid,
+    data text NOT NULL,
+    CONSTRAINT event_pk PRIMARY KEY (account_id, sequence),
+    CONSTRAINT event_account_fk FOREIGN KEY (account_id) REFERENCES account (account_id)
+);
+CREATE INDEX event_by_type ON event (account_id, type, sequence);
+CREATE UNIQUE INDEX event_id_once ON event (account_id, event_id);
+CREATE TRIGGER event_kept BEFORE UPDATE OR DELETE ON event FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
+
+-- Deliveries exist for events up to `fanned_out_to`; `at_once` requests run concurrently. `next_attempt_at` (account's clock) is
+-- set while the endpoint fails or asked to wait; `lease_until` (real time) is held by the worker `leased_by`, the only sender.
 CREATE TABLE webhook (
     account_id uuid NOT NULL,
     url text NOT NULL,
@@ -22,12 +38,14 @@ CREATE TABLE webhook (
     CONSTRAINT webhook_failures CHECK ((failures > 0) = (failing_since IS NOT NULL) AND failures >= 0)
 ) WITH (fillfactor = 50);
 
--- An event that was taken up. While it is open `next_attempt_at` says when it is due; then it is delivered or given
--- up. Open ones with the same `ordered_by`, their invoice, are sent one after the other; those without are free.
+-- While open, `next_attempt_at` is when the delivery is due; then it is delivered or given up. Open deliveries with the same
+-- `ordered_by` (their invoice) are sent in order. `waits` is true while an earlier one of the invoice is open, false when it may
+-- be sent, null once it is closed and the next one was unblocked.
 CREATE TABLE delivery (
     account_id uuid NOT NULL,
     sequence bigint NOT NULL,
     ordered_by uuid,
+    waits boolean DEFAULT false,
     attempts integer NOT NULL DEFAULT 0,
     failures integer NOT NULL DEFAULT 0,
     first_failed_at timestamptz,
@@ -41,10 +59,13 @@ CREATE TABLE delivery (
     CONSTRAINT delivery_state CHECK (num_nonnulls(next_attempt_at, delivered_at, given_up_at) = 1),
     CONSTRAINT delivery_attempts CHECK (attempts >= failures AND failures >= 0)
 ) WITH (fillfactor = 70);
--- The open ones are few, however many were delivered: every look for work reads them only.
-CREATE INDEX delivery_open ON delivery (account_id, sequence, next_attempt_at) WHERE next_attempt_at IS NOT NULL;
+CREATE INDEX delivery_ready ON delivery (account_id, sequence, next_attempt_at)
+    WHERE next_attempt_at IS NOT NULL AND waits IS NOT TRUE;
+CREATE INDEX delivery_turn_kept ON delivery (account_id, sequence)
+    WHERE next_attempt_at IS NULL AND waits IS NOT NULL;
 CREATE INDEX delivery_order ON delivery (account_id, ordered_by, sequence) WHERE next_attempt_at IS NOT NULL;
 CREATE INDEX delivery_given_up ON delivery (account_id, given_up_at) WHERE given_up_at IS NOT NULL;
+CREATE TRIGGER delivery_kept BEFORE DELETE ON delivery FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
 
 CREATE TABLE delivery_attempt (
     account_id uuid NOT NULL,
@@ -62,23 +83,5 @@ CREATE TABLE delivery_attempt (
         REFERENCES delivery (account_id, sequence),
     CONSTRAINT delivery_attempt_outcome CHECK (outcome IN ('delivered', 'timeout', 'http_error'))
 );
-CREATE TRIGGER delivery_kept BEFORE DELETE ON delivery FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
 CREATE TRIGGER delivery_attempt_kept BEFORE UPDATE OR DELETE ON delivery_attempt
     FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
-
-ALTER TABLE webhook ENABLE ROW LEVEL SECURITY;
-ALTER TABLE webhook FORCE ROW LEVEL SECURITY;
-CREATE POLICY webhook_of_account ON webhook
-    USING (account_id = nullif(current_setting('app.account', true), '')::uuid);
-ALTER TABLE delivery ENABLE ROW LEVEL SECURITY;
-ALTER TABLE delivery FORCE ROW LEVEL SECURITY;
-CREATE POLICY delivery_of_account ON delivery
-    USING (account_id = nullif(current_setting('app.account', true), '')::uuid);
-ALTER TABLE delivery_attempt ENABLE ROW LEVEL SECURITY;
-ALTER TABLE delivery_attempt FORCE ROW LEVEL SECURITY;
-CREATE POLICY delivery_attempt_of_account ON delivery_attempt
-    USING (account_id = nullif(current_setting('app.account', true), '')::uuid);
-CREATE POLICY webhook_discovered ON webhook FOR SELECT USING (current_setting('app.discover', true) = 'on');
-CREATE POLICY delivery_discovered ON delivery FOR SELECT USING (current_setting('app.discover', true) = 'on');
-CREATE POLICY account_counter_discovered ON account_counter FOR SELECT
-    USING (current_setting('app.discover', true) = 'on');

@@ -1,0 +1,169 @@
+-- Invoices, their items, and the moves and changes that the database refuses.
+
+-- `next_attempt_at` (account's clock) is when the work of the status is due: issuing while `ready`, polling the charge later.
+-- `lease_until` (real time) belongs to the worker that does it.
+CREATE TABLE invoice (
+    account_id uuid NOT NULL,
+    invoice_id uuid NOT NULL,
+    subscription_id uuid NOT NULL,
+    connection_id uuid NOT NULL,
+    cycle integer NOT NULL,
+    status text NOT NULL,
+    period_start date NOT NULL,
+    period_end date NOT NULL,
+    due_date date NOT NULL,
+    charge_due_date date,
+    payment_method text NOT NULL,
+    installments smallint,
+    total_cents bigint,
+    gateway_invoice_id text,
+    issued_at timestamptz,
+    paid_at timestamptz,
+    refunded_at timestamptz,
+    disputed_at timestamptz,
+    unexpected_payment_at timestamptz,
+    created_at timestamptz NOT NULL,
+    next_attempt_at timestamptz,
+    lease_until timestamptz,
+    issue_failures integer NOT NULL DEFAULT 0,
+    issue_failing_since timestamptz,
+    issue_delay_emitted boolean NOT NULL DEFAULT false,
+    CONSTRAINT invoice_pk PRIMARY KEY (account_id, invoice_id),
+    CONSTRAINT invoice_one_per_cycle UNIQUE (account_id, subscription_id, cycle),
+    CONSTRAINT invoice_subscription_fk FOREIGN KEY (account_id, subscription_id)
+        REFERENCES subscription (account_id, subscription_id),
+    CONSTRAINT invoice_connection_fk FOREIGN KEY (account_id, connection_id)
+        REFERENCES gateway_connection (account_id, connection_id),
+    CONSTRAINT invoice_cycle CHECK (cycle >= 1),
+    CONSTRAINT invoice_period CHECK (period_end >= period_start),
+    CONSTRAINT invoice_method CHECK (payment_method IN ('card', 'pix', 'boleto')),
+    CONSTRAINT invoice_installments CHECK (
+        installments IS NULL OR (payment_method = 'card' AND installments BETWEEN 2 AND 12)
+    ),
+    CONSTRAINT invoice_status CHECK (
+        status IN ('draft', 'awaiting_value', 'ready', 'issued', 'paid', 'overdue', 'canceled')
+    ),
+    CONSTRAINT invoice_total CHECK (
+        CASE
+            WHEN status IN ('draft', 'awaiting_value') THEN total_cents IS NULL
+            WHEN status = 'canceled' THEN true
+            WHEN status = 'paid' THEN total_cents >= 0
+            ELSE total_cents > 0
+        END IS TRUE
+    ),
+    CONSTRAINT invoice_charge CHECK (
+        CASE
+            WHEN status IN ('draft', 'awaiting_value', 'ready') THEN gateway_invoice_id IS NULL
+            WHEN status IN ('issued', 'overdue') THEN gateway_invoice_id IS NOT NULL
+            WHEN status = 'paid' THEN (gateway_invoice_id IS NULL) = (total_cents = 0)
+            ELSE true
+        END IS TRUE
+    ),
+    CONSTRAINT invoice_issued_at CHECK (
+        (gateway_invoice_id IS NULL) = (issued_at IS NULL) AND (issued_at IS NULL) = (charge_due_date IS NULL)
+    ),
+    CONSTRAINT invoice_paid_at CHECK ((status = 'paid') = (paid_at IS NOT NULL))
+) WITH (fillfactor = 85);
+CREATE UNIQUE INDEX invoice_charge_once ON invoice (account_id, connection_id, gateway_invoice_id)
+    WHERE gateway_invoice_id IS NOT NULL;
+CREATE INDEX invoice_by_status ON invoice (account_id, status, invoice_id);
+-- Both the count and the order of a page by due date come from this index alone.
+CREATE INDEX invoice_by_due_date ON invoice (account_id, due_date, status, invoice_id);
+CREATE INDEX invoice_work ON invoice (account_id, status, next_attempt_at) WHERE next_attempt_at IS NOT NULL;
+
+CREATE TABLE invoice_item (
+    account_id uuid NOT NULL,
+    invoice_id uuid NOT NULL,
+    position smallint NOT NULL,
+    item_id uuid NOT NULL,
+    product_id uuid NOT NULL,
+    product_name text NOT NULL,
+    pricing_source text NOT NULL,
+    pricing_status text NOT NULL,
+    months smallint NOT NULL,
+    monthly_price_cents bigint,
+    discount_percent smallint,
+    amount_cents bigint,
+    description text,
+    CONSTRAINT invoice_item_pk PRIMARY KEY (account_id, invoice_id, position),
+    CONSTRAINT invoice_item_invoice_fk FOREIGN KEY (account_id, invoice_id)
+        REFERENCES invoice (account_id, invoice_id),
+    CONSTRAINT invoice_item_product_fk FOREIGN KEY (account_id, product_id)
+        REFERENCES product (account_id, product_id),
+    CONSTRAINT invoice_item_source CHECK (pricing_source IN ('table', 'endpoint', 'manual')),
+    CONSTRAINT invoice_item_status CHECK (
+        CASE pricing_status
+            WHEN 'priced' THEN amount_cents >= 0
+            WHEN 'pending' THEN amount_cents IS NULL AND pricing_source = 'endpoint'
+            WHEN 'skipped' THEN amount_cents IS NULL AND pricing_source = 'endpoint'
+            ELSE false
+        END IS TRUE
+    ),
+    CONSTRAINT invoice_item_table CHECK (
+        CASE
+            WHEN pricing_source = 'table' THEN
+                amount_cents = (months * monthly_price_cents * (100 - coalesce(discount_percent, 0)) + 50) / 100
+            ELSE monthly_price_cents IS NULL AND discount_percent IS NULL
+        END IS TRUE
+    )
+);
+
+-- The pairs equal those of fatura.domain.invoice_states; a test compares them.
+CREATE FUNCTION refuse_illegal_invoice() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'INSERT' THEN
+        IF NEW.status NOT IN ('draft', 'ready', 'paid') OR NEW.gateway_invoice_id IS NOT NULL THEN
+            RAISE EXCEPTION 'an invoice cannot be born %', NEW.status
+                USING ERRCODE = 'check_violation', CONSTRAINT = 'invoice_birth';
+        END IF;
+        RETURN NEW;
+    END IF;
+    IF NEW.status <> OLD.status AND (OLD.status || ' ' || NEW.status) NOT IN (
+        'draft awaiting_value', 'draft ready', 'draft paid', 'draft canceled',
+        'awaiting_value ready', 'awaiting_value paid', 'awaiting_value canceled',
+        'ready issued', 'ready canceled',
+        'issued paid', 'issued overdue', 'issued canceled',
+        'overdue paid', 'overdue canceled'
+    ) THEN
+        RAISE EXCEPTION 'an invoice cannot move from % to %', OLD.status, NEW.status
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'invoice_move';
+    END IF;
+    IF (NEW.account_id, NEW.invoice_id, NEW.subscription_id, NEW.connection_id, NEW.cycle, NEW.period_start,
+        NEW.period_end, NEW.due_date, NEW.payment_method, NEW.created_at)
+        IS DISTINCT FROM
+       (OLD.account_id, OLD.invoice_id, OLD.subscription_id, OLD.connection_id, OLD.cycle, OLD.period_start,
+        OLD.period_end, OLD.due_date, OLD.payment_method, OLD.created_at)
+        OR NEW.installments IS DISTINCT FROM OLD.installments
+        OR (OLD.total_cents IS NOT NULL AND NEW.total_cents IS DISTINCT FROM OLD.total_cents)
+        OR (OLD.gateway_invoice_id IS NOT NULL AND NEW.gateway_invoice_id IS DISTINCT FROM OLD.gateway_invoice_id)
+        OR (OLD.issued_at IS NOT NULL AND NEW.issued_at IS DISTINCT FROM OLD.issued_at)
+        OR (OLD.charge_due_date IS NOT NULL AND NEW.charge_due_date IS DISTINCT FROM OLD.charge_due_date)
+        OR (OLD.paid_at IS NOT NULL AND NEW.paid_at IS DISTINCT FROM OLD.paid_at)
+        OR (OLD.refunded_at IS NOT NULL AND NEW.refunded_at IS DISTINCT FROM OLD.refunded_at)
+        OR (OLD.disputed_at IS NOT NULL AND NEW.disputed_at IS DISTINCT FROM OLD.disputed_at)
+    THEN
+        RAISE EXCEPTION 'a settled fact of an invoice cannot change'
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'invoice_frozen';
+    END IF;
+    RETURN NEW;
+END
+$$;
+CREATE TRIGGER invoice_moves BEFORE INSERT OR UPDATE ON invoice
+    FOR EACH ROW EXECUTE FUNCTION refuse_illegal_invoice();
+CREATE TRIGGER invoice_kept BEFORE DELETE ON invoice FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
+
+CREATE FUNCTION refuse_change_to_closed_item() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF OLD.pricing_status <> 'pending' OR (NEW.account_id, NEW.invoice_id, NEW.position, NEW.item_id, NEW.product_id,
+        NEW.product_name, NEW.months) IS DISTINCT FROM (OLD.account_id, OLD.invoice_id, OLD.position, OLD.item_id,
+        OLD.product_id, OLD.product_name, OLD.months)
+    THEN
+        RAISE EXCEPTION 'a closed or frozen part of an invoice item cannot change'
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'invoice_item_frozen';
+    END IF;
+    RETURN NEW;
+END
+$$;
+CREATE TRIGGER invoice_item_frozen BEFORE UPDATE ON invoice_item
+    FOR EACH ROW EXECUTE FUNCTION refuse_change_to_closed_item();
+CREATE TRIGGER invoice_item_kept BEFORE DELETE ON invoice_item FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
