@@ -18,7 +18,7 @@ IS_ROOT = os.geteuid() == 0
 _USER = r"""
 import os, signal, sys
 from pathlib import Path
-from fatura.store.embedded import EmbeddedPostgresError, start
+from fatura.postgres import EmbeddedPostgresError, start
 
 data_dir, bin_dir, uid = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
