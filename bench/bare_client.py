@@ -20,7 +20,7 @@ import uvloop
 
 from bench.outside import Taken
 from fatura import signature
-from fatura.outbound.webhook import headers_of
+from fatura.outbound.webhook import WebhookMessage, headers_of
 
 SECRET = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="  # noqa: S105 - nobody's
 Call = tuple[str, str, str]
@@ -51,9 +51,8 @@ def _headers(path: str, body: bytes) -> Mapping[str, str]:
     match path.split("/")[1]:
         case "webhook":
             event = json.loads(body)
-            return headers_of(
-                event["id"], body, type_=event["type"], attempt=1, secrets=[SECRET], timestamp=timestamp
-            )
+            message = WebhookMessage(event["id"], event["type"], 1, body)
+            return headers_of(message, secrets=[SECRET], timestamp=timestamp)
         case "price":
             signed = signature.sign(body, [SECRET], timestamp=timestamp)
             return {"Content-Type": "application/json", signature.HEADER: signed}

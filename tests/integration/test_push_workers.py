@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 
@@ -13,9 +14,9 @@ from fatura.domain.delivery import AttemptResult, Outcome
 from fatura.outbound.http import DEADLINE_SECONDS
 from fatura.usecases.deps import Deps
 from fatura.usecases.operations.health import MAX_PUSH_SKEW
-from fatura.usecases.transaction import Work, in_transaction, load_account
+from fatura.usecases.transaction import in_transaction, load_account
 from fatura.usecases.webhooks import delivery
-from fatura.usecases.webhooks.delivery import Round, Tried
+from fatura.usecases.webhooks.delivery import Round
 from tests.support.push_steps import deliveries, register, tell
 from tests.support.receiver import Receiver, always, open_receiver
 from tests.support.world import World
@@ -36,15 +37,11 @@ async def account_of(world: World) -> Account:
     return await load_account(world.deps, world.account_id)
 
 
-async def reserved(world: World, deps: Deps | None = None) -> Round:
-    """Reserve a round as a worker does, just before it dies or freezes."""
-
-    async def reserve(work: Work) -> Round | None:
-        return await delivery._reserve(work, work.new_id(), renewed=False)
-
-    planned = await in_transaction(deps or world.deps, await account_of(world), reserve)
-    assert planned is not None
-    return planned
+async def claimed(world: World, deps: Deps | None = None) -> Round:
+    """Claim a round as a worker does, just before it dies or freezes."""
+    found = await in_transaction(deps or world.deps, await account_of(world), delivery._claim, uuid4())
+    assert found is not None
+    return found
 
 
 async def end_lease(world: World) -> None:
@@ -54,17 +51,17 @@ async def end_lease(world: World) -> None:
     )
 
 
-async def thaw(world: World, planned: Round, answer: AttemptResult) -> None:
-    """Let a frozen worker bring what it got."""
-    tried = [Tried(each, answer) for each in planned.due]
-    await delivery._record(world.deps, await account_of(world), planned, tried)
+async def thaw(world: World, frozen: Round, result: AttemptResult) -> None:
+    """Record the results of a worker that was frozen."""
+    results = {each.sequence: result for each in frozen.due}
+    await in_transaction(world.deps, await account_of(world), delivery._record, frozen, results)
 
 
 async def test_a_dead_workers_endpoint_is_taken_over(world: World, receiver: Receiver) -> None:
     """When its lease has ended, and not before. [D-39 one worker]"""
     await register(world, receiver)
     await tell(world, 3)
-    await reserved(world)
+    await claimed(world)
 
     assert await world.run("push") == 0
     await end_lease(world)
@@ -90,13 +87,13 @@ async def test_workers_beside_each_other_send_each_event_once(world: World, rece
 async def test_hosts_whose_clocks_differ(world: World, receiver: Receiver) -> None:
     """As far as either may be off: the second sends nothing while a call of the first may be open. [D-39 one worker]"""
     clock = world.deps.clock
-    until_ended = timedelta(seconds=delivery.SEND_WITHIN_SECONDS + DEADLINE_SECONDS)
+    until_ended = delivery.SEND_WITHIN + timedelta(seconds=DEADLINE_SECONDS)
     slow = replace(world.deps, clock=lambda: clock() - MAX_PUSH_SKEW)
     fast = replace(world.deps, clock=lambda: clock() + MAX_PUSH_SKEW)
     late = replace(world.deps, clock=lambda: clock() + MAX_PUSH_SKEW + until_ended)
     await register(world, receiver)
     await tell(world, 1)
-    await reserved(world, slow)
+    await claimed(world, slow)
 
     assert [await delivery.deliver(deps, await account_of(world)) for deps in (fast, late)] == [0, 0]
     assert receiver.received == []
@@ -107,7 +104,7 @@ async def test_a_late_failure_undoes_nothing(world: World, receiver: Receiver, n
     """A worker that lost its lease brings a failure: nothing changes, not even the endpoint. [D-39 one worker]"""
     await register(world, receiver)
     await tell(world, 1)
-    frozen = await reserved(world)
+    frozen = await claimed(world)
     await end_lease(world)
     receiver.answer = always(now_answers)
     await world.run("push")
@@ -124,7 +121,7 @@ async def test_a_late_success_is_a_fact(world: World, receiver: Receiver, now_an
     """Whoever brings it: the event is delivered, and the log shows both attempts. [D-39 one worker]"""
     await register(world, receiver)
     await tell(world, 1)
-    frozen = await reserved(world)
+    frozen = await claimed(world)
     await end_lease(world)
     receiver.answer = always(now_answers)
     await world.run("push")
@@ -140,7 +137,7 @@ async def test_a_late_success_does_not_move_the_first(world: World, receiver: Re
     """Another has delivered the event and the one behind it: it was delivered then, and first. [D-39 order]"""
     await register(world, receiver)
     await tell(world, 2, invoices=1)
-    frozen = await reserved(world)
+    frozen = await claimed(world)
     await end_lease(world)
     assert await world.run("push") == 2
 
@@ -154,7 +151,7 @@ async def test_a_late_success_after_the_webhook_is_gone(world: World, receiver: 
     """It was removed while the call was under way, and its invoice went on in another. [D-39 one worker]"""
     await register(world, receiver)
     await tell(world, 1, invoices=1)
-    frozen = await reserved(world)
+    frozen = await claimed(world)
     await world.delete("/v1/integration/webhook")
     assert (await deliveries(world, 1))["status"] == "given_up"
     await register(world, receiver)
@@ -173,13 +170,13 @@ async def test_a_frozen_worker_sends_nothing(world: World, receiver: Receiver, c
     """A while after it reserved, by either clock; the events stay due. [D-39 one worker]"""
     await register(world, receiver)
     await tell(world, 2)
-    planned = await reserved(world)
-    late = replace(planned, reserved_at=planned.reserved_at - MINUTE)
+    planned = await claimed(world)
+    late = replace(planned, claimed_at=planned.claimed_at - MINUTE)
     if clock == "monotonic":
         late = replace(planned, send_before=time.monotonic())
 
     async with world.deps.merchants.session() as session:
-        assert await delivery._call(world.deps, session, late) == []
+        assert await delivery._call(world.deps, session, late) == {}
 
     assert receiver.received == []
     await end_lease(world)
@@ -190,7 +187,7 @@ async def test_a_url_that_changes_under_way(world: World, receiver: Receiver) ->
     """The worker that sends to the old one loses its lease: its failure does not count. [D-39 webhook]"""
     await register(world, receiver)
     await tell(world, 1)
-    frozen = await reserved(world)
+    frozen = await claimed(world)
     async with open_receiver() as moved:
         await register(world, moved)
         await thaw(world, frozen, BAD)

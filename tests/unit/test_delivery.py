@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from fatura.domain.delivery import (
-    DELAYS,
     MAX_ATTEMPTS,
     NEW_ENDPOINT,
+    RETRY_DELAYS,
     AttemptResult,
     Delivery,
     DeliveryStatus,
@@ -32,7 +32,7 @@ def patient(**duration: int) -> AttemptResult:
 def test_the_delays_of_an_event():
     """Twelve attempts over 75 hours and 37 minutes and a half. [D-39 schedule]"""
     assert MAX_ATTEMPTS == 12
-    seconds = [int(delay.total_seconds()) for delay in DELAYS]
+    seconds = [int(delay.total_seconds()) for delay in RETRY_DELAYS]
     assert seconds == [5, 30, 120, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400]
 
 
@@ -41,12 +41,12 @@ def test_an_event_fails_by_its_schedule(jitter_permille: int):
     """Jitter is only added; after the twelfth failure it is given up if anything else got through. [D-39 schedule]"""
     health = EndpointHealth(1, 1, NOW, NOW, NOW)
     each, at = OPEN, NOW
-    for failures, delay in enumerate(DELAYS, 1):
-        each = each.failed(BAD, now=at, health=health, reserved_for=at, jitter_permille=jitter_permille)
+    for failures, delay in enumerate(RETRY_DELAYS, 1):
+        each = each.failed(BAD, now=at, health=health, claimed_for=at, jitter_permille=jitter_permille)
         assert (each.attempts, each.failures, each.status) == (failures, failures, DeliveryStatus.PENDING)
         at += delay * (1000 + jitter_permille) // 1000
         assert each.next_attempt_at == at
-    last = each.failed(BAD, now=at, health=health, reserved_for=at, jitter_permille=0)
+    last = each.failed(BAD, now=at, health=health, claimed_for=at, jitter_permille=0)
     assert (last.attempts, last.status, last.given_up_at) == (12, DeliveryStatus.GIVEN_UP, at)
 
 
@@ -55,21 +55,21 @@ def test_an_event_is_not_given_up_while_nothing_gets_through():
     tried = Delivery(1, 11, 11, NOW, NOW + 2 * DAY, NOW + 3 * DAY, None, None)
     dead = EndpointHealth(1, 400, NOW, NOW - HOUR, NOW + 3 * DAY)
     at = NOW + 3 * DAY
-    once = tried.failed(BAD, now=at, health=dead, reserved_for=at, jitter_permille=100)
+    once = tried.failed(BAD, now=at, health=dead, claimed_for=at, jitter_permille=100)
     assert (once.failures, once.next_attempt_at) == (12, at + DAY)
     at += DAY + 3 * HOUR
-    again = once.failed(BAD, now=at, health=dead, reserved_for=NOW + 4 * DAY, jitter_permille=100)
+    again = once.failed(BAD, now=at, health=dead, claimed_for=NOW + 4 * DAY, jitter_permille=100)
     assert (again.failures, again.next_attempt_at) == (13, NOW + 5 * DAY)
 
 
 def test_an_event_that_was_made_due_meanwhile_stays_so():
     """Somebody asked for it while an attempt was under way; a closed one stays closed. [D-39 redeliver]"""
     asked = Delivery(1, 3, 3, NOW, NOW, NOW + HOUR, None, None)
-    after = asked.failed(BAD, now=NOW, health=NEW_ENDPOINT, reserved_for=NOW, jitter_permille=0)
+    after = asked.failed(BAD, now=NOW, health=NEW_ENDPOINT, claimed_for=NOW, jitter_permille=0)
     assert (after.attempts, after.failures, after.next_attempt_at) == (4, 4, NOW + HOUR)
     closed = OPEN.delivered(now=NOW)
     assert (closed.attempts, closed.status) == (1, DeliveryStatus.DELIVERED)
-    late = closed.failed(BAD, now=NOW + HOUR, health=NEW_ENDPOINT, reserved_for=NOW, jitter_permille=0)
+    late = closed.failed(BAD, now=NOW + HOUR, health=NEW_ENDPOINT, claimed_for=NOW, jitter_permille=0)
     assert (late.attempts, late.status, late.failures) == (2, DeliveryStatus.DELIVERED, 0)
 
 
@@ -77,7 +77,7 @@ def test_retry_after_is_a_least():
     """It lengthens the wait, never shortens it. [D-39 Retry-After]"""
     for minutes, expected in ((10, timedelta(minutes=10)), (0, timedelta(seconds=5))):
         each = OPEN.failed(
-            patient(minutes=minutes), now=NOW, health=NEW_ENDPOINT, reserved_for=NOW, jitter_permille=0
+            patient(minutes=minutes), now=NOW, health=NEW_ENDPOINT, claimed_for=NOW, jitter_permille=0
         )
         assert each.next_attempt_at == NOW + expected
 
@@ -87,7 +87,7 @@ def test_an_endpoint_goes_down_and_up():
     health, at, waits = NEW_ENDPOINT, NOW, list[int]()
     for _ in range(7):
         health = health.after_round([BAD, BAD], now=at)
-        assert (health.at_once, health.failing_since) == (1, NOW)
+        assert (health.max_concurrent, health.failing_since) == (1, NOW)
         assert health.next_attempt_at is not None
         waits.append(int((health.next_attempt_at - at).total_seconds()))
         at = health.next_attempt_at
@@ -96,7 +96,7 @@ def test_an_endpoint_goes_down_and_up():
     for _ in range(8):
         health = health.after_round([GOOD, BAD], now=at)
         assert (health.failures, health.failing_since, health.next_attempt_at) == (0, None, None)
-        sizes.append(health.at_once)
+        sizes.append(health.max_concurrent)
     assert sizes == [2, 4, 8, 16, 32, 64, 64, 64]
     assert health.last_delivered_at == at
 
@@ -105,9 +105,9 @@ def test_an_endpoint_that_asks_for_patience_is_sent_less():
     """The longest wait of a round counts, though some of it got through. [D-39 Retry-After]"""
     busy = EndpointHealth(64, 0, None, None, None)
     slower = busy.after_round([GOOD, patient(seconds=30), patient(seconds=90)], now=NOW)
-    assert (slower.at_once, slower.next_attempt_at) == (32, NOW + timedelta(seconds=90))
+    assert (slower.max_concurrent, slower.next_attempt_at) == (32, NOW + timedelta(seconds=90))
     down = busy.after_round([patient(hours=2)], now=NOW)
-    assert (down.at_once, down.next_attempt_at) == (1, NOW + 2 * HOUR)
+    assert (down.max_concurrent, down.next_attempt_at) == (1, NOW + 2 * HOUR)
 
 
 @pytest.mark.parametrize(

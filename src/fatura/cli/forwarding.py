@@ -12,7 +12,7 @@ import aiohttp
 from fatura import __version__
 from fatura.cli.client import Client
 from fatura.cli.following import Event, Stream
-from fatura.outbound.webhook import headers_of
+from fatura.outbound.webhook import WebhookMessage, headers_of
 
 DEADLINE_SECONDS = 10
 """As for a push (D-39)."""
@@ -73,14 +73,9 @@ async def forward(client: Client, place: Place, *, of: Forwarding) -> None:
 
 async def _post(session: aiohttp.ClientSession, event: Event, *, number: int, of: Forwarding) -> Attempt:
     started = time.monotonic()
-    headers = {"User-Agent": f"Fatura/{__version__}"} | headers_of(
-        event.event_id,
-        event.body,
-        type_=event.type,
-        attempt=number,
-        secrets=[of.secret],
-        timestamp=int(time.time()),
-    )
+    message = WebhookMessage(event.event_id, event.type, number, event.body)
+    signed = headers_of(message, secrets=[of.secret], timestamp=int(time.time()))
+    headers = {"User-Agent": f"Fatura/{__version__}", **signed}
     try:
         async with session.post(of.url, data=event.body, headers=headers, allow_redirects=False) as response:
             status, error = response.status, None

@@ -1,11 +1,11 @@
-"""When an event is pushed again, when it is given up, and what an endpoint's answers say about it (D-39)."""
+"""When a delivery is retried or given up, and how an endpoint's health follows from its answers (D-39)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-DELAYS = (
+RETRY_DELAYS = (
     timedelta(seconds=5),
     timedelta(seconds=30),
     timedelta(minutes=2),
@@ -18,24 +18,23 @@ DELAYS = (
     timedelta(hours=20),
     timedelta(hours=24),
 )
-"""After each failure of an event, how long until it is tried again; jitter is added."""
-MAX_ATTEMPTS = len(DELAYS) + 1
+"""Pause after each failed attempt of a delivery; jitter is added."""
+MAX_ATTEMPTS = len(RETRY_DELAYS) + 1
 MAX_JITTER_PERMILLE = 100
-PROBE_DELAYS = (*DELAYS[:4], timedelta(minutes=10))
-"""After each failed round of an endpoint, how long until it is probed again; the last one repeats."""
+PROBE_DELAYS = (*RETRY_DELAYS[:4], timedelta(minutes=10))
+"""Pause after each failed round of an endpoint; the last one repeats."""
 MAX_CONCURRENT = 64
-"""Most events that are sent to one endpoint beside each other."""
+"""Most concurrent requests to one endpoint."""
 DISABLE_AFTER = timedelta(days=5)
-"""How long everything has to fail before an endpoint is disabled."""
+"""An endpoint is disabled after every attempt has failed for this long."""
 STALE_AFTER = timedelta(hours=30)
-"""Longer than any open event waits: when nothing was tried for so long, older failures say nothing of an endpoint."""
-assert DELAYS[-1] * (1000 + MAX_JITTER_PERMILLE) // 1000 < STALE_AFTER
+"""Failures count no more after this long without an attempt. Open deliveries never wait longer than this."""
+assert RETRY_DELAYS[-1] * (1000 + MAX_JITTER_PERMILLE) // 1000 < STALE_AFTER
 LAST_RESORT_DELAY = timedelta(hours=24)
-"""How often an event is tried after its last attempt, while its endpoint takes nothing at all."""
+"""Pause after the last scheduled attempt while the endpoint accepts nothing at all."""
 MAX_RETRY_AFTER = timedelta(hours=24)
-"""How long a Retry-After may put an endpoint off."""
 MIN_OUTAGE = PROBE_DELAYS[-1]
-"""An endpoint that was down for so long may have made events wait that are fine themselves."""
+"""After an outage of at least this length, the deliveries that it delayed are rescheduled."""
 HTTP_GONE = 410
 
 
@@ -48,7 +47,7 @@ class Outcome(StrEnum):
 
 
 class DeliveryStatus(StrEnum):
-    """What became of an event: `not_sent` was reported while no webhook was registered."""
+    """The state of an event's delivery; `not_sent` events were emitted while no webhook was registered."""
 
     PENDING = "pending"
     DELIVERED = "delivered"
@@ -58,7 +57,7 @@ class DeliveryStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """Where an account's events are pushed; `disabled_at` is null while it is enabled."""
+    """Where an account's events are delivered; `disabled_at` is null while it is enabled."""
 
     url: str
     created_at: datetime
@@ -67,79 +66,90 @@ class Webhook:
 
 @dataclass(frozen=True, slots=True)
 class AttemptResult:
-    """What came of one attempt; `retry_after` is how long the endpoint asks to be left alone."""
+    """The result of one request; `retry_after` is the pause that the endpoint asked for."""
 
     outcome: Outcome
     response_status: int | None
     latency_ms: int
     error: str | None
     response_body: str | None
-    retry_after: timedelta | None
+    retry_after: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt as the log keeps it."""
+    """One logged attempt to deliver the event with the number `sequence`."""
 
-    attempt: int
+    sequence: int
+    number: int
     url: str
-    outcome: Outcome
-    response_status: int | None
-    latency_ms: int
-    error: str | None
-    response_body: str | None
     created_at: datetime
+    result: AttemptResult
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointHealth:
-    """How an endpoint fares: `failing_since` is set while rounds fail whole, `next_attempt_at` puts it off."""
+    """An endpoint's recent history: `failing_since` is set after a round without any success.
 
-    at_once: int
+    Nothing is sent to the endpoint before `next_attempt_at`.
+    """
+
+    max_concurrent: int
     failures: int
     failing_since: datetime | None
     last_delivered_at: datetime | None
     next_attempt_at: datetime | None
 
     def without_stale_failures(self, *, now: datetime) -> "EndpointHealth":
-        """Return what still counts: an endpoint that was due long ago and that nobody tried has not failed since."""
+        """Forget failures older than STALE_AFTER: with nothing to send, the endpoint was not tried since."""
         if self.next_attempt_at is None or now - self.next_attempt_at < STALE_AFTER:
             return self
         return replace(self, failures=0, failing_since=None)
 
-    def after_round(self, answers: Sequence[AttemptResult], *, now: datetime) -> "EndpointHealth":
-        """Return how the endpoint fares after a round: any success brings it up, no success takes it down."""
-        patience = [answer.retry_after for answer in answers if answer.retry_after is not None]
-        if any(answer.outcome is Outcome.DELIVERED for answer in answers):
-            more = max(self.at_once // 2, 1) if patience else min(self.at_once * 2, MAX_CONCURRENT)
-            return EndpointHealth(more, 0, None, now, now + max(patience) if patience else None)
+    def after_round(self, results: Sequence[AttemptResult], *, now: datetime) -> "EndpointHealth":
+        """Return the health after a round: any success marks the endpoint up, a round without one marks it down."""
+        retry_after = [result.retry_after for result in results if result.retry_after is not None]
+        if any(result.outcome is Outcome.DELIVERED for result in results):
+            concurrent = self.max_concurrent // 2 if retry_after else self.max_concurrent * 2
+            return EndpointHealth(
+                max_concurrent=min(max(concurrent, 1), MAX_CONCURRENT),
+                failures=0,
+                failing_since=None,
+                last_delivered_at=now,
+                next_attempt_at=now + max(retry_after) if retry_after else None,
+            )
         before = self.without_stale_failures(now=now)
         delay = PROBE_DELAYS[min(before.failures, len(PROBE_DELAYS) - 1)]
         return replace(
             before,
-            at_once=1,
+            max_concurrent=1,
             failures=before.failures + 1,
             failing_since=before.failing_since or now,
-            next_attempt_at=now + max([delay, *patience]),
+            next_attempt_at=now + max([delay, *retry_after]),
         )
 
     def recovered_from(self, before: "EndpointHealth", *, now: datetime) -> datetime | None:
-        """Return since when an outage lasted that has ended in this round, or None when there was none."""
+        """Return when the outage began that this round ended, or None when it ended none."""
         since = before.failing_since
         return since if self.failures == 0 and since is not None and now - since >= MIN_OUTAGE else None
 
-    def should_disable(self, answers: Sequence[AttemptResult], *, now: datetime) -> bool:
-        """Say whether the endpoint is to be disabled: it is gone, or has failed everything for five days."""
-        gone = any(answer.response_status == HTTP_GONE for answer in answers)
+    def should_disable(self, results: Sequence[AttemptResult], *, now: datetime) -> bool:
+        """Say whether the endpoint answered 410 Gone or has failed for DISABLE_AFTER."""
+        gone = any(result.response_status == HTTP_GONE for result in results)
         return gone or (self.failing_since is not None and now - self.failing_since >= DISABLE_AFTER)
 
 
-NEW_ENDPOINT = EndpointHealth(1, 0, None, None, None)
+NEW_ENDPOINT = EndpointHealth(
+    max_concurrent=1, failures=0, failing_since=None, last_delivered_at=None, next_attempt_at=None
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """Where one event stands: open until `next_attempt_at` is null; `failures` are those of its own schedule."""
+    """The state of one event's delivery: open while `next_attempt_at` is set.
+
+    `attempts` counts all requests, `failures` those of the current retry schedule, which a redelivery restarts.
+    """
 
     sequence: int
     attempts: int
@@ -152,13 +162,12 @@ class Delivery:
 
     @property
     def status(self) -> DeliveryStatus:
-        """Return what became of the event."""
         if self.next_attempt_at is not None:
             return DeliveryStatus.PENDING
         return DeliveryStatus.DELIVERED if self.delivered_at is not None else DeliveryStatus.GIVEN_UP
 
     def delivered(self, *, now: datetime) -> "Delivery":
-        """Return it after a success; one that was delivered before was delivered then, and in its turn."""
+        """Return the delivery after a success; a second success keeps the first one's instant."""
         return replace(
             self,
             attempts=self.attempts + 1,
@@ -173,12 +182,13 @@ class Delivery:
         *,
         now: datetime,
         health: EndpointHealth,
-        reserved_for: datetime,
+        claimed_for: datetime,
         jitter_permille: int,
     ) -> "Delivery":
-        """Return it after a failure; what was made due since it was `reserved_for` an instant stays so.
+        """Return the delivery after a failure; `health` is the endpoint's after the round.
 
-        `health` is the endpoint's after the round. An event that is closed stays closed.
+        `claimed_for` is the `next_attempt_at` that the claim saw: if it was changed since, the change stands.
+        A closed delivery stays closed.
         """
         if self.next_attempt_at is None:
             return replace(self, attempts=self.attempts + 1)
@@ -189,7 +199,7 @@ class Delivery:
             first_failed_at=self.first_failed_at or now,
             failed_at=now,
         )
-        if self.next_attempt_at != reserved_for:
+        if self.next_attempt_at != claimed_for:
             return after
         next_at = _next_attempt_at(after, now, health=health, jitter_permille=jitter_permille)
         if next_at is None:
@@ -200,12 +210,12 @@ class Delivery:
 def _next_attempt_at(
     of: Delivery, now: datetime, *, health: EndpointHealth, jitter_permille: int
 ) -> datetime | None:
-    """Return when it is tried again, or None: given up, though never while its endpoint takes nothing at all."""
+    """Return when to retry, or None to give up: never while the endpoint accepts nothing at all."""
     if of.failures < MAX_ATTEMPTS:
-        delay = DELAYS[of.failures - 1]
+        delay = RETRY_DELAYS[of.failures - 1]
         return now + delay + delay * jitter_permille // 1000
     assert of.first_failed_at is not None, "it has failed"
     if health.last_delivered_at is not None and health.last_delivered_at >= of.first_failed_at:
         return None
-    assert health.failing_since is not None, "nothing was delivered, so the round failed whole"
+    assert health.failing_since is not None, "the endpoint accepted nothing in this round"
     return min(now + LAST_RESORT_DELAY, health.failing_since + DISABLE_AFTER)

@@ -241,12 +241,12 @@ def webhook(of: Webhook) -> Shape:
 def delivery_attempt(of: Attempt) -> Shape:
     """Return one attempt to push an event (D-39)."""
     return {
-        "attempt": of.attempt,
+        "attempt": of.number,
         "url": of.url,
-        "outcome": str(of.outcome),
-        "responseStatus": of.response_status,
-        "latencyMs": of.latency_ms,
-        "error": of.error,
-        "responseBody": of.response_body,
+        "outcome": str(of.result.outcome),
+        "responseStatus": of.result.response_status,
+        "latencyMs": of.result.latency_ms,
+        "error": of.result.error,
+        "responseBody": of.result.response_body,
         "createdAt": instant(of.created_at),
     }

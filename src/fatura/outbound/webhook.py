@@ -1,50 +1,41 @@
-"""One push of an event: its headers, its signatures, and what the endpoint's answer means (D-39, D-40)."""
+"""One webhook request: its headers and signatures, and what the endpoint's answer means (D-39, D-40)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from uuid import UUID
 
 from fatura import signature
 from fatura.domain.delivery import MAX_RETRY_AFTER, AttemptResult, Outcome
 from fatura.outbound.http import Exchange, ExchangeOutcome, MerchantSession
 
 MAX_LOGGED_CHARS = 1000
-"""How much of a failure's answer the log keeps."""
+"""How much of a failed attempt's response body is stored."""
 MAX_LOGGED_BYTES = MAX_LOGGED_CHARS * 4
 _MAX_DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True)
-class Push:
-    """One attempt to make: `body` is the very bytes of the replay's element."""
+class WebhookMessage:
+    """One attempt to deliver an event; `body` is byte for byte the event as GET /v1/events shows it."""
 
-    url: str
-    event_id: UUID
+    event_id: str
     type: str
     attempt: int
     body: bytes
 
 
-async def push(
-    session: MerchantSession, each: Push, *, secrets: Sequence[str], real_now: datetime
+async def post(
+    session: MerchantSession, message: WebhookMessage, *, url: str, secrets: Sequence[str], real_now: datetime
 ) -> AttemptResult:
-    """Send an event, signed at `real_now` with every secret that counts."""
-    headers = headers_of(
-        str(each.event_id),
-        each.body,
-        type_=each.type,
-        attempt=each.attempt,
-        secrets=secrets,
-        timestamp=int(real_now.timestamp()),
-    )
-    return read(await session.post(each.url, body=each.body, headers=headers), real_now=real_now)
+    """Post an event, signed at `real_now` with every valid secret. Raises OutOfResourcesError."""
+    headers = headers_of(message, secrets=secrets, timestamp=int(real_now.timestamp()))
+    return read(await session.post(url, body=message.body, headers=headers), real_now=real_now)
 
 
 def read(exchange: Exchange, *, real_now: datetime) -> AttemptResult:
-    """Return what an exchange means: a 2xx in time is delivered, whatever its body and however that ended."""
+    """Return what an exchange means: a 2xx status in time is delivered, even if its body was cut off."""
     delivered = exchange.status is not None and _is_success(exchange.status)
     return AttemptResult(
         outcome=_outcome(exchange, delivered=delivered),
@@ -56,16 +47,15 @@ def read(exchange: Exchange, *, real_now: datetime) -> AttemptResult:
     )
 
 
-def headers_of(
-    event_id: str, body: bytes, *, type_: str, attempt: int, secrets: Sequence[str], timestamp: int
-) -> dict[str, str]:
-    """Return what a push carries, for both schemes' verifiers; `timestamp` is real time in unix seconds (D-39)."""
+def headers_of(message: WebhookMessage, *, secrets: Sequence[str], timestamp: int) -> dict[str, str]:
+    """Return the headers, signed for both schemes; `timestamp` is real time in Unix seconds (D-39)."""
+    event_id, body = message.event_id, message.body
     return {
         "Content-Type": "application/json",
         signature.HEADER: signature.sign(body, secrets, timestamp=timestamp),
         "X-Service-Event-Id": event_id,
-        "X-Service-Event-Type": type_,
-        "X-Service-Delivery-Attempt": str(attempt),
+        "X-Service-Event-Type": message.type,
+        "X-Service-Delivery-Attempt": str(message.attempt),
         "webhook-id": event_id,
         "webhook-timestamp": str(timestamp),
         "webhook-signature": signature.standard_signature(
@@ -87,21 +77,19 @@ def _is_success(status: int) -> bool:
 def _error(exchange: Exchange) -> str:
     if exchange.error is not None:
         return exchange.error
-    if (
-        exchange.status is not None
-        and HTTPStatus.MULTIPLE_CHOICES <= exchange.status < HTTPStatus.BAD_REQUEST
-    ):
+    assert exchange.status is not None, "an exchange without an error has a status"
+    if HTTPStatus.MULTIPLE_CHOICES <= exchange.status < HTTPStatus.BAD_REQUEST:
         return f"answered {exchange.status}; redirects are not followed"
     return f"answered {exchange.status}"
 
 
 def _text(body: bytes) -> str:
-    """Return the start of an answer as text that PostgreSQL can keep: it knows no NUL."""
+    """Return the start of a response body as text; PostgreSQL cannot store NUL characters."""
     return body[:MAX_LOGGED_BYTES].decode(errors="replace").replace("\0", "\ufffd")[:MAX_LOGGED_CHARS]
 
 
 def parse_retry_after(header: str | None, *, real_now: datetime) -> timedelta | None:
-    """Return how long a Retry-After asks to wait, at most a day: seconds, or until a date. None if it is neither."""
+    """Return how long a Retry-After header asks to wait, at most a day; None when it cannot be parsed."""
     text = (header or "").strip()
     if text.isascii() and text.isdigit():
         return min(timedelta(seconds=int(text[:_MAX_DIGITS])), MAX_RETRY_AFTER)

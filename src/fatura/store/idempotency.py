@@ -1,4 +1,4 @@
-"""Idempotency keys: claimed first, so that a second request waits on the row, and answered last (D-14)."""
+"""Idempotency keys: claimed at the start of a request, so that a concurrent repeat waits on the row (D-14)."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,8 +10,8 @@ BODY_PLACE = "idempotency_key.body_hash"
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """What stands behind a key: null status while its request runs in this very transaction."""
+class StoredKey:
+    """A key with its request and answer; `status` is null only inside the transaction that claimed the key."""
 
     route: str
     body_hash: bytes
@@ -24,9 +24,9 @@ class Claim:
 async def claim(
     tx: Tx, key: str, *, route: str, body_hash: bytes, real_now: datetime, expires_at: datetime
 ) -> bool:
-    """Take a key that is unknown or expired; say whether it is ours now. Waits while another request holds it.
+    """Claim a key that is unknown or expired; return False when another request has it.
 
-    Raises LockTimeoutError when that lasts too long.
+    Waits for a concurrent transaction with the same key. Raises LockTimeoutError.
     """
     touched = await tx.execute(
         """
@@ -46,10 +46,11 @@ async def claim(
     return touched == 1
 
 
-async def find(tx: Tx, key: str) -> Claim | None:
-    """Return what stands behind a key, and hold it: a lock is a write, whose commit waits for the standby.
+async def find(tx: Tx, key: str) -> StoredKey | None:
+    """Lock a key and return it.
 
-    So no repeat is told of an answer that a failover might still take back.
+    The lock makes the transaction a write, whose commit waits for the standby: a repeat never gets an answer that a
+    failover could still lose.
     """
     row = await tx.fetchrow(
         """
@@ -58,11 +59,13 @@ async def find(tx: Tx, key: str) -> Claim | None:
         """,
         key,
     )
-    return None if row is None else Claim(**row)
+    return None if row is None else StoredKey(**row)
 
 
-async def answer(tx: Tx, key: str, *, status: int, answer: bytes, sealed: bool, expires_at: datetime) -> None:
-    """Keep the answer that repeats of the request will get."""
+async def store_answer(
+    tx: Tx, key: str, *, status: int, answer: bytes, sealed: bool, expires_at: datetime
+) -> None:
+    """Store the answer that repeats of the request get."""
     touched = await tx.execute(
         """
         UPDATE idempotency_key i SET status = $3, answer = $4, is_sealed = $5, expires_at = $6
@@ -77,8 +80,8 @@ async def answer(tx: Tx, key: str, *, status: int, answer: bytes, sealed: bool, 
     assert touched == 1, "the key was claimed in this transaction"
 
 
-async def forget_expired(tx: Tx, *, real_now: datetime, limit: int) -> int:
-    """Delete expired keys, oldest first; return how many went."""
+async def delete_expired(tx: Tx, *, real_now: datetime, limit: int) -> int:
+    """Delete expired keys, oldest first; return how many."""
     return await tx.execute(
         """
         WITH due AS MATERIALIZED (

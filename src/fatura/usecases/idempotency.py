@@ -1,4 +1,4 @@
-"""One effect per Idempotency-Key: key, effect and stored answer are one transaction (D-14)."""
+"""Run a request once per Idempotency-Key: key, effect and stored answer are one transaction (D-14)."""
 
 import hashlib
 import json
@@ -13,17 +13,18 @@ from fatura.domain.errors import IDEMPOTENCY_IN_PROGRESS, IDEMPOTENCY_KEY_REUSED
 from fatura.domain.shapes import Shape
 from fatura.store import idempotency
 from fatura.store.db import LockTimeoutError
+from fatura.store.idempotency import StoredKey
 from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import Work, in_transaction
 
-KEPT_FOR = timedelta(days=30)
-SECRET_KEPT_FOR = timedelta(hours=24)
-"""How long an answer that carries a secret is kept, sealed (D-14)."""
+KEEP_FOR = timedelta(days=30)
+KEEP_SECRET_FOR = timedelta(hours=24)
+"""How long an answer that contains a secret is kept, sealed (D-14)."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
-    """A success as the client gets it, byte for byte, the first time and every time after."""
+    """A successful answer; a replay returns the same bytes."""
 
     status: int
     body: bytes
@@ -32,95 +33,124 @@ class StoredAnswer:
 
 @dataclass(frozen=True, slots=True)
 class IdempotentRequest:
-    """What makes a repeat the same request: the key, the route with its ids, and the body as parsed JSON."""
+    """A request is a repeat of another when key, route (with its ids) and body (as parsed JSON) are equal."""
 
     key: str | None
     route: str
     body: object
 
     def body_hash(self) -> bytes:
-        """Return the hash that equal JSON values share, however they were written."""
+        """Return a hash that does not depend on the formatting of the JSON."""
         return hashlib.sha256(json.dumps(self.body, sort_keys=True).encode()).digest()
+
+
+@dataclass(slots=True)
+class _Progress:
+    """Whether the running transaction got the key: a lock timeout before that means another request holds it."""
+
+    is_claimed: bool = False
 
 
 async def execute_once(
     deps: Deps,
     account: Account,
     request: IdempotentRequest,
-    effect: Callable[[Work], Awaitable[Shape]],
+    function: Callable[[Work], Awaitable[Shape]],
     *,
     status: int,
     holds_secret: bool = False,
 ) -> StoredAnswer:
-    """Run an effect, or replay the answer that its key already has; only successes are kept.
+    """Run `function` in a transaction, or replay the stored answer of its key; errors are not stored.
 
-    Raises EngineError: `engine.idempotency_key_reused`, `engine.idempotency_in_progress` when a parallel request with
-    the key does not end, and what the effect raises. Raises LockTimeoutError when anything else was waited for.
+    Raises EngineError: `engine.idempotency_key_reused`, `engine.idempotency_in_progress` while a concurrent request
+    with the key is running, and what the function raises. Raises LockTimeoutError for any other lock.
     """
-    is_ours = False
-
-    async def run(work: Work) -> StoredAnswer:
-        nonlocal is_ours
-        is_ours = False
-        if request.key is None:
-            return StoredAnswer(status, msgspec.json.encode(await effect(work)))
-        if not await _claim(work, request, request.key):
-            return await _replay(work, request, request.key)
-        is_ours = True
-        body = msgspec.json.encode(await effect(work))
-        await idempotency.answer(
-            work.tx,
-            request.key,
-            status=status,
-            answer=_seal(work, request.key, body) if holds_secret else body,
-            sealed=holds_secret,
-            expires_at=deps.clock() + (SECRET_KEPT_FOR if holds_secret else KEPT_FOR),
-        )
-        return StoredAnswer(status, body)
-
+    if request.key is None:
+        return await in_transaction(deps, account, _execute, function, status=status)
+    progress = _Progress()
     try:
-        return await in_transaction(deps, account, run)
+        return await in_transaction(
+            deps,
+            account,
+            _execute_or_replay,
+            request,
+            function,
+            progress,
+            status=status,
+            holds_secret=holds_secret,
+        )
     except LockTimeoutError:
-        if request.key is None or is_ours:
+        if progress.is_claimed:
             raise
         raise EngineError(
             IDEMPOTENCY_IN_PROGRESS,
-            "A request with this Idempotency-Key is still running; ask again.",
+            "A request with this Idempotency-Key is still in progress; retry in a moment.",
             retry_after_seconds=1,
         ) from None
 
 
-async def is_repeat(work: Work, request: IdempotentRequest) -> bool:
-    """Say whether a request came before, with its key, and remember it; no answer is kept.
+async def _execute(work: Work, function: Callable[[Work], Awaitable[Shape]], *, status: int) -> StoredAnswer:
+    return StoredAnswer(status, msgspec.json.encode(await function(work)))
 
-    For what a repeat must not do again, though its answer is what the world is like by then (D-113). A key that stands
-    for another request is none of ours.
+
+async def _execute_or_replay(
+    work: Work,
+    request: IdempotentRequest,
+    function: Callable[[Work], Awaitable[Shape]],
+    progress: _Progress,
+    *,
+    status: int,
+    holds_secret: bool,
+) -> StoredAnswer:
+    assert request.key is not None, "requests without a key are not stored"
+    progress.is_claimed = False  # the transaction may be run again after a deadlock
+    if not await _claim(work, request, request.key):
+        return await _replay(work, request, request.key)
+    progress.is_claimed = True
+    answer = await _execute(work, function, status=status)
+    await idempotency.store_answer(
+        work.tx,
+        request.key,
+        status=status,
+        answer=_seal(work, request.key, answer.body) if holds_secret else answer.body,
+        sealed=holds_secret,
+        expires_at=work.deps.clock() + (KEEP_SECRET_FOR if holds_secret else KEEP_FOR),
+    )
+    return answer
+
+
+async def is_repeat(work: Work, request: IdempotentRequest) -> bool:
+    """Say whether the request was made before with its key, and store the key; its answer is not stored.
+
+    For actions that a repeat must skip although its answer shows the current state (D-113). False when the key
+    belongs to a different request.
     """
     key = request.key
     if key is None:
         return False
     if not await _claim(work, request, key):
-        found = await idempotency.find(work.tx, key)
-        return found is not None and _is_same(work, found, request, key)
-    expires_at = work.deps.clock() + KEPT_FOR
-    await idempotency.answer(work.tx, key, status=200, answer=b"", sealed=False, expires_at=expires_at)
+        stored = await idempotency.find(work.tx, key)
+        return stored is not None and _is_same(work, stored, request, key)
+    expires_at = work.deps.clock() + KEEP_FOR
+    await idempotency.store_answer(work.tx, key, status=200, answer=b"", sealed=False, expires_at=expires_at)
     return False
 
 
 async def find_answer(deps: Deps, account: Account, request: IdempotentRequest) -> StoredAnswer | None:
-    """Return the answer that a key already has, for routes that ask a third party before their transaction.
+    """Return the stored answer of a key, for routes that call a third party before their transaction.
 
     Raises EngineError: `engine.idempotency_key_reused`.
     """
+    if request.key is None:
+        return None
+    return await in_transaction(deps, account, _find_answer, request, request.key)
 
-    async def run(work: Work) -> StoredAnswer | None:
-        assert request.key is not None, "asked with a key only"
-        found = await idempotency.find(work.tx, request.key)
-        if found is None or found.expires_at <= deps.clock():
-            return None
-        return await _replay(work, request, request.key)
 
-    return None if request.key is None else await in_transaction(deps, account, run)
+async def _find_answer(work: Work, request: IdempotentRequest, key: str) -> StoredAnswer | None:
+    stored = await idempotency.find(work.tx, key)
+    if stored is None or stored.expires_at <= work.deps.clock():
+        return None
+    return _answer(work, stored, request, key)
 
 
 async def _claim(work: Work, request: IdempotentRequest, key: str) -> bool:
@@ -131,30 +161,34 @@ async def _claim(work: Work, request: IdempotentRequest, key: str) -> bool:
         route=request.route,
         body_hash=_sealed_hash(work, request, key),
         real_now=real_now,
-        expires_at=real_now + KEPT_FOR,
+        expires_at=real_now + KEEP_FOR,
     )
 
 
 async def _replay(work: Work, request: IdempotentRequest, key: str) -> StoredAnswer:
-    found = await idempotency.find(work.tx, key)
-    assert found is not None, "a conflicting key is committed and visible"
-    if not _is_same(work, found, request, key):
+    stored = await idempotency.find(work.tx, key)
+    assert stored is not None, "a conflicting key is committed and visible"
+    return _answer(work, stored, request, key)
+
+
+def _answer(work: Work, stored: StoredKey, request: IdempotentRequest, key: str) -> StoredAnswer:
+    if not _is_same(work, stored, request, key):
         raise EngineError(
             IDEMPOTENCY_KEY_REUSED,
             "This Idempotency-Key was used for another request; send a fresh key for a new one.",
         )
-    assert found.status is not None, "a committed key has its answer"
-    assert found.answer is not None, "a committed key has its answer"
-    body = found.answer
-    if found.is_sealed:
+    assert stored.status is not None, "a committed key has its answer"
+    assert stored.answer is not None, "a committed key has its answer"
+    body = stored.answer
+    if stored.is_sealed:
         body = work.deps.vault.open(
             body, place=idempotency.PLACE, account_id=work.account.account_id, row_id=key
         )
-    return StoredAnswer(found.status, body, replayed=True)
+    return StoredAnswer(stored.status, body, replayed=True)
 
 
 def _sealed_hash(work: Work, request: IdempotentRequest, key: str) -> bytes:
-    """Return by what the body is known again: it may hold a tax document, which a hash in the clear would give away."""
+    """Seal the body's hash: the body may hold a tax document, which could be guessed from a plain hash."""
     return work.deps.vault.seal(
         request.body_hash(),
         place=idempotency.BODY_PLACE,
@@ -163,22 +197,22 @@ def _sealed_hash(work: Work, request: IdempotentRequest, key: str) -> bytes:
     )
 
 
-def _is_same(work: Work, found: idempotency.Claim, request: IdempotentRequest, key: str) -> bool:
-    if found.route != request.route:
+def _is_same(work: Work, stored: StoredKey, request: IdempotentRequest, key: str) -> bool:
+    if stored.route != request.route:
         return False
-    known = work.deps.vault.open(
-        found.body_hash,
+    body_hash = work.deps.vault.open(
+        stored.body_hash,
         place=idempotency.BODY_PLACE,
         account_id=work.account.account_id,
         row_id=key,
     )
-    return known == request.body_hash()
+    return body_hash == request.body_hash()
 
 
 def _seal(work: Work, key: str, body: bytes) -> bytes:
     return work.deps.vault.seal(body, place=idempotency.PLACE, account_id=work.account.account_id, row_id=key)
 
 
-async def forget_expired(work: Work, *, limit: int) -> int:
-    """Delete keys past their time; return how many (D-14)."""
-    return await idempotency.forget_expired(work.tx, real_now=work.deps.clock(), limit=limit)
+async def delete_expired(work: Work, *, limit: int) -> int:
+    """Delete expired keys and return how many (D-14)."""
+    return await idempotency.delete_expired(work.tx, real_now=work.deps.clock(), limit=limit)

@@ -12,7 +12,7 @@ from fatura.usecases.deps import Deps
 from fatura.usecases.lane_names import LaneName
 from fatura.usecases.pricing import price_pull
 from fatura.usecases.sandbox import test_clock
-from fatura.usecases.transaction import Work, in_transaction
+from fatura.usecases.transaction import in_transaction
 from fatura.usecases.webhooks import delivery
 
 GENERATION_BATCH = 1000
@@ -68,11 +68,8 @@ async def _mirror(deps: Deps, account: Account) -> int:
     return await mirroring.mirror(deps, account, limit=CALL_BATCH)
 
 
-async def _forget_keys(deps: Deps, account: Account) -> int:
-    async def effect(work: Work) -> int:
-        return await idempotency.forget_expired(work, limit=EXPIRED_KEYS_BATCH)
-
-    return await in_transaction(deps, account, effect)
+async def _delete_expired_keys(deps: Deps, account: Account) -> int:
+    return await in_transaction(deps, account, idempotency.delete_expired, limit=EXPIRED_KEYS_BATCH)
 
 
 async def _drive_clock(deps: Deps, account: Account) -> int:
@@ -93,5 +90,5 @@ LANES: tuple[Lane, ...] = (
     *ENGINE,
     Lane(LaneName.PROBE, due_accounts.probes, delivery.deliver, batches_at_once=PUSHES_AT_ONCE),
     Lane(LaneName.TEST_CLOCK, due_accounts.advancing_clocks, _drive_clock, batches_at_once=CLOCKS_AT_ONCE),
-    Lane(LaneName.RETENTION, due_accounts.expired_keys, _forget_keys, batches_at_once=1),
+    Lane(LaneName.RETENTION, due_accounts.expired_keys, _delete_expired_keys, batches_at_once=1),
 )

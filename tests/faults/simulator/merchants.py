@@ -40,7 +40,7 @@ class SimMerchants:
     down_until: dict[tuple[str, str], datetime] = field(default_factory=dict[tuple[str, str], datetime])
 
     @asynccontextmanager
-    async def line(self) -> AsyncGenerator["SimMerchants"]:
+    async def session(self) -> AsyncGenerator["SimMerchants"]:
         """Open a line: all of them are one."""
         yield self
 

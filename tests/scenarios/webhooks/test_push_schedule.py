@@ -6,7 +6,7 @@ from email.utils import format_datetime
 
 import pytest
 
-from fatura.domain.delivery import DELAYS
+from fatura.domain.delivery import RETRY_DELAYS
 from tests.support.push_steps import deliveries, gaps, orders, register, skip, tell, webhook
 from tests.support.receiver import OK, Answerer, Received, Receiver, Reply, always, open_receiver
 from tests.support.world import World
@@ -39,7 +39,7 @@ async def test_twelve_attempts_by_the_schedule(world: World, receiver: Receiver)
     log = await deliveries(world, 1)
     assert (log["status"], log["nextAttemptAt"]) == ("given_up", None)
     assert [each["attempt"] for each in log["data"]] == list(range(1, 13))
-    for gap, delay in zip(gaps(log["data"]), DELAYS, strict=True):
+    for gap, delay in zip(gaps(log["data"]), RETRY_DELAYS, strict=True):
         assert delay <= gap <= delay * 11 // 10 + SLACK
     assert receiver.sequences.count(2) == 1
     assert (await webhook(world))["enabled"]

@@ -1,1 +1,1 @@
-"""Events, deliveries and the webhook."""
+"""SQL for events, their deliveries and the account's webhook."""

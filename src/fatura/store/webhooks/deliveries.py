@@ -1,20 +1,20 @@
-"""The events that are being pushed, one row each, and the log of their attempts (D-39)."""
+"""Deliveries, one row for each event, and the log of their attempts (D-39)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from fatura.domain.delivery import Attempt, Delivery, Outcome
-from fatura.store.db import Tx, fields
+from fatura.domain.delivery import Attempt, AttemptResult, Delivery, Outcome
+from fatura.store.db import Row, Tx
 
-TURNS_AT_ONCE = 1000
-"""Most closed events whose turn is passed on in one statement."""
+MAX_UNBLOCKED = 1000
+"""Most closed deliveries that one `unblock_next_events` handles."""
 
 
 @dataclass(frozen=True, slots=True)
 class DueDelivery:
-    """An event to send: what its bytes are made of, and for which instant it was due."""
+    """A delivery to send with its event; `attempts` were made before."""
 
     sequence: int
     event_id: UUID
@@ -26,9 +26,10 @@ class DueDelivery:
 
 
 async def fan_out(tx: Tx, *, after: int, now: datetime, limit: int) -> int:
-    """Take up the next events after a number, all of them due, some behind another of their invoice; return how many.
+    """Insert deliveries for the next events after a number, all due; return how many.
 
-    Behind one of which nobody knows whether it waits, none does: its closing would tell nobody.
+    A delivery waits while an earlier one of its invoice is open, unless that one's `waits` is null: then its closing
+    would not unblock the next.
     """
     return await tx.execute(
         """
@@ -56,7 +57,7 @@ async def fan_out(tx: Tx, *, after: int, now: datetime, limit: int) -> int:
 
 
 async def unblock_next_events(tx: Tx) -> None:
-    """Let the next one of an invoice be sent where one was closed that it had to wait for, whoever closed it."""
+    """Unblock the next event of each invoice whose previous event was closed."""
     await tx.execute(
         """
         WITH closed AS MATERIALIZED (
@@ -74,12 +75,12 @@ async def unblock_next_events(tx: Tx) -> None:
             WHERE f.account_id = $1 AND f.ordered_by = c.invoice_id AND f.next_attempt_at IS NOT NULL
         )
         """,
-        TURNS_AT_ONCE,
+        MAX_UNBLOCKED,
     )
 
 
 async def due(tx: Tx, *, now: datetime, limit: int) -> Sequence[DueDelivery]:
-    """Return due events in the order of the stream; of each invoice, only its first open one."""
+    """Return due deliveries in event order; of each invoice, only its first open one."""
     rows = await tx.fetch(
         """
         SELECT d.sequence, e.event_id, e.type, e.created_at, e.data, d.attempts, d.next_attempt_at
@@ -98,7 +99,7 @@ async def due(tx: Tx, *, now: datetime, limit: int) -> Sequence[DueDelivery]:
 
 
 async def due_for_probe(tx: Tx, *, now: datetime) -> Sequence[DueDelivery]:
-    """Return the one due event that was tried least, so that none of them alone holds up the others."""
+    """Return the due delivery with the fewest attempts, so that one bad event does not block the others."""
     rows = await tx.fetch(
         """
         SELECT n.sequence, e.event_id, e.type, e.created_at, e.data, n.attempts, n.next_attempt_at
@@ -120,7 +121,7 @@ async def due_for_probe(tx: Tx, *, now: datetime) -> Sequence[DueDelivery]:
 
 
 async def find(tx: Tx, sequence: int) -> Delivery | None:
-    """Return where an event stands; None when it was never taken up."""
+    """Return an event's delivery; None when the event was not fanned out."""
     row = await tx.fetchrow(
         """
         SELECT d.sequence, d.attempts, d.failures, d.first_failed_at, d.failed_at, d.next_attempt_at,
@@ -133,7 +134,7 @@ async def find(tx: Tx, sequence: int) -> Delivery | None:
 
 
 async def lock(tx: Tx, sequences: Sequence[int]) -> Sequence[Delivery]:
-    """Return where events stand, in order of their numbers, and hold them."""
+    """Lock deliveries and return them in event order."""
     rows = await tx.fetch(
         """
         SELECT d.sequence, d.attempts, d.failures, d.first_failed_at, d.failed_at, d.next_attempt_at,
@@ -180,8 +181,7 @@ async def store(tx: Tx, changed: Sequence[Delivery]) -> None:
     )
 
 
-async def log_attempts(tx: Tx, attempts: Sequence[tuple[int, Attempt]]) -> None:
-    """Append attempts to the log, each with its event's number."""
+async def log_attempts(tx: Tx, attempts: Sequence[Attempt]) -> None:
     await tx.execute(
         """
         INSERT INTO delivery_attempt (account_id, sequence, attempt, url, outcome, response_status, latency_ms, error,
@@ -194,20 +194,20 @@ async def log_attempts(tx: Tx, attempts: Sequence[tuple[int, Attempt]]) -> None:
             AS u (sequence, attempt, url, outcome, response_status, latency_ms, error, response_body, created_at)
         WHERE o.account_id = $1
         """,
-        [sequence for sequence, _ in attempts],
-        [each.attempt for _, each in attempts],
-        [each.url for _, each in attempts],
-        [str(each.outcome) for _, each in attempts],
-        [each.response_status for _, each in attempts],
-        [each.latency_ms for _, each in attempts],
-        [each.error for _, each in attempts],
-        [each.response_body for _, each in attempts],
-        [each.created_at for _, each in attempts],
+        [each.sequence for each in attempts],
+        [each.number for each in attempts],
+        [each.url for each in attempts],
+        [str(each.result.outcome) for each in attempts],
+        [each.result.response_status for each in attempts],
+        [each.result.latency_ms for each in attempts],
+        [each.result.error for each in attempts],
+        [each.result.response_body for each in attempts],
+        [each.created_at for each in attempts],
     )
 
 
 async def attempts_of(tx: Tx, sequence: int, *, limit: int) -> Sequence[Attempt]:
-    """Return the newest attempts of an event, oldest first."""
+    """Return an event's newest attempts, oldest first."""
     rows = await tx.fetch(
         """
         SELECT a.attempt, a.url, a.outcome, a.response_status, a.latency_ms, a.error, a.response_body, a.created_at
@@ -216,11 +216,11 @@ async def attempts_of(tx: Tx, sequence: int, *, limit: int) -> Sequence[Attempt]
         sequence,
         limit,
     )
-    return [Attempt(**fields(row, outcome=Outcome(row["outcome"]))) for row in reversed(rows)]
+    return [_attempt(sequence, row) for row in reversed(rows)]
 
 
 async def reschedule_after_outage(tx: Tx, *, failed_since: datetime, now: datetime) -> None:
-    """Make due what an outage that has ended made wait, once for each event; not what fails now."""
+    """Reschedule events delayed by a finished outage, once each; not those that failed in this round."""
     await tx.execute(
         """
         UPDATE delivery d SET next_attempt_at = $3, hastened = true
@@ -232,7 +232,7 @@ async def reschedule_after_outage(tx: Tx, *, failed_since: datetime, now: dateti
 
 
 async def restart_all(tx: Tx, *, now: datetime) -> None:
-    """Begin every open event's schedule anew, due at once."""
+    """Make every open delivery due now and restart its retry schedule."""
     await tx.execute(
         """
         UPDATE delivery d SET next_attempt_at = $2, failures = 0, first_failed_at = NULL, failed_at = NULL,
@@ -244,7 +244,7 @@ async def restart_all(tx: Tx, *, now: datetime) -> None:
 
 
 async def reopen_given_up(tx: Tx, *, since: datetime, now: datetime) -> None:
-    """Open again what was given up since an instant, due at once."""
+    """Reopen deliveries given up since an instant, due now."""
     await tx.execute(
         """
         UPDATE delivery d SET next_attempt_at = $3, given_up_at = NULL, failures = 0, first_failed_at = NULL,
@@ -257,7 +257,7 @@ async def reopen_given_up(tx: Tx, *, since: datetime, now: datetime) -> None:
 
 
 async def give_up_all(tx: Tx, *, given_up_at: datetime) -> None:
-    """End every open event."""
+    """Give up every open delivery."""
     await tx.execute(
         """
         UPDATE delivery d SET next_attempt_at = NULL, given_up_at = $2, waits = NULL
@@ -268,7 +268,7 @@ async def give_up_all(tx: Tx, *, given_up_at: datetime) -> None:
 
 
 async def make_due(tx: Tx, sequence: int, *, now: datetime) -> None:
-    """Make an open event due at once, with all its attempts before it; it keeps its place among its invoice's."""
+    """Make an open delivery due now with a new retry schedule; it keeps its place in its invoice's order."""
     await tx.execute(
         """
         UPDATE delivery d SET next_attempt_at = $3, failures = 0
@@ -280,7 +280,7 @@ async def make_due(tx: Tx, sequence: int, *, now: datetime) -> None:
 
 
 async def reopen(tx: Tx, sequence: int, *, now: datetime) -> None:
-    """Open a closed event, or one that was never taken up, due at once and out of its invoice's order."""
+    """Reopen a closed delivery, or insert one, due now and outside its invoice's order."""
     await tx.execute(
         """
         INSERT INTO delivery (account_id, sequence, next_attempt_at, waits) VALUES ($1, $2, $3, false)
@@ -291,3 +291,10 @@ async def reopen(tx: Tx, sequence: int, *, now: datetime) -> None:
         sequence,
         now,
     )
+
+
+def _attempt(sequence: int, row: Row) -> Attempt:
+    result = AttemptResult(
+        Outcome(row["outcome"]), row["response_status"], row["latency_ms"], row["error"], row["response_body"]
+    )
+    return Attempt(sequence, row["attempt"], row["url"], row["created_at"], result)

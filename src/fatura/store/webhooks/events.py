@@ -1,4 +1,4 @@
-"""The event stream: appended by number, read by cursor (D-37, D-38)."""
+"""The event stream: inserted with gapless numbers, read by cursor (D-37, D-38)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class StoredEvent:
 
 
 async def append(tx: Tx, events: Sequence[NewEvent], *, ids: Sequence[UUID], first_sequence: int) -> None:
-    """Append events with their ids and consecutive numbers."""
+    """Insert events with consecutive numbers from `first_sequence`."""
     await tx.execute(
         """
         INSERT INTO event (account_id, sequence, event_id, type, created_at, data, subscription_id, invoice_id)
@@ -68,7 +68,6 @@ async def after_of_type(tx: Tx, sequence: int, *, type_: str, limit: int) -> Seq
 
 
 async def find(tx: Tx, event_id: UUID) -> StoredEvent | None:
-    """Return one event."""
     row = await tx.fetchrow(
         """
         SELECT e.sequence, e.event_id, e.type, e.created_at, e.data

@@ -1,4 +1,4 @@
-"""The account's one webhook: its address, how it fares, and which worker sends to it (D-39)."""
+"""The account's webhook: its URL, its endpoint's health and the lease of the worker that delivers to it (D-39)."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,7 +10,7 @@ from fatura.store.db import Row, Tx
 
 @dataclass(frozen=True, slots=True)
 class StoredWebhook:
-    """A webhook with its health, how far the stream was taken up, and who holds its lease."""
+    """A webhook with its health and lease; events up to `fanned_out_to` have a delivery row."""
 
     webhook: Webhook
     health: EndpointHealth
@@ -19,7 +19,7 @@ class StoredWebhook:
 
 
 async def insert(tx: Tx, url: str, *, created_at: datetime, fanned_out_to: int) -> bool:
-    """Register a webhook that gets the events after a number; say whether there was none yet."""
+    """Register a webhook for the events after a number; return False if the account has one."""
     inserted = await tx.execute(
         """
         INSERT INTO webhook (account_id, url, created_at, fanned_out_to) VALUES ($1, $2, $3, $4)
@@ -33,7 +33,6 @@ async def insert(tx: Tx, url: str, *, created_at: datetime, fanned_out_to: int) 
 
 
 async def find(tx: Tx) -> StoredWebhook | None:
-    """Return the account's webhook."""
     row = await tx.fetchrow(
         """
         SELECT w.url, w.created_at, w.disabled_at, w.fanned_out_to, w.at_once, w.failures, w.failing_since,
@@ -45,7 +44,7 @@ async def find(tx: Tx) -> StoredWebhook | None:
 
 
 async def lock(tx: Tx) -> StoredWebhook | None:
-    """Return the account's webhook and hold it; whoever changes a delivery holds it first."""
+    """Lock the account's webhook. Every change of a delivery takes this lock first."""
     row = await tx.fetchrow(
         """
         SELECT w.url, w.created_at, w.disabled_at, w.fanned_out_to, w.at_once, w.failures, w.failing_since,
@@ -59,7 +58,7 @@ async def lock(tx: Tx) -> StoredWebhook | None:
 async def lease(
     tx: Tx, leased_by: UUID, *, now: datetime, real_now: datetime, lease_until: datetime
 ) -> StoredWebhook | None:
-    """Take or renew the right to send, if the endpoint is due and no other living worker has it."""
+    """Take or renew the lease if the endpoint is due and no other worker's lease is valid."""
     row = await tx.fetchrow(
         """
         UPDATE webhook w SET leased_by = $2, lease_until = $5
@@ -78,7 +77,7 @@ async def lease(
 
 
 async def release(tx: Tx, leased_by: UUID) -> None:
-    """Give the right to send back, if this worker still has it."""
+    """Release the lease if this worker still has it."""
     await tx.execute(
         """
         UPDATE webhook w SET leased_by = NULL, lease_until = NULL WHERE w.account_id = $1 AND w.leased_by = $2
@@ -88,19 +87,17 @@ async def release(tx: Tx, leased_by: UUID) -> None:
 
 
 async def set_fanned_out_to(tx: Tx, sequence: int) -> None:
-    """Note how far the stream was taken up."""
     await tx.execute("UPDATE webhook w SET fanned_out_to = $2 WHERE w.account_id = $1", sequence)
 
 
 async def set_health(tx: Tx, health: EndpointHealth, *, disabled_at: datetime | None) -> None:
-    """Store how the endpoint fares, and whether it is disabled."""
     await tx.execute(
         """
         UPDATE webhook w SET at_once = $2, failures = $3, failing_since = $4, last_delivered_at = $5,
             next_attempt_at = $6, disabled_at = $7
         WHERE w.account_id = $1
         """,
-        health.at_once,
+        health.max_concurrent,
         health.failures,
         health.failing_since,
         health.last_delivered_at,
@@ -110,15 +107,14 @@ async def set_health(tx: Tx, health: EndpointHealth, *, disabled_at: datetime | 
 
 
 async def set_url(tx: Tx, url: str) -> None:
-    """Let the next deliveries go elsewhere; a worker that is sending to the old address loses its lease."""
+    """Change the URL; a worker that delivers to the old one loses its lease."""
     await tx.execute(
         "UPDATE webhook w SET url = $2, leased_by = NULL, lease_until = NULL WHERE w.account_id = $1", url
     )
 
 
-async def delete(tx: Tx) -> bool:
-    """Forget the webhook; say whether there was one."""
-    return await tx.execute("DELETE FROM webhook w WHERE w.account_id = $1") == 1
+async def delete(tx: Tx) -> None:
+    await tx.execute("DELETE FROM webhook w WHERE w.account_id = $1")
 
 
 def _stored(row: Row) -> StoredWebhook:
