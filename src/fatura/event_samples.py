@@ -110,7 +110,7 @@ _RAW: dict[str, Any] = {
 _ERRORS: Mapping[str, Mapping[str, Any]] = {
     "invoice.pricing_warning": {
         "code": "pricing_failing",
-        "message": "The price endpoint has been failing for 15 minutes. It is asked again by itself.",
+        "message": "The price endpoint has been failing for 15 minutes. It will be called again automatically.",
     }
     | _RAW,
     "invoice.pricing_exhausted": {

@@ -13,8 +13,9 @@ from urllib.parse import quote
 
 import uvloop
 
+from fatura.domain.pricing import PriceAnswer
 from fatura.outbound.http import MAX_BODY_BYTES, Exchange, MerchantClient, MerchantSession
-from fatura.outbound.price_endpoint import PriceReply, ask
+from fatura.outbound.price_endpoint import ask
 from tests.support.misbehaving import BEHAVIOURS
 from tests.support.strain import Strain, strain
 from tests.support.world import rows
@@ -218,10 +219,10 @@ async def _timed(session: MerchantSession, url: str) -> Exchange:
 
 async def _outcomes(session: MerchantSession, merchants: Merchants) -> dict[str, str]:
     replies = await asyncio.gather(*(_price(session, url) for url in merchants.urls.values()))
-    return {name: str(each.answer.outcome) for name, each in zip(merchants.urls, replies, strict=True)}
+    return {name: str(each.outcome) for name, each in zip(merchants.urls, replies, strict=True)}
 
 
-async def _price(session: MerchantSession, url: str) -> PriceReply:
+async def _price(session: MerchantSession, url: str) -> PriceAnswer:
     return await ask(session, url, body="{}", cap_cents=1_000_000, secrets=SECRETS, timestamp=1_700_000_000)
 
 

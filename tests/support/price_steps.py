@@ -1,4 +1,4 @@
-"""Steps of the scenarios of variable prices; no tests live here."""
+"""Steps for the pricing scenarios."""
 
 from tests.support.price_server import PriceServer
 from tests.support.world import Json, Merchant, World

@@ -1,4 +1,4 @@
-"""The price pull's rules: what is asked, what an answer means, when the next call is due (spec 4.7, D-29 to D-31)."""
+"""The rules of price calls: the request, the meaning of an answer, the retry schedule (spec 4.7, D-29 to D-31)."""
 
 import json
 from collections.abc import Mapping
@@ -31,13 +31,13 @@ OFFSETS: tuple[timedelta, ...] = tuple(
 )
 """When each attempt is due, counted from the first (D-29)."""
 JITTER_PERCENT = 10
-"""At most how much of an interval is added to it, so that what failed together is not retried together (D-29)."""
+"""Maximum jitter, in percent of an interval: calls that failed together are not retried together (D-29)."""
 WARN_AFTER = timedelta(minutes=15)
-"""How long after its first failure a pending item is warned of (D-29)."""
+"""Delay from an item's first failure to its `invoice.pricing_warning` (D-29)."""
 
 
 class CallMode(StrEnum):
-    """Whether a call prices an invoice or only tries the endpoint out (D-31)."""
+    """`live` prices an invoice; `test` comes from the pricing-test route alone (D-31)."""
 
     LIVE = "live"
     TEST = "test"
@@ -55,12 +55,12 @@ class PricingOutcome(StrEnum):
 
 
 CLOSING = frozenset({PricingOutcome.OK, PricingOutcome.SKIP})
-"""The outcomes that close an item; all others are failures (spec 4.7)."""
+"""The outcomes that give an item its value; all others are failures (spec 4.7)."""
 
 
 @dataclass(frozen=True, slots=True)
 class PriceRequest:
-    """What a price endpoint is told (spec 4.7); references are the merchant's own where it gave any (D-17, D-31)."""
+    """The request of a price call (spec 4.7); references are the merchant's, else our ids (D-17, D-31)."""
 
     mode: CallMode
     pricing_request_id: str
@@ -73,7 +73,7 @@ class PriceRequest:
     currency: str
 
     def body(self) -> str:
-        """Return the JSON that is sent, signed and kept."""
+        """Return the JSON to send, sign and store."""
         return json.dumps(
             {
                 "version": PAYLOAD_VERSION,
@@ -93,12 +93,18 @@ class PriceRequest:
 
 @dataclass(frozen=True, slots=True)
 class PriceAnswer:
-    """What the body of a 2xx means; `amount_cents` is null unless the outcome is `ok`, `problem` is for people."""
+    """How a price call ended: what it means, and the raw answer as stored (spec 2.5).
+
+    `amount_cents` is null unless the outcome is `ok`; `problem` is for people; a lost call has no `latency_ms`.
+    """
 
     outcome: PricingOutcome
     amount_cents: int | None = None
     description: str | None = None
     problem: str | None = None
+    response_status: int | None = None
+    latency_ms: int | None = None
+    response_body: str | None = None
 
 
 def read_answer(body: bytes, *, cap_cents: int) -> PriceAnswer:
@@ -130,7 +136,7 @@ def _invalid(problem: str) -> PriceAnswer:
 
 
 def _parsed(body: bytes) -> Mapping[str, Any]:
-    """Return a JSON object that means the same to every reader. Raises ValueError, RecursionError."""
+    """Parse a JSON object without duplicate keys, NaN or Infinity. Raises ValueError, RecursionError."""
     answer: object = json.loads(
         body.decode(), object_pairs_hook=_without_duplicates, parse_constant=_refuse_constant
     )
@@ -142,7 +148,7 @@ def _parsed(body: bytes) -> Mapping[str, Any]:
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a key stands twice")
+        raise ValueError("duplicate key")
     return found
 
 
@@ -151,13 +157,13 @@ def _refuse_constant(name: str) -> None:
 
 
 def _is_storable(text: str) -> bool:
-    """Say whether PostgreSQL can hold a text: no NUL, no half of a surrogate pair."""
+    """Return whether PostgreSQL can store the text: no NUL, no lone surrogate."""
     return "\x00" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 @dataclass(frozen=True, slots=True)
 class PricingAttempt:
-    """A settled call, as an invoice's detail shows it (spec 2.5)."""
+    """A finished call, as an invoice's detail shows it (spec 2.5)."""
 
     item_id: UUID
     attempt: int
@@ -170,7 +176,7 @@ class PricingAttempt:
 
 
 def stored_body(body: bytes) -> str:
-    """Return a raw body as text that can be stored and shown: at most 64 KiB, odd bytes replaced (D-30)."""
+    """Return a raw body as text that can be stored: at most 64 KiB, undecodable bytes replaced (D-30)."""
     text = body[:MAX_STORED_BYTES].decode(errors="replace").replace("\x00", "\ufffd")
     return text.encode()[:MAX_STORED_BYTES].decode(errors="ignore")
 
@@ -178,10 +184,10 @@ def stored_body(body: bytes) -> str:
 def next_attempt_at(
     first_attempt_at: datetime, failures: int, *, now: datetime, jitter_permille: int
 ) -> datetime | None:
-    """Return when the call after the given number of failed ones is due, or None when it was the last (D-29).
+    """Return when the next call is due after `failures` failed ones, or None when the last one failed (D-29).
 
-    `jitter_permille` (0..1000) chooses how much of the allowed jitter is added. After an outage the missed calls are
-    made one by one, no closer than the first interval.
+    `jitter_permille` (0..1000) is the share of the allowed jitter to add. Calls missed in an outage are made one by
+    one, at least the first interval (30 s) apart.
     """
     if failures >= len(OFFSETS):
         return None

@@ -1,26 +1,16 @@
-"""One call to a merchant's price endpoint: signed, judged, never an exception (spec 4.7, D-30)."""
+"""One signed call to a merchant's price endpoint; failures are outcomes, not exceptions (spec 4.7, D-30)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from fatura import signature
 from fatura.domain.pricing import PriceAnswer, PricingOutcome, read_answer, stored_body
 from fatura.outbound.http import Exchange, ExchangeOutcome, MerchantSession
 
 
-@dataclass(frozen=True, slots=True)
-class PriceReply:
-    """How a call ended: what it means, and the raw answer as it is kept (spec 2.5)."""
-
-    answer: PriceAnswer
-    response_status: int | None
-    latency_ms: int
-    response_body: str | None
-
-
 async def ask(
     session: MerchantSession, url: str, *, body: str, cap_cents: int, secrets: Sequence[str], timestamp: int
-) -> PriceReply:
+) -> PriceAnswer:
     """Ask for a price; `timestamp` is real time in unix seconds, `secrets` sign, the newest first (spec 5.6, D-40)."""
     raw = body.encode()
     headers = {
@@ -28,8 +18,8 @@ async def ask(
         signature.HEADER: signature.sign(raw, secrets, timestamp=timestamp),
     }
     exchange = await session.post(url, body=raw, headers=headers)
-    return PriceReply(
-        answer=_meaning(exchange, cap_cents=cap_cents),
+    return replace(
+        _meaning(exchange, cap_cents=cap_cents),
         response_status=exchange.status,
         latency_ms=exchange.latency_ms,
         response_body=None if exchange.status is None else stored_body(exchange.body),

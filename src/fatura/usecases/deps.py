@@ -10,7 +10,7 @@ from fatura.settings import Settings
 from fatura.store.db import Database
 from fatura.store.vault import Vault
 from fatura.usecases.operations.clock_trust import ClockTrust
-from fatura.usecases.pricing.open_call_limit import CallsByHand
+from fatura.usecases.pricing.open_call_limit import OpenCallLimit
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,5 +24,5 @@ class Deps:
     merchants: MerchantClient
     clock: Callable[[], datetime]
     notify: Callable[[str], None]
-    calls_by_hand: CallsByHand = field(default_factory=CallsByHand)
+    open_calls: OpenCallLimit = field(default_factory=OpenCallLimit)
     clock_trust: ClockTrust = field(default_factory=ClockTrust)

@@ -109,6 +109,6 @@ class _Listener:
         if isinstance(error, BaseException):
             if not isinstance(error, EXPECTED) and not self._world.schedule.over:
                 self._world.told_error(event["event"], error)
-        elif event["event"] != "pricing.not_recorded":
+        elif event["event"] != "pricing.answers_not_recorded":
             self._world.found(f"the log tells {event['event']}: {said}")
         raise structlog.DropEvent

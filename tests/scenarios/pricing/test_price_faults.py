@@ -1,4 +1,4 @@
-"""Workers that die, freeze or fail while prices are asked: each call counts once, and nobody waits for ever."""
+"""Price calls whose worker dies, is suspended or fails: each call counts once, and items are called again."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -11,6 +11,7 @@ import pytest
 
 from fatura.bootstrap import real_clock
 from fatura.usecases.pricing import price_pull
+from fatura.usecases.pricing.price_pull import CallBatch
 from fatura.usecases.transaction import in_transaction, load_account
 from tests.support.price_server import PriceServer, Reply, price_server
 from tests.support.world import Json, World
@@ -38,17 +39,15 @@ async def pull(world: World, *, limit: int = 64) -> int:
     return await price_pull.pull(world.deps, account, limit=limit)
 
 
-async def reserve(world: World, *, by_hand: bool = False) -> price_pull.Reserved:
-    """Commit to a call for every item, and make none."""
+async def reserve(world: World, *, by_hand: bool = False) -> CallBatch:
+    """Commit a call for every item without making it."""
     account = await load_account(world.deps, world.account_id)
     items = [(row["invoice_id"], row["position"]) for row in await world.sql("SELECT * FROM price_pull")]
-    return await in_transaction(
-        world.deps, account, lambda work: price_pull._reserve(work, items, by_hand=by_hand)
-    )
+    return await in_transaction(world.deps, account, price_pull.reserve, items, by_hand=by_hand)
 
 
 async def crash(world: World, prices: PriceServer, *, limit: int) -> None:
-    """Have a worker die while so many calls are at the endpoint."""
+    """Kill a worker while `limit` of its calls are at the endpoint."""
     prices.asked, prices.held, prices.holds = [], [], True
     worker = asyncio.create_task(pull(world, limit=limit))
     await prices.wait_for_calls(limit)
@@ -60,8 +59,8 @@ async def crash(world: World, prices: PriceServer, *, limit: int) -> None:
     prices.asked = []
 
 
-async def let_leases_end(world: World, *, attempts: bool = True) -> None:
-    """Let the dead worker's leases end; with `attempts`, its calls count as lost from now on."""
+async def expire_leases(world: World, *, attempts: bool = True) -> None:
+    """Expire the dead worker's leases; with `attempts`, its calls count as lost from now on."""
     await world.sql("UPDATE price_pull SET lease_until = now() WHERE lease_until IS NOT NULL")
     if attempts:
         await world.sql("UPDATE pricing_attempt SET open_until = now() WHERE outcome IS NULL")
@@ -69,7 +68,7 @@ async def let_leases_end(world: World, *, attempts: bool = True) -> None:
 
 @asynccontextmanager
 async def invoices_held(world: World) -> AsyncGenerator[asyncpg.Connection]:
-    """Hold the account's invoices, so that whoever wants them waits."""
+    """Lock the account's invoices, so that every other writer waits."""
     holder = await asyncpg.connect(world.database_url)
     try:
         await holder.execute(f"SET app.account = '{world.account_id}'")
@@ -81,7 +80,7 @@ async def invoices_held(world: World) -> AsyncGenerator[asyncpg.Connection]:
 
 
 async def wait_for_waiters(holder: asyncpg.Connection, count: int) -> None:
-    """Wait until so many transactions wait for a lock."""
+    """Wait until `count` transactions wait for a lock."""
     async with asyncio.timeout(4):
         while await holder.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted") < count:  # noqa: ASYNC110 - they wait in the database
             await asyncio.sleep(0.01)
@@ -89,7 +88,7 @@ async def wait_for_waiters(holder: asyncpg.Connection, count: int) -> None:
 
 @pytest.mark.parametrize("failed_before", [0, 11])
 async def test_each_lost_call_counts_once(world: World, prices: PriceServer, failed_before: int) -> None:
-    """A worker dies with more calls open than one batch settles; nothing is asked again before its call is settled.
+    """A worker dies with more open calls than one batch settles; no item is called again before its call is settled.
 
     [D-29, spec 4.7 rule 3]
     """
@@ -97,7 +96,7 @@ async def test_each_lost_call_counts_once(world: World, prices: PriceServer, fai
     await enroll(world, prices, "/a", "/a", "/a", "/a")
     await world.sql("UPDATE price_pull SET failures = $1::int, attempts = $1::int", failed_before)
     await crash(world, prices, limit=4)
-    await let_leases_end(world)
+    await expire_leases(world)
 
     for _ in range(4):
         await pull(world, limit=2)
@@ -112,14 +111,16 @@ async def test_each_lost_call_counts_once(world: World, prices: PriceServer, fai
     assert await world.broken() == []
 
 
-async def test_a_call_waits_until_the_one_before_is_settled(world: World, prices: PriceServer) -> None:
-    """The lease has ended, the call is not lost yet. [D-29]"""
+async def test_an_item_is_not_called_again_before_its_last_call_is_settled(
+    world: World, prices: PriceServer
+) -> None:
+    """The lease has expired, but the call does not count as lost yet. [D-29]"""
     await enroll(world, prices, "/a")
     await crash(world, prices, limit=1)
-    await let_leases_end(world, attempts=False)
+    await expire_leases(world, attempts=False)
     assert await pull(world) == 0
     assert prices.asked == []
-    await let_leases_end(world)
+    await expire_leases(world)
     assert await pull(world) == 1
     await world.advance(days=1)
     assert [invoice["totalCents"] for invoice in await world.invoices()] == [1250]
@@ -127,7 +128,7 @@ async def test_a_call_waits_until_the_one_before_is_settled(world: World, prices
 
 
 async def test_postgresql_refuses_a_second_scheduled_call(world: World, prices: PriceServer) -> None:
-    """Whatever the leases say; a call by hand may stand beside it. [D-32]"""
+    """A unique constraint allows one open scheduled call per item, and any number of calls by hand. [D-32]"""
     await enroll(world, prices, "/a")
     for by_hand in (False, True, True):
         await reserve(world, by_hand=by_hand)
@@ -135,35 +136,35 @@ async def test_postgresql_refuses_a_second_scheduled_call(world: World, prices: 
         await reserve(world)
 
 
-async def test_a_worker_that_stood_still_asks_nothing(world: World, prices: PriceServer) -> None:
-    """It was frozen after its reservation; meanwhile its call was taken for lost, and the item closed by hand.
+async def test_a_suspended_worker_makes_no_call(world: World, prices: PriceServer) -> None:
+    """It was suspended after its reservation; meanwhile its call was settled as lost, and the item closed by hand.
 
     [D-32, spec 4.7 rule 1]
     """
     (invoice,) = await enroll(world, prices, "/a")
     account = await load_account(world.deps, world.account_id)
-    reserved = await reserve(world)
+    batch = await reserve(world)
     detail = (await world.get(f"/v1/invoices/{invoice['id']}")).json
     await world.made(f"/v1/invoices/{invoice['id']}/items/{detail['items'][0]['id']}/value", {"amount": 7})
 
-    for standing in (timedelta(seconds=21), timedelta(minutes=5)):
-        late = replace(world.deps, clock=lambda standing=standing: real_clock() + standing)
-        await price_pull._make(late, account, reserved)
-    await price_pull._make(
-        world.deps, account, replace(reserved, reserved_monotonic=reserved.reserved_monotonic - 21)
+    for suspended in (timedelta(seconds=21), timedelta(minutes=5)):
+        late = replace(world.deps, clock=lambda suspended=suspended: real_clock() + suspended)
+        await price_pull._call_and_record(late, account, batch)
+    await price_pull._call_and_record(
+        world.deps, account, replace(batch, reserved_monotonic=batch.reserved_monotonic - 21)
     )
 
     assert prices.asked == []
-    await let_leases_end(world)
+    await expire_leases(world)
     assert await pull(world) == 1
     assert [each["totalCents"] for each in await world.invoices()] == [7]
     assert await world.broken() == []
 
 
-async def test_what_waited_for_the_invoice_bears_the_time_it_happened(
+async def test_a_value_recorded_after_a_wait_is_dated_after_the_wait(
     world: World, prices: PriceServer
 ) -> None:
-    """A value entered and an answer recorded after a wait are told no earlier than what came before. [D-37]"""
+    """Events keep their order: a manual value and an answer both waited for a lock on the invoice. [D-37]"""
     first, second = await enroll(world, prices, "/a", "/a")
     detail = (await world.get(f"/v1/invoices/{first['id']}")).json
     async with invoices_held(world) as holder:
@@ -175,13 +176,13 @@ async def test_what_waited_for_the_invoice_bears_the_time_it_happened(
         await world.sql("UPDATE account SET clock_offset = clock_offset + interval '1 day'")
     assert (await entered).json["paidAt"] > "2033-11-21T15:00"
     await worker
-    told = await world.events("invoice.ready", "invoice.paid")
-    assert {event["data"]["invoice"]["id"] for event in told} == {first["id"], second["id"]}
-    assert all(event["createdAt"] > "2033-11-21T15:00" for event in told)
+    emitted = await world.events("invoice.ready", "invoice.paid")
+    assert {event["data"]["invoice"]["id"] for event in emitted} == {first["id"], second["id"]}
+    assert all(event["createdAt"] > "2033-11-21T15:00" for event in emitted)
 
 
-async def test_an_answer_outlives_a_database_that_goes_away(world: World, prices: PriceServer) -> None:
-    """The connection that records it is cut: the merchant is not asked a second time. [spec 4.7 rule 1]"""
+async def test_an_answer_is_recorded_after_the_connection_was_cut(world: World, prices: PriceServer) -> None:
+    """The merchant is not called a second time. [spec 4.7 rule 1]"""
     (invoice,) = await enroll(world, prices, "/a")
     async with invoices_held(world) as holder:
         worker = asyncio.create_task(pull(world))
@@ -207,16 +208,16 @@ END $$
 
 
 async def poison(world: World) -> None:
-    """Have the database refuse to settle the calls of one path."""
+    """Make the database refuse to settle the calls of one path."""
     for statement in POISON:
         await world.sql(statement)
 
 
-async def test_a_call_that_cannot_be_settled_holds_up_no_other(world: World, prices: PriceServer) -> None:
-    """Neither those lost with it nor those recorded with it, nor what is due next. [D-31]"""
+async def test_a_call_that_cannot_be_settled_delays_no_other(world: World, prices: PriceServer) -> None:
+    """Calls lost with it, recorded with it or due next go on. [D-31]"""
     await enroll(world, prices, "/poison", "/a", "/b")
     await crash(world, prices, limit=3)
-    await let_leases_end(world)
+    await expire_leases(world)
     await poison(world)
     await enroll(world, prices, "/c")
 
@@ -233,23 +234,21 @@ async def test_a_call_that_cannot_be_settled_holds_up_no_other(world: World, pri
     await pull(world)
     assert sorted(asked.path for asked in prices.asked) == ["/a", "/b", "/c"]
     await world.sql("DROP TRIGGER poison ON pricing_attempt")
-    await let_leases_end(world)
+    await expire_leases(world)
     await world.advance(days=1)
     assert {invoice["totalCents"] for invoice in await world.invoices()} == {1250}
     assert await world.broken() == []
 
 
-async def test_answers_that_end_together_stand_for_themselves(world: World, prices: PriceServer) -> None:
-    """One cannot be recorded: the others are. [D-31]"""
+async def test_one_unrecordable_answer_does_not_drop_the_others(world: World, prices: PriceServer) -> None:
+    """[D-31]"""
     await enroll(world, prices, "/poison", "/a", "/b")
     await poison(world)
     account = await load_account(world.deps, world.account_id)
-    ended: list[price_pull.EndedCall] = []
-    reserved = await reserve(world)
+    batch = await reserve(world)
     async with world.deps.merchants.session() as session:
-        for call in reserved.calls:
-            answer = await price_pull._ask(world.deps, session, reserved, call)
-            assert answer is not None
-            ended.append(answer)
-    await price_pull._record(world.deps, account, ended, give_up_at=0)
+        answered = [await price_pull._call(world.deps, session, batch, call) for call in batch.calls]
+    await price_pull._record(
+        world.deps, account, [each for each in answered if each is not None], give_up_at=0
+    )
     assert sorted([invoice["status"] for invoice in await world.invoices()]) == ["draft", "ready", "ready"]

@@ -1,4 +1,4 @@
-"""Variable prices: asked from the merchant's endpoint, frozen, held, retried and released (spec 4.7, D-29 to D-32)."""
+"""Price calls: made, frozen, held, retried and exhausted (spec 4.7, D-29 to D-32)."""
 
 from datetime import datetime, timedelta
 
@@ -10,11 +10,12 @@ from tests.support.world import World, columns, rows
 
 
 def at(text: str) -> datetime:
-    """Read an instant."""
     return datetime.fromisoformat(text)
 
 
-async def test_a_variable_item_is_asked_for_and_billed(world: World, prices: PriceServer) -> None:
+async def test_a_variable_item_is_priced_by_the_endpoint_and_billed(
+    world: World, prices: PriceServer
+) -> None:
     """[spec 4.7 request, spec 4.7 headers, spec 4.7 response, spec 4.7 rule 1, spec 9.3, D-31]
     [spec 2.5 pricing attempt, spec 2.5 pricingSource endpoint]
     """
@@ -101,8 +102,8 @@ async def test_a_failing_endpoint_holds_the_invoice_until_it_answers(
 OFFSETS = (0, 30, 90, 210, 450, 930, 1830, 3630, 7230, 14430, 28830, 45030)
 
 
-async def test_twelve_attempts_a_warning_and_an_alert(world: World, prices: PriceServer) -> None:
-    """Growing intervals with jitter added; then it stays held. [D-29, spec 6.4, spec 8 price retry window]"""
+async def test_after_twelve_failed_calls_the_invoice_stays_held(world: World, prices: PriceServer) -> None:
+    """With growing intervals, added jitter, one warning and one alert. [D-29, spec 6.4, spec 8 price retry window]"""
     prices.answers(Reply(b"out of order", status=500))
     await world.enroll(await world.plan(await usage(world, prices)))
     await world.advance(days=10)
@@ -155,7 +156,7 @@ async def test_twelve_attempts_a_warning_and_an_alert(world: World, prices: Pric
         (Reply({"amount": 1}, status=302, headers={"Location": "/other"}), "http_error", 302),
     ],
 )
-async def test_each_answer_means_the_same_live_and_tried_out(
+async def test_an_answer_has_the_same_outcome_live_and_in_a_test_call(
     world: World, prices: PriceServer, reply: Reply, outcome: str, status: int
 ) -> None:
     """[D-30, spec 4.2 outcome ok, spec 4.2 outcome skip, spec 4.2 outcome http_error]
@@ -184,7 +185,9 @@ async def test_each_answer_means_the_same_live_and_tried_out(
     assert await world.broken() == []
 
 
-async def test_all_items_skipped_settle_the_invoice_here(world: World, prices: PriceServer) -> None:
+async def test_an_invoice_with_all_items_skipped_is_paid_without_a_charge(
+    world: World, prices: PriceServer
+) -> None:
     """[D-9]"""
     prices.answers({"skip": True, "description": "nothing used"})
     await world.enroll(await world.plan(await usage(world, prices)))

@@ -1,4 +1,4 @@
-"""A manual value, a retry by hand and an arriving answer: in whatever order, one wins, nothing changes afterwards."""
+"""A scheduled answer, a retry by hand and a manual value race for one item: the first value wins and stays."""
 
 import asyncio
 from itertools import permutations
@@ -19,7 +19,7 @@ KINDS = {
 
 
 class Race:
-    """One invoice with its scheduled call and its call by hand both on their way, and a value about to be entered."""
+    """One invoice with an open scheduled call, an open call by hand, and a manual value to enter."""
 
     def __init__(self, world: World, prices: PriceServer) -> None:
         self.world, self.prices = world, prices
@@ -28,7 +28,7 @@ class Race:
         self.item_id = ""
 
     async def start(self, answer: str = "ok", retry: str = "ok") -> None:
-        """Bring both calls to the endpoint, which holds them."""
+        """Start both calls; the endpoint delays its answers."""
         world, prices = self.world, self.prices
         known = {invoice["id"] for invoice in await world.invoices()}
         prices.answers(KINDS[answer](CENTS[ANSWER]), KINDS[retry](CENTS[RETRY]))
@@ -47,19 +47,18 @@ class Race:
         await prices.wait_for_calls(2)
 
     async def let(self, runner: str) -> Json:
-        """Let one of the three arrive, to the end."""
+        """Let one of the three finish."""
         if runner == MANUAL:
             return await self.world.post(f"{self.path}/items/{self.item_id}/value", {"amount": CENTS[MANUAL]})
         self.prices.held[0 if runner == ANSWER else 1].set()
         return await self.running[runner]
 
     async def seen(self) -> Json:
-        """Return the invoice as it is now."""
         return (await self.world.get(self.path)).json
 
 
 def closes(runner: str, kinds: dict[str, str]) -> bool:
-    """Say whether a runner brings a value."""
+    """Return whether a runner ends with a value."""
     return kinds.get(runner, "ok") != "fails"
 
 
@@ -67,7 +66,7 @@ def closes(runner: str, kinds: dict[str, str]) -> bool:
 @pytest.mark.parametrize(
     ("answer", "retry"), [("ok", "ok"), ("fails", "ok"), ("ok", "fails"), ("skip", "ok")]
 )
-async def test_every_order(
+async def test_the_first_value_wins_in_every_order(
     world: World, prices: PriceServer, order: tuple[str, ...], answer: str, retry: str
 ) -> None:
     """[D-32]"""
@@ -79,9 +78,9 @@ async def test_every_order(
     manual_status = 0
     after_win: Json = None
     for runner in order:
-        came = await race.let(runner)
+        result = await race.let(runner)
         if runner == MANUAL:
-            manual_status = came.status
+            manual_status = result.status
         if runner == winner:
             after_win = await race.seen()
     assert manual_status == (200 if winner == MANUAL else 409)
@@ -109,8 +108,8 @@ async def test_every_order(
     assert await world.broken() == []
 
 
-async def test_all_at_once(world: World, prices: PriceServer) -> None:
-    """All three arrive at the same moment; one value stands, and the event tells the same one. [D-32]"""
+async def test_concurrent_values_leave_exactly_one(world: World, prices: PriceServer) -> None:
+    """The invoice and its event show the same value. [D-32]"""
     for _ in range(8):
         race = Race(world, prices)
         await race.start()

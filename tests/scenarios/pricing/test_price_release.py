@@ -1,4 +1,4 @@
-"""Held invoices released by hand or by a retry, and calls that were lost (spec 4.5, 4.7, D-29, D-32)."""
+"""Held invoices released by a manual value or a retry; lost calls (spec 4.5, 4.7, D-29, D-32)."""
 
 import asyncio
 import time
@@ -44,7 +44,7 @@ async def test_a_released_item_is_manual_and_final(world: World, prices: PriceSe
     assert await world.broken() == []
 
 
-async def test_retrying_by_hand_leaves_the_schedule(world: World, prices: PriceServer) -> None:
+async def test_a_retry_by_hand_does_not_change_the_schedule(world: World, prices: PriceServer) -> None:
     """[D-32]"""
     prices.answers(Reply(status=500))
     await world.enroll(
@@ -66,7 +66,7 @@ async def test_retrying_by_hand_leaves_the_schedule(world: World, prices: PriceS
     assert await world.broken() == []
 
 
-async def test_an_exhausted_invoice_is_released_by_a_retry(world: World, prices: PriceServer) -> None:
+async def test_a_retry_releases_an_exhausted_invoice(world: World, prices: PriceServer) -> None:
     """[spec 4.7 rule 3]"""
     prices.answers(Reply(status=500))
     await world.enroll(await world.plan(await usage(world, prices)))
@@ -81,7 +81,7 @@ async def test_an_exhausted_invoice_is_released_by_a_retry(world: World, prices:
 
 
 async def test_calls_are_signed_with_the_accounts_secret(world: World, prices: PriceServer) -> None:
-    """By the old secret and the new one during a rotation, for our verifier and Stripe's own.
+    """During a rotation both secrets verify, with our verifier and with Stripe's.
 
     [spec 5.5, spec 5.6, spec 5.7, spec 4.7 headers, D-40, D-42 keys]
     """
@@ -107,13 +107,13 @@ async def test_calls_are_signed_with_the_accounts_secret(world: World, prices: P
             stripe.WebhookSignature.verify_header(body, header, "whsec_another", 300)
 
 
-async def test_a_lost_call_counts_as_a_time_out_and_is_made_again(world: World, prices: PriceServer) -> None:
-    """A worker that died between the reservation and the record: the lease ends, the call is repeated. [D-105]"""
+async def test_a_lost_call_counts_as_a_timeout_and_is_repeated(world: World, prices: PriceServer) -> None:
+    """The worker died between reserving and recording; the call is repeated after the lease expires. [D-105]"""
     await world.enroll(await world.plan(await usage(world, prices)))
     await world.run("generation")
     account = await load_account(world.deps, world.account_id)
     items = [(row["invoice_id"], row["position"]) for row in await world.sql("SELECT * FROM price_pull")]
-    await in_transaction(world.deps, account, lambda work: price_pull._reserve(work, items, by_hand=False))
+    await in_transaction(world.deps, account, price_pull.reserve, items, by_hand=False)
     await world.sql("UPDATE pricing_attempt SET open_until = now() - interval '1 second'")
     await world.sql("UPDATE price_pull SET lease_until = now() - interval '1 second'")
     await world.run("pricing")
@@ -130,8 +130,8 @@ async def test_a_lost_call_counts_as_a_time_out_and_is_made_again(world: World, 
     assert await world.broken() == []
 
 
-async def test_discounted_items_stand_beside_variable_ones(world: World, prices: PriceServer) -> None:
-    """[spec 2.5 snapshot]"""
+async def test_a_changed_url_and_cap_count_from_the_next_call(world: World, prices: PriceServer) -> None:
+    """[D-29, spec 2.5 snapshot]"""
     prices.answers({"amount": 1000})
     product = await usage(world, prices)
     plan = await world.plan(item(await world.product(1000), (50, 1, None)), product)
@@ -141,12 +141,12 @@ async def test_discounted_items_stand_beside_variable_ones(world: World, prices:
     prices.answers({"amount": 11}, path="/new")
     await world.run("pricing")
     invoice = await only_invoice(world)
-    assert invoice["pricingAttempts"][0]["outcome"] == "over_cap"  # [D-29] the new URL and cap count at once
+    assert invoice["pricingAttempts"][0]["outcome"] == "over_cap"
     assert invoice["pricingAttempts"][0]["url"] == prices.url("/new")
 
 
-async def test_two_retries_at_once_ask_once(world: World, prices: PriceServer) -> None:
-    """A double click finds the item being asked for. [D-32, D-105]"""
+async def test_concurrent_retries_call_once(world: World, prices: PriceServer) -> None:
+    """The second request leaves out the item that the first one is calling for. [D-32, D-105]"""
     await world.enroll(await world.plan(await usage(world, prices)))
     await world.run("generation")
     (invoice,) = await world.invoices()
@@ -161,7 +161,7 @@ async def test_two_retries_at_once_ask_once(world: World, prices: PriceServer) -
 
 
 async def test_retries_by_hand_are_limited(world: World, prices: PriceServer) -> None:
-    """Ten a minute and item; the invoice's detail stays short. [D-105, spec 4.5 GET /v1/invoices/{invoiceId} 200]"""
+    """Ten a minute per item; the detail stays short. [D-105, spec 4.5 GET /v1/invoices/{invoiceId} 200]"""
     prices.answers(Reply("no", status=500))
     await world.enroll(await world.plan(await usage(world, prices)))
     await world.run("generation")

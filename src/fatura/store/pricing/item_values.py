@@ -1,4 +1,4 @@
-"""The values of variable items: closed once, whoever brings them first (spec 4.7, D-28, D-32)."""
+"""The values of variable items: the first one closes the item, later ones change nothing (spec 4.7, D-28, D-32)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class ItemValue:
 
 
 async def close(tx: Tx, values: Sequence[ItemValue]) -> set[ItemKey]:
-    """Close those items that are still pending; return which they were. At most one value an item."""
+    """Close the items that are still pending and return them. Takes at most one value per item."""
     rows = await tx.fetch(
         """
         UPDATE invoice_item i SET pricing_source = u.source, pricing_status = u.status, amount_cents = u.amount_cents,
@@ -45,7 +45,6 @@ async def close(tx: Tx, values: Sequence[ItemValue]) -> set[ItemKey]:
 
 
 async def find_position(tx: Tx, invoice_id: UUID, item_id: UUID) -> int | None:
-    """Return the position of an invoice's item."""
     return await tx.fetchval(
         "SELECT i.position FROM invoice_item i WHERE i.account_id = $1 AND i.invoice_id = $2 AND i.item_id = $3",
         invoice_id,
@@ -54,15 +53,15 @@ async def find_position(tx: Tx, invoice_id: UUID, item_id: UUID) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Closedness:
-    """How far an invoice's values are known, in cents."""
+class ItemTotals:
+    """An invoice's number of pending items, and the sum of the closed ones."""
 
     pending: int
     total_cents: int
 
 
-async def closedness(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, Closedness]:
-    """Return how many items of each invoice are pending, and the sum of the others (D-9)."""
+async def totals(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, ItemTotals]:
+    """Return the totals of each invoice's items (D-9)."""
     rows = await tx.fetch(
         """
         SELECT i.invoice_id, count(*) FILTER (WHERE i.pricing_status = 'pending') AS pending,
@@ -72,4 +71,4 @@ async def closedness(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, Closedne
         """,
         invoice_ids,
     )
-    return {row["invoice_id"]: Closedness(row["pending"], row["total_cents"]) for row in rows}
+    return {row["invoice_id"]: ItemTotals(row["pending"], row["total_cents"]) for row in rows}

@@ -1,7 +1,7 @@
-"""The schedule of price calls: claimed, rescheduled, ended (D-29)."""
+"""The schedule of price calls: one row per variable item, claimed with a lease (D-29)."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from uuid import UUID
 
@@ -13,7 +13,7 @@ ItemKey = tuple[UUID, int]
 
 
 async def insert(tx: Tx, keys: Sequence[ItemKey], *, due_at: datetime) -> None:
-    """Have the values of new pending items asked for."""
+    """Schedule the first call of new pending items."""
     await tx.execute(
         """
         INSERT INTO price_pull (account_id, invoice_id, position, next_attempt_at)
@@ -29,9 +29,10 @@ async def insert(tx: Tx, keys: Sequence[ItemKey], *, due_at: datetime) -> None:
 async def claim(
     tx: Tx, *, now: datetime, real_now: datetime, lease_until: datetime, limit: int
 ) -> Sequence[ItemKey]:
-    """Lease pulls whose call is due and that no living worker makes, the longest due first.
+    """Lease items whose scheduled call is due, the longest due first.
 
-    A lease that has ended waits until its call is settled, as lost at the latest: an item has one scheduled call open.
+    An item with an expired lease is claimed only after its open call was settled, at the latest as lost: an item has at
+    most one scheduled call open.
     """
     rows = await tx.fetch(
         """
@@ -60,7 +61,7 @@ async def claim(
 
 
 async def of_invoice(tx: Tx, invoice_id: UUID, *, real_now: datetime) -> Sequence[ItemKey]:
-    """Return the pending items of an invoice that no call by hand is open for, held against other callers."""
+    """Lock and return the pending items of an invoice that have no open call by hand."""
     rows = await tx.fetch(
         """
         SELECT p.position FROM price_pull p
@@ -80,8 +81,8 @@ async def of_invoice(tx: Tx, invoice_id: UUID, *, real_now: datetime) -> Sequenc
 
 
 @dataclass(frozen=True, slots=True)
-class PriceQuestion:
-    """What asking for one item's value needs, as it is now: a new URL or cap counts from the next call (D-29)."""
+class PendingItem:
+    """The data for one item's next call, read now: a new URL or cap counts from the next call (D-29)."""
 
     invoice_id: UUID
     position: int
@@ -98,8 +99,8 @@ class PriceQuestion:
     cycle: int
 
 
-async def questions(tx: Tx, keys: Sequence[ItemKey]) -> Sequence[PriceQuestion]:
-    """Return what asking for the values of items needs."""
+async def pending_items(tx: Tx, keys: Sequence[ItemKey]) -> Sequence[PendingItem]:
+    """Return those of the items that are still pending, with the data for their next call."""
     rows = await tx.fetch(
         """
         SELECT i.invoice_id, i.position, i.item_id, r.endpoint_url AS url, r.cap_cents, r.product_id,
@@ -116,12 +117,12 @@ async def questions(tx: Tx, keys: Sequence[ItemKey]) -> Sequence[PriceQuestion]:
         """,
         *_columns(keys),
     )
-    return [PriceQuestion(**row) for row in rows]
+    return [PendingItem(**row) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
-class LockedPull:
-    """A pull as it stands now, held until the commit."""
+class PricePull:
+    """An item's call schedule; `pending` says whether the item still has no value."""
 
     invoice_id: UUID
     position: int
@@ -134,9 +135,17 @@ class LockedPull:
     first_attempt_at: datetime | None
     first_failed_at: datetime | None
 
+    @property
+    def item(self) -> ItemKey:
+        return self.invoice_id, self.position
 
-async def lock(tx: Tx, keys: Sequence[ItemKey]) -> Sequence[LockedPull]:
-    """Hold pulls against other workers, in key order; their invoices are held already."""
+    def ended(self) -> "PricePull":
+        """Return the schedule without further calls and warnings."""
+        return replace(self, next_attempt_at=None, warn_at=None)
+
+
+async def lock(tx: Tx, keys: Sequence[ItemKey]) -> Sequence[PricePull]:
+    """Lock the schedules of items, in key order; the caller has locked their invoices."""
     rows = await tx.fetch(
         """
         SELECT p.invoice_id, p.position, i.item_id, i.product_id, i.pricing_status = 'pending' AS pending,
@@ -149,11 +158,11 @@ async def lock(tx: Tx, keys: Sequence[ItemKey]) -> Sequence[LockedPull]:
         """,
         *_columns(keys),
     )
-    return [LockedPull(**row) for row in rows]
+    return [PricePull(**row) for row in rows]
 
 
-async def save(tx: Tx, pulls: Sequence[LockedPull], *, released: Sequence[bool]) -> None:
-    """Write held pulls back; `released` ones give up their lease."""
+async def save(tx: Tx, pulls: Sequence[PricePull], *, released: Collection[ItemKey] = ()) -> None:
+    """Write locked schedules back; `released` items give up their lease."""
     await tx.execute(
         """
         UPDATE price_pull p SET next_attempt_at = u.next_attempt_at, warn_at = u.warn_at, failures = u.failures,
@@ -164,17 +173,17 @@ async def save(tx: Tx, pulls: Sequence[LockedPull], *, released: Sequence[bool])
         WHERE p.account_id = $1 AND p.invoice_id = ANY($2::uuid[]) AND p.invoice_id = u.invoice_id
             AND p.position = u.position
         """,
-        *_columns([(pull.invoice_id, pull.position) for pull in pulls]),
+        *_columns([pull.item for pull in pulls]),
         [pull.next_attempt_at for pull in pulls],
         [pull.warn_at for pull in pulls],
         [pull.failures for pull in pulls],
         [pull.first_failed_at for pull in pulls],
-        released,
+        [pull.item in released for pull in pulls],
     )
 
 
 async def end(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
-    """End what is still due of canceled invoices' items (D-27)."""
+    """Cancel the scheduled calls and warnings of canceled invoices (D-27)."""
     await tx.execute(
         """
         UPDATE price_pull p SET next_attempt_at = NULL, warn_at = NULL
@@ -185,7 +194,7 @@ async def end(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
 
 
 async def due_warnings(tx: Tx, *, now: datetime, limit: int) -> Sequence[ItemKey]:
-    """Return the items whose failing is to be warned of."""
+    """Return the items whose `invoice.pricing_warning` is due."""
     rows = await tx.fetch(
         """
         SELECT p.invoice_id, p.position FROM price_pull p
@@ -198,7 +207,7 @@ async def due_warnings(tx: Tx, *, now: datetime, limit: int) -> Sequence[ItemKey
 
 
 async def lock_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, InvoiceStatus]:
-    """Hold invoices against other writers, in id order, before anything of theirs; return their states."""
+    """Lock invoices in id order, before any of their rows; return their states."""
     rows = await tx.fetch(
         """
         SELECT v.invoice_id, v.status FROM invoice v

@@ -1,37 +1,37 @@
-"""The calls to price endpoints: committed before they are made, settled once, kept raw (spec 2.5, 4.7 rule 1)."""
+"""Calls to price endpoints: committed before they are made, settled once, stored raw (spec 2.5, 4.7 rule 1)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from fatura.domain.pricing import PricingAttempt, PricingOutcome
+from fatura.domain.pricing import PriceAnswer, PricingAttempt, PricingOutcome
 from fatura.store.db import Row, Tx
 from fatura.store.pricing.price_pulls import ItemKey
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptKey:
-    """Which call it is; `attempt` counts an item's calls from 1."""
+class PriceCall:
+    """A call to a price endpoint, committed before it is made; `attempt` counts the item's calls from 1."""
 
     invoice_id: UUID
     position: int
     attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class NewPricingAttempt:
-    """A call about to be made; `cap_cents` is the product's cap that its answer will be judged by."""
-
-    invoice_id: UUID
-    position: int
+    by_hand: bool
     url: str
     cap_cents: int
     request_body: str
 
+    @property
+    def item(self) -> ItemKey:
+        return self.invoice_id, self.position
+
+
+AnsweredCall = tuple[PriceCall, PriceAnswer]
+
 
 async def take_numbers(tx: Tx, keys: Sequence[ItemKey], *, now: datetime) -> dict[ItemKey, int]:
-    """Count one more call for each item and return its number."""
+    """Increment each item's call counter and return the new number."""
     rows = await tx.fetch(
         """
         UPDATE price_pull p SET attempts = p.attempts + 1, first_attempt_at = coalesce(p.first_attempt_at, $4)
@@ -47,74 +47,46 @@ async def take_numbers(tx: Tx, keys: Sequence[ItemKey], *, now: datetime) -> dic
     return {(row["invoice_id"], row["position"]): row["attempts"] for row in rows}
 
 
-async def insert(
-    tx: Tx,
-    attempts: Sequence[NewPricingAttempt],
-    *,
-    numbers: Sequence[int],
-    by_hand: bool,
-    created_at: datetime,
-    open_until: datetime,
-) -> None:
-    """Store calls that are about to be made; one still unsettled at `open_until` (real time) was lost."""
+async def insert(tx: Tx, calls: Sequence[PriceCall], *, created_at: datetime, open_until: datetime) -> None:
+    """Store calls before they are made; a call without an outcome at `open_until` (real time) was lost."""
     await tx.execute(
         """
         INSERT INTO pricing_attempt (account_id, invoice_id, position, attempt, by_hand, url, cap_cents, request_body,
             created_at, open_until)
-        SELECT o.account_id, u.invoice_id, u.position, u.attempt, $8, u.url, u.cap_cents, u.request_body, $9, $10
-        FROM account o CROSS JOIN unnest($2::uuid[], $3::int2[], $4::int4[], $5::text[], $6::int8[], $7::text[])
-            AS u (invoice_id, position, attempt, url, cap_cents, request_body)
+        SELECT o.account_id, u.invoice_id, u.position, u.attempt, u.by_hand, u.url, u.cap_cents, u.request_body, $9, $10
+        FROM account o
+        CROSS JOIN unnest($2::uuid[], $3::int2[], $4::int4[], $5::bool[], $6::text[], $7::int8[], $8::text[])
+            AS u (invoice_id, position, attempt, by_hand, url, cap_cents, request_body)
         WHERE o.account_id = $1
         """,
-        [new.invoice_id for new in attempts],
-        [new.position for new in attempts],
-        numbers,
-        [new.url for new in attempts],
-        [new.cap_cents for new in attempts],
-        [new.request_body for new in attempts],
-        by_hand,
+        [call.invoice_id for call in calls],
+        [call.position for call in calls],
+        [call.attempt for call in calls],
+        [call.by_hand for call in calls],
+        [call.url for call in calls],
+        [call.cap_cents for call in calls],
+        [call.request_body for call in calls],
         created_at,
         open_until,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class LostAttempt:
-    """A call whose maker died: it counts as a time-out (spec 4.2)."""
-
-    key: AttemptKey
-    by_hand: bool
-
-
-async def lost(tx: Tx, *, real_now: datetime, limit: int) -> Sequence[LostAttempt]:
-    """Return calls that nobody will settle any more."""
+async def lost(tx: Tx, *, real_now: datetime, limit: int) -> Sequence[PriceCall]:
+    """Return calls whose worker died before it recorded an outcome."""
     rows = await tx.fetch(
         """
-        SELECT a.invoice_id, a.position, a.attempt, a.by_hand FROM pricing_attempt a
+        SELECT a.invoice_id, a.position, a.attempt, a.by_hand, a.url, a.cap_cents, a.request_body
+        FROM pricing_attempt a
         WHERE a.account_id = $1 AND a.outcome IS NULL AND a.open_until <= $2 ORDER BY a.open_until LIMIT $3
         """,
         real_now,
         limit,
     )
-    return [
-        LostAttempt(AttemptKey(row["invoice_id"], row["position"], row["attempt"]), row["by_hand"])
-        for row in rows
-    ]
+    return [PriceCall(**row) for row in rows]
 
 
-@dataclass(frozen=True, slots=True)
-class Settlement:
-    """What a call came to; a lost one has no latency."""
-
-    key: AttemptKey
-    outcome: PricingOutcome
-    response_status: int | None
-    latency_ms: int | None
-    response_body: str | None
-
-
-async def settle(tx: Tx, settlements: Sequence[Settlement]) -> set[AttemptKey]:
-    """Record what calls came to, each only once; return those that were still open."""
+async def settle(tx: Tx, answered: Sequence[AnsweredCall]) -> Sequence[AnsweredCall]:
+    """Store each call's outcome once; return the calls that had none before."""
     rows = await tx.fetch(
         """
         UPDATE pricing_attempt a SET outcome = u.outcome, response_status = u.response_status,
@@ -125,19 +97,24 @@ async def settle(tx: Tx, settlements: Sequence[Settlement]) -> set[AttemptKey]:
             AND a.position = u.position AND a.attempt = u.attempt AND a.outcome IS NULL
         RETURNING a.invoice_id, a.position, a.attempt
         """,
-        [each.key.invoice_id for each in settlements],
-        [each.key.position for each in settlements],
-        [each.key.attempt for each in settlements],
-        [each.outcome for each in settlements],
-        [each.response_status for each in settlements],
-        [each.latency_ms for each in settlements],
-        [each.response_body for each in settlements],
+        [call.invoice_id for call, _ in answered],
+        [call.position for call, _ in answered],
+        [call.attempt for call, _ in answered],
+        [answer.outcome for _, answer in answered],
+        [answer.response_status for _, answer in answered],
+        [answer.latency_ms for _, answer in answered],
+        [answer.response_body for _, answer in answered],
     )
-    return {AttemptKey(**row) for row in rows}
+    settled = {(row["invoice_id"], row["position"], row["attempt"]) for row in rows}
+    return [
+        (call, answer)
+        for call, answer in answered
+        if (call.invoice_id, call.position, call.attempt) in settled
+    ]
 
 
 async def most_by_hand(tx: Tx, invoice_id: UUID, *, since: datetime) -> int:
-    """Return how often the item of an invoice that was asked for most by hand was, since an instant."""
+    """Return the largest number of calls by hand that one item of the invoice had since an instant."""
     return await tx.fetchval(
         """
         SELECT coalesce(max(n.calls), 0) FROM (
@@ -152,7 +129,7 @@ async def most_by_hand(tx: Tx, invoice_id: UUID, *, since: datetime) -> int:
 
 
 async def of_invoice(tx: Tx, invoice_id: UUID, *, limit: int) -> Sequence[PricingAttempt]:
-    """Return an invoice's newest settled calls, oldest first."""
+    """Return an invoice's newest finished calls, oldest first."""
     rows = await tx.fetch(
         """
         SELECT i.item_id, a.attempt, a.url, a.outcome, a.response_status, a.latency_ms, a.response_body, a.created_at
@@ -166,14 +143,14 @@ async def of_invoice(tx: Tx, invoice_id: UUID, *, limit: int) -> Sequence[Pricin
     return [_attempt(row) for row in reversed(rows)]
 
 
-async def last_failures(tx: Tx, keys: Sequence[ItemKey]) -> dict[ItemKey, PricingAttempt]:
-    """Return the newest settled call of each item."""
+async def last_answers(tx: Tx, keys: Sequence[ItemKey]) -> dict[ItemKey, PriceAnswer]:
+    """Return how each item's newest finished call ended."""
     rows = await tx.fetch(
         """
-        SELECT DISTINCT ON (a.invoice_id, a.position) a.invoice_id, a.position, i.item_id, a.attempt, a.url, a.outcome,
-            a.response_status, a.latency_ms, a.response_body, a.created_at
-        FROM pricing_attempt a JOIN invoice_item i ON i.invoice_id = a.invoice_id AND i.position = a.position
-        WHERE a.account_id = $1 AND i.account_id = $1 AND a.outcome IS NOT NULL AND (a.invoice_id, a.position) IN (
+        SELECT DISTINCT ON (a.invoice_id, a.position) a.invoice_id, a.position, a.outcome, a.response_status,
+            a.latency_ms, a.response_body
+        FROM pricing_attempt a
+        WHERE a.account_id = $1 AND a.outcome IS NOT NULL AND (a.invoice_id, a.position) IN (
             SELECT u.invoice_id, u.position FROM unnest($2::uuid[], $3::int2[]) AS u (invoice_id, position)
         )
         ORDER BY a.invoice_id, a.position, a.attempt DESC
@@ -181,7 +158,15 @@ async def last_failures(tx: Tx, keys: Sequence[ItemKey]) -> dict[ItemKey, Pricin
         [invoice_id for invoice_id, _ in keys],
         [position for _, position in keys],
     )
-    return {(row["invoice_id"], row["position"]): _attempt(row) for row in rows}
+    return {
+        (row["invoice_id"], row["position"]): PriceAnswer(
+            PricingOutcome(row["outcome"]),
+            response_status=row["response_status"],
+            latency_ms=row["latency_ms"],
+            response_body=row["response_body"],
+        )
+        for row in rows
+    }
 
 
 def _attempt(row: Row) -> PricingAttempt:

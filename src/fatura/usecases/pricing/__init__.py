@@ -1,1 +1,5 @@
-"""Ask the merchant's price endpoint for variable prices, and record each answer once."""
+"""Obtain the values of variable items from the merchant's price endpoint, or by hand (spec 4.7).
+
+Doors: `price_pull.pull` and `price_pull.retry` call the endpoint, `manual_values.close` takes a value by hand,
+`pricing_test.call` tries an endpoint out, `open_call_limit.OpenCallLimit` bounds the calls made on request.
+"""

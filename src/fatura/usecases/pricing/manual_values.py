@@ -1,6 +1,5 @@
-"""Release an item by hand (spec 4.5, D-32)."""
+"""Close a pending item with a value that the merchant gives (spec 4.5, D-32)."""
 
-from dataclasses import replace
 from uuid import UUID
 
 from fatura.domain.errors import ITEM_NOT_PENDING, EngineError, not_found
@@ -16,7 +15,7 @@ from fatura.usecases.transaction import Work
 async def close(
     work: Work, invoice_id: UUID, item_id: UUID, *, amount_cents: int, description: str | None
 ) -> Shape:
-    """Close a pending item with a value; with the last one the invoice goes on (spec 4.5). Returns the whole invoice.
+    """Close a pending item and return the invoice; with its last item closed it becomes `ready` or `paid`.
 
     Raises EngineError: `engine.not_found`, `engine.item_not_pending`.
     """
@@ -27,7 +26,7 @@ async def close(
     position = await item_values.find_position(work.tx, invoice_id, item_id)
     if position is None:
         raise not_found("invoice item", item_id)
-    if states[invoice_id] not in price_answers.OPEN:
+    if states[invoice_id] not in price_answers.TAKES_VALUES:
         raise EngineError(ITEM_NOT_PENDING, f"The invoice is {states[invoice_id]}: its items await no value.")
     value = ItemValue(
         invoice_id, position, PricingSource.MANUAL, PricingStatus.PRICED, amount_cents, description
@@ -35,7 +34,6 @@ async def close(
     if not await item_values.close(work.tx, [value]):
         raise EngineError(ITEM_NOT_PENDING, "The item has its value already, and it cannot change.")
     pulls = await price_pulls.lock(work.tx, [(invoice_id, position)])
-    ended = [replace(pull, next_attempt_at=None, warn_at=None) for pull in pulls]
-    await price_pulls.save(work.tx, ended, released=[False] * len(ended))
+    await price_pulls.save(work.tx, [pull.ended() for pull in pulls])
     await price_answers.report_values(work, [invoice_id])
     return await invoices.read(work, invoice_id)

@@ -1,4 +1,4 @@
-"""How many calls to merchants one account may keep open by its own requests, in one process."""
+"""The limit on open calls that retry-pricing and pricing-test make for one account, per process."""
 
 from collections import Counter
 from collections.abc import Generator
@@ -7,25 +7,25 @@ from uuid import UUID
 
 from fatura.domain.errors import RATE_LIMITED, EngineError
 
-MOST_OPEN = 200
-"""Calls of one account by retry-pricing and pricing-test; a slow endpoint must not use up the process's sockets."""
-WAIT_SECONDS = 10
+MAX_OPEN_CALLS = 200
+"""Open calls per account; slow endpoints must not use up the process's sockets."""
+RETRY_AFTER_SECONDS = 10
 
 
-class CallsByHand:
-    """Counts the open calls of each account."""
+class OpenCallLimit:
+    """Counts each account's open calls."""
 
     def __init__(self) -> None:
-        """Nothing is open yet."""
+        """Start with no open calls."""
         self._open: Counter[UUID] = Counter()
 
     def check(self, account_id: UUID, count: int) -> None:
-        """Refuse `count` calls more where that would be too many. Raises EngineError: `engine.rate_limited`."""
-        if self._open[account_id] + count > MOST_OPEN:
+        """Refuse `count` more calls above the limit. Raises EngineError: `engine.rate_limited`."""
+        if self._open[account_id] + count > MAX_OPEN_CALLS:
             raise EngineError(
                 RATE_LIMITED,
-                f"At most {MOST_OPEN} calls to price endpoints may be open at once; wait until some have ended.",
-                retry_after_seconds=WAIT_SECONDS,
+                f"At most {MAX_OPEN_CALLS} calls to price endpoints may be open at once; wait until some have ended.",
+                retry_after_seconds=RETRY_AFTER_SECONDS,
             )
 
     @contextmanager

@@ -1,11 +1,10 @@
-"""The price pull: reserve, call, record (spec 4.7, D-29 to D-32). `price_answers` decides what an answer means."""
+"""Call price endpoints: reserve the calls, make them, record the answers (spec 4.7, D-29 to D-32)."""
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from operator import attrgetter
 from uuid import UUID
 
 from fatura.domain.account import Account
@@ -14,44 +13,34 @@ from fatura.domain.pricing import CallMode, PriceRequest
 from fatura.domain.shapes import Shape
 from fatura.observability import log
 from fatura.outbound.http import DEADLINE_SECONDS, MerchantSession
-from fatura.outbound.price_endpoint import PriceReply, ask
+from fatura.outbound.price_endpoint import ask
 from fatura.store.db import DatabaseUnavailableError, DeadlockError, LockTimeoutError
 from fatura.store.pricing import price_pulls, pricing_attempts
-from fatura.store.pricing.price_pulls import ItemKey, PriceQuestion
-from fatura.store.pricing.pricing_attempts import AttemptKey, NewPricingAttempt
+from fatura.store.pricing.price_pulls import ItemKey, PendingItem
+from fatura.store.pricing.pricing_attempts import AnsweredCall, PriceCall
 from fatura.usecases.accounts.integration_secret import signing_secrets
 from fatura.usecases.deps import Deps
 from fatura.usecases.lane_names import LaneName
 from fatura.usecases.operations import call_counts
 from fatura.usecases.pricing import price_answers
-from fatura.usecases.pricing.price_answers import EndedCall
 from fatura.usecases.transaction import Work, in_transaction
 
 LEASE = timedelta(seconds=45)
-"""How long a caller owns an item, in real time: a call's 10 seconds, and time to record it on a busy machine."""
+"""A worker's lease on an item, in real time: a call's 10 seconds, and time to record it on a busy machine."""
 SEND_WITHIN_SECONDS = 20
-"""A caller that was frozen asks nothing later than this after reserving: the item may be closed by then."""
+"""A worker that was suspended for longer after reserving makes no call: the item may have its value by then."""
 RECORD_WITHIN_SECONDS = 40
-"""How long after reserving an answer is tried to be recorded while the database is away or busy."""
-RECORD_AGAIN_SECONDS = 0.5
-MOST_RETRIES = 10
-"""How often an item may be asked for by hand within RETRIES_WITHIN, on the account's clock."""
-RETRIES_WITHIN = timedelta(minutes=1)
+"""How long after reserving an answer is tried to be recorded while the database is unavailable or busy."""
+RECORD_RETRY_SECONDS = 0.5
+MAX_RETRIES = 10
+"""Calls by hand per item within RETRY_WINDOW, on the account's clock."""
+RETRY_WINDOW = timedelta(minutes=1)
 assert LEASE.total_seconds() > RECORD_WITHIN_SECONDS > SEND_WITHIN_SECONDS + DEADLINE_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
-class PriceCall:
-    """A committed attempt, ready to be made."""
-
-    key: AttemptKey
-    by_hand: bool
-    attempt: NewPricingAttempt
-
-
-@dataclass(frozen=True, slots=True)
-class Reserved:
-    """What one transaction took on: the calls to make, the secrets that sign them, and since when, on both clocks."""
+class CallBatch:
+    """The calls that one transaction reserved, the secrets that sign them, and when, on both clocks."""
 
     calls: Sequence[PriceCall]
     secrets: tuple[str, ...]
@@ -59,7 +48,7 @@ class Reserved:
     reserved_monotonic: float
 
     def is_stale(self, real_now: datetime) -> bool:
-        """Say whether the caller stood still for too long: either clock may have stopped with the machine."""
+        """Return whether the worker was suspended for too long; either clock may stop with the machine."""
         waited = real_now - self.reserved_at
         return (
             waited > timedelta(seconds=SEND_WITHIN_SECONDS)
@@ -68,206 +57,198 @@ class Reserved:
 
 
 async def pull(deps: Deps, account: Account, *, limit: int) -> int:
-    """Make up to `limit` due price calls, all at once; return how many, with the warnings and lost calls.
+    """Make up to `limit` due price calls concurrently; return how many, with the warnings and lost calls.
 
-    A full batch hints that there may be more: the next one need not wait for this one's slowest call (D-31).
+    A full batch notifies the lane: the next batch need not wait for this one's slowest call (D-31).
     """
-
-    async def reserve(work: Work) -> Reserved:
-        real_now = deps.clock()
-        items = await price_pulls.claim(
-            work.tx, now=work.now, real_now=real_now, lease_until=real_now + LEASE, limit=limit
-        )
-        if len(items) == limit:
-            work.notify(LaneName.PRICING)
-        return await _reserve(work, items, by_hand=False)
-
-    async def warn(work: Work) -> int:
-        return await price_answers.warn(work, limit=limit)
-
-    done = await _tend(account, lambda: _settle_lost(deps, account, limit=limit))
-    done += await _tend(account, lambda: in_transaction(deps, account, warn))
-    reserved = await in_transaction(deps, account, reserve)
-    await _make(deps, account, reserved)
-    return len(reserved.calls) + done
-
-
-async def _tend(account: Account, task: Callable[[], Awaitable[int]]) -> int:
-    """Do what is left over from earlier calls; what of it fails is told, and holds up no new ones."""
-    try:
-        return await task()
-    except DatabaseUnavailableError:
-        raise
-    except Exception:  # noqa: BLE001 - told in full; it is tried again at the next pass
-        log.exception("pricing.not_tended", account_id=str(account.account_id))
-        return 0
+    done = 0
+    for step in (_settle_lost, _warn):
+        try:
+            done += await step(deps, account, limit=limit)
+        except DatabaseUnavailableError:
+            raise
+        except Exception:  # noqa: BLE001 - retried at the next pass; it must not stop new calls
+            log.exception("pricing.follow_up_failed", account_id=str(account.account_id))
+    batch = await in_transaction(deps, account, _reserve_due, limit=limit)
+    await _call_and_record(deps, account, batch)
+    return len(batch.calls) + done
 
 
 async def retry(deps: Deps, account: Account, invoice_id: UUID) -> Shape:
-    """Call now for every pending item of an invoice, outside the schedule, and answer when the calls have ended (D-32).
+    """Call for every pending item of an invoice now, outside the schedule; return when the calls have ended (D-32).
 
-    An item that somebody else's retry is asking for right now is left to it.
+    An item that a concurrent retry is calling for is left out.
     Raises EngineError: `engine.not_found`, `engine.rate_limited`.
     """
-
-    async def reserve(work: Work) -> Reserved:
-        states = await price_pulls.lock_invoices(work.tx, [invoice_id])
-        if invoice_id not in states:
-            raise not_found("invoice", invoice_id)
-        await work.refresh()
-        if states[invoice_id] not in price_answers.OPEN:
-            return await _reserve(work, (), by_hand=True)
-        await _check_pace(work, invoice_id)
-        items = await price_pulls.of_invoice(work.tx, invoice_id, real_now=deps.clock())
-        deps.calls_by_hand.check(account.account_id, len(items))
-        return await _reserve(work, items, by_hand=True)
-
-    reserved = await in_transaction(deps, account, reserve)
-    with deps.calls_by_hand.opened(account.account_id, len(reserved.calls)):
-        await _make(deps, account, reserved)
-    return {"retried": len(reserved.calls)}
-
-
-async def _check_pace(work: Work, invoice_id: UUID) -> None:
-    """Keep retries by hand from filling the record of attempts. Raises EngineError: `engine.rate_limited`."""
-    since = work.now - RETRIES_WITHIN
-    if await pricing_attempts.most_by_hand(work.tx, invoice_id, since=since) >= MOST_RETRIES:
-        raise EngineError(
-            RATE_LIMITED,
-            f"An invoice's prices may be retried {MOST_RETRIES} times a minute; wait for the endpoint to be mended.",
-            retry_after_seconds=int(RETRIES_WITHIN.total_seconds()),
-        )
+    batch = await in_transaction(deps, account, _reserve_by_hand, invoice_id)
+    with deps.open_calls.opened(account.account_id, len(batch.calls)):
+        await _call_and_record(deps, account, batch)
+    return {"retried": len(batch.calls)}
 
 
 async def _settle_lost(deps: Deps, account: Account, *, limit: int) -> int:
-    """Count the calls whose makers died as time-outs; their items are put off like any failure's."""
-
-    async def find(work: Work) -> Sequence[EndedCall]:
-        lost = await pricing_attempts.lost(work.tx, real_now=deps.clock(), limit=limit)
-        return [EndedCall(each.key, each.by_hand, None) for each in lost]
-
-    lost = await in_transaction(deps, account, find)
+    """Record calls whose worker died as time-outs (D-105); return how many."""
+    lost = await in_transaction(deps, account, _find_lost, limit=limit)
     if lost:
-        await _record(deps, account, lost, give_up_at=time.monotonic())
+        answered = [(call, price_answers.LOST) for call in lost]
+        await _record(deps, account, answered, give_up_at=time.monotonic())
     return len(lost)
 
 
-async def _reserve(work: Work, items: Sequence[ItemKey], *, by_hand: bool) -> Reserved:
-    """Commit to a call for each item before its first byte leaves."""
+async def _find_lost(work: Work, *, limit: int) -> Sequence[PriceCall]:
+    return await pricing_attempts.lost(work.tx, real_now=work.deps.clock(), limit=limit)
+
+
+async def _warn(deps: Deps, account: Account, *, limit: int) -> int:
+    return await in_transaction(deps, account, price_answers.warn, limit=limit)
+
+
+async def _reserve_due(work: Work, *, limit: int) -> CallBatch:
+    real_now = work.deps.clock()
+    items = await price_pulls.claim(
+        work.tx, now=work.now, real_now=real_now, lease_until=real_now + LEASE, limit=limit
+    )
+    if len(items) == limit:
+        work.notify(LaneName.PRICING)
+    return await reserve(work, items, by_hand=False)
+
+
+async def _reserve_by_hand(work: Work, invoice_id: UUID) -> CallBatch:
+    states = await price_pulls.lock_invoices(work.tx, [invoice_id])
+    if invoice_id not in states:
+        raise not_found("invoice", invoice_id)
+    await work.refresh()
+    if states[invoice_id] not in price_answers.TAKES_VALUES:
+        return await reserve(work, (), by_hand=True)
+    await _check_retry_rate(work, invoice_id)
+    items = await price_pulls.of_invoice(work.tx, invoice_id, real_now=work.deps.clock())
+    work.deps.open_calls.check(work.account.account_id, len(items))
+    return await reserve(work, items, by_hand=True)
+
+
+async def _check_retry_rate(work: Work, invoice_id: UUID) -> None:
+    """Limit calls by hand. Raises EngineError: `engine.rate_limited`."""
+    since = work.now - RETRY_WINDOW
+    if await pricing_attempts.most_by_hand(work.tx, invoice_id, since=since) >= MAX_RETRIES:
+        raise EngineError(
+            RATE_LIMITED,
+            f"An invoice's prices may be retried {MAX_RETRIES} times a minute; wait for the endpoint to be mended.",
+            retry_after_seconds=int(RETRY_WINDOW.total_seconds()),
+        )
+
+
+async def reserve(work: Work, items: Sequence[ItemKey], *, by_hand: bool) -> CallBatch:
+    """Store a call for each pending item, to be committed before its first byte is sent."""
     real_now, monotonic_now = work.deps.clock(), time.monotonic()
     if not items:
-        return Reserved((), (), real_now, monotonic_now)
-    attempts = [
-        NewPricingAttempt(
-            each.invoice_id, each.position, each.url, each.cap_cents, _request(work, each).body()
-        )
-        for each in await price_pulls.questions(work.tx, items)
-    ]
+        return CallBatch((), (), real_now, monotonic_now)
+    pending = await price_pulls.pending_items(work.tx, items)
     numbers = await pricing_attempts.take_numbers(
-        work.tx, [(each.invoice_id, each.position) for each in attempts], now=work.now
+        work.tx, [(each.invoice_id, each.position) for each in pending], now=work.now
     )
     calls = [
         PriceCall(
-            AttemptKey(each.invoice_id, each.position, numbers[each.invoice_id, each.position]), by_hand, each
+            each.invoice_id,
+            each.position,
+            numbers[each.invoice_id, each.position],
+            by_hand,
+            each.url,
+            each.cap_cents,
+            _request(work, each).body(),
         )
-        for each in attempts
+        for each in pending
     ]
-    await pricing_attempts.insert(
-        work.tx,
-        attempts,
-        numbers=[call.key.attempt for call in calls],
-        by_hand=by_hand,
-        created_at=work.now,
-        open_until=real_now + LEASE,
-    )
-    return Reserved(calls, await signing_secrets(work), real_now, monotonic_now)
+    await pricing_attempts.insert(work.tx, calls, created_at=work.now, open_until=real_now + LEASE)
+    return CallBatch(calls, await signing_secrets(work), real_now, monotonic_now)
 
 
-def _request(work: Work, question: PriceQuestion) -> PriceRequest:
+def _request(work: Work, item: PendingItem) -> PriceRequest:
     return PriceRequest(
         mode=CallMode.LIVE,
-        pricing_request_id=str(question.item_id),
-        product_ref=question.product_ref or str(question.product_id),
-        subscription_ref=question.subscription_ref or str(question.subscription_id),
-        customer_ref=question.customer_ref,
-        period_start=question.period_start,
-        period_end=question.period_end,
-        cycle=question.cycle,
+        pricing_request_id=str(item.item_id),
+        product_ref=item.product_ref or str(item.product_id),
+        subscription_ref=item.subscription_ref or str(item.subscription_id),
+        customer_ref=item.customer_ref,
+        period_start=item.period_start,
+        period_end=item.period_end,
+        cycle=item.cycle,
         currency=work.account.currency,
     )
 
 
-async def _make(deps: Deps, account: Account, reserved: Reserved) -> None:
-    """Make the calls beside each other and record them as they end, those that end together in one transaction."""
-    if not reserved.calls:
+async def _call_and_record(deps: Deps, account: Account, batch: CallBatch) -> None:
+    """Make the calls concurrently and record each as it ends; calls that end together share a transaction."""
+    if not batch.calls:
         return
-    give_up_at = reserved.reserved_monotonic + RECORD_WITHIN_SECONDS
+    give_up_at = batch.reserved_monotonic + RECORD_WITHIN_SECONDS
     async with deps.merchants.session() as session:
-        running = {asyncio.create_task(_ask(deps, session, reserved, call)) for call in reserved.calls}
+        running = {asyncio.create_task(_call(deps, session, batch, call)) for call in batch.calls}
         try:
             while running:
                 ended, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                if answered := _answered(ended):
+                if answered := _results(ended):
                     await _record(deps, account, answered, give_up_at=give_up_at)
         finally:
             for each in running:
                 each.cancel()
 
 
-def _answered(ended: Collection[asyncio.Task[EndedCall | None]]) -> list[EndedCall]:
-    """Return what the calls came to, by item; one that broke here is told and counts as lost, the others count."""
-    answered: list[EndedCall] = []
-    for each in ended:
-        broken = each.exception()
-        if broken is not None:
-            log.error("pricing.call_broken", exc_info=broken)
-        elif (call := each.result()) is not None:
-            call_counts.price_calls.labels(call.answer.outcome).inc()
-            answered.append(call)
-    return sorted(answered, key=attrgetter("item"))
-
-
-async def _ask(deps: Deps, session: MerchantSession, reserved: Reserved, call: PriceCall) -> EndedCall | None:
-    """Make a call, unless this caller stood still until its item may be another's; then it counts as lost."""
+async def _call(
+    deps: Deps, session: MerchantSession, batch: CallBatch, call: PriceCall
+) -> AnsweredCall | None:
+    """Make a call, unless the worker was suspended until another may have taken over; it then counts as lost."""
     real_now = deps.clock()
-    if reserved.is_stale(real_now):
-        log.warning("pricing.not_asked", invoice_id=str(call.key.invoice_id), reason="the caller stood still")
+    if batch.is_stale(real_now):
+        log.warning(
+            "pricing.call_skipped", invoice_id=str(call.invoice_id), reason="the worker was suspended"
+        )
         return None
-    reply: PriceReply = await ask(
+    answer = await ask(
         session,
-        call.attempt.url,
-        body=call.attempt.request_body,
-        cap_cents=call.attempt.cap_cents,
-        secrets=reserved.secrets,
+        call.url,
+        body=call.request_body,
+        cap_cents=call.cap_cents,
+        secrets=batch.secrets,
         timestamp=int(real_now.timestamp()),
     )
-    return EndedCall(call.key, call.by_hand, reply)
+    return call, answer
 
 
-async def _record(deps: Deps, account: Account, ended: Sequence[EndedCall], *, give_up_at: float) -> None:
-    """Record answers, again while the database is away or busy: they were asked for once (spec 4.7 rule 1).
+def _results(ended: Collection[asyncio.Task[AnsweredCall | None]]) -> list[AnsweredCall]:
+    """Return the answers, ordered by item; a call that raised is logged and counts as lost."""
+    answered: list[AnsweredCall] = []
+    for each in ended:
+        failure = each.exception()
+        if failure is not None:
+            log.error("pricing.call_failed", exc_info=failure)
+        elif (result := each.result()) is not None:
+            call_counts.price_calls.labels(result[1].outcome).inc()
+            answered.append(result)
+    return sorted(answered, key=lambda pair: pair[0].item)
 
-    What cannot be recorded until `give_up_at` (monotonic) is told, and counts as lost when its lease ends. Recording
-    twice, after a commit whose outcome got lost, changes nothing.
+
+async def _record(
+    deps: Deps, account: Account, answered: Sequence[AnsweredCall], *, give_up_at: float
+) -> None:
+    """Record answers, retrying while the database is unavailable or busy: nothing is called twice (spec 4.7 rule 1).
+
+    An answer that cannot be recorded until `give_up_at` (monotonic) is logged; its call is settled as lost later.
+    Recording is idempotent, so an unknown commit may be repeated.
     """
-
-    async def effect(work: Work) -> None:
-        await price_answers.record(work, ended)
-
     while True:
         try:
-            await in_transaction(deps, account, effect)
+            await in_transaction(deps, account, price_answers.record, answered)
         except (DatabaseUnavailableError, LockTimeoutError, DeadlockError) as error:
             if time.monotonic() < give_up_at:
-                await asyncio.sleep(RECORD_AGAIN_SECONDS)
+                await asyncio.sleep(RECORD_RETRY_SECONDS)
                 continue
-            log.error("pricing.not_recorded", items=_items(ended), error=str(error))
+            log.error("pricing.answers_not_recorded", items=_items(answered), error=str(error))
         except Exception:  # noqa: BLE001 - one answer's failure must not drop those of the other calls
-            log.exception("pricing.not_recorded", items=_items(ended))
-            for call in ended if len(ended) > 1 else ():
-                await _record(deps, account, [call], give_up_at=give_up_at)
+            log.exception("pricing.answers_not_recorded", items=_items(answered))
+            for each in answered if len(answered) > 1 else ():
+                await _record(deps, account, [each], give_up_at=give_up_at)
         return
 
 
-def _items(ended: Sequence[EndedCall]) -> list[str]:
-    return [f"{call.key.invoice_id}/{call.key.position}" for call in ended]
+def _items(answered: Sequence[AnsweredCall]) -> list[str]:
+    return [f"{call.invoice_id}/{call.position}" for call, _ in answered]

@@ -1,4 +1,4 @@
-"""Try a product's price endpoint out, with example ids (spec 4.2, D-31)."""
+"""Make a test call to a product's price endpoint, with example ids (spec 4.2, D-31)."""
 
 from datetime import timedelta
 from uuid import UUID
@@ -22,26 +22,19 @@ RETRY_AFTER_SECONDS = 10
 
 
 async def call(deps: Deps, account: Account, product_id: UUID) -> shapes.Shape:
-    """Call the endpoint for real, in mode `test`, and return what a live call would have come to; nothing is stored.
+    """Call the endpoint in mode `test` and return the outcome that a live call would have; nothing is stored.
 
     Raises EngineError: `engine.not_found` for an unknown product, and one that is not variable-priced;
     `engine.rate_limited`.
     """
-
-    async def prepare(work: Work) -> tuple[Product, str, tuple[str, ...]]:
-        product = await products.find(work.tx, product_id)
-        if product is None or product.endpoint_url is None:
-            raise not_found("variable-priced product", product_id)
-        return product, _example(work, product).body(), await signing_secrets(work)
-
-    deps.calls_by_hand.check(account.account_id, 1)
-    product, body, secrets = await in_transaction(deps, account, prepare)
+    deps.open_calls.check(account.account_id, 1)
+    product, body, secrets = await in_transaction(deps, account, _prepare, product_id)
     assert product.endpoint_url is not None, product.product_id
     assert product.cap_cents is not None, product.product_id
     try:
-        with deps.calls_by_hand.opened(account.account_id, 1):
+        with deps.open_calls.opened(account.account_id, 1):
             async with deps.merchants.session() as session:
-                reply = await ask(
+                answer = await ask(
                     session,
                     product.endpoint_url,
                     body=body,
@@ -50,16 +43,23 @@ async def call(deps: Deps, account: Account, product_id: UUID) -> shapes.Shape:
                     timestamp=int(deps.clock().timestamp()),
                 )
     except OutOfResourcesError:
-        busy = "No call can be made now, since too many are open; try again soon."
+        busy = "Too many calls are open now; try again soon."
         raise EngineError(UNAVAILABLE, busy, retry_after_seconds=RETRY_AFTER_SECONDS) from None
     return {
-        "outcome": str(reply.answer.outcome),
-        "amountCents": reply.answer.amount_cents,
-        "description": reply.answer.description,
-        "responseStatus": reply.response_status,
-        "latencyMs": reply.latency_ms,
-        "responseBody": reply.response_body,
+        "outcome": str(answer.outcome),
+        "amountCents": answer.amount_cents,
+        "description": answer.description,
+        "responseStatus": answer.response_status,
+        "latencyMs": answer.latency_ms,
+        "responseBody": answer.response_body,
     }
+
+
+async def _prepare(work: Work, product_id: UUID) -> tuple[Product, str, tuple[str, ...]]:
+    product = await products.find(work.tx, product_id)
+    if product is None or product.endpoint_url is None:
+        raise not_found("variable-priced product", product_id)
+    return product, _example(work, product).body(), await signing_secrets(work)
 
 
 def _example(work: Work, product: Product) -> PriceRequest:
