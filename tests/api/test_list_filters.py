@@ -277,6 +277,24 @@ async def test_what_is_no_filter(crowded: Crowded, noun, query, fields):
     assert sorted(invalid(await crowded.world.get(f"/v1/{noun}?{query}"))) == fields.split()
 
 
+async def test_every_authenticated_operation_refuses_an_unknown_parameter(crowded: Crowded):
+    """Whether or not it takes any; the nearest known one is suggested. [D-60, D-16]"""
+    paths = (await crowded.world.get("/docs-json")).json["paths"]
+    operations = [
+        (method.upper(), path.replace("{", "").replace("}", ""), each)
+        for path, methods in paths.items()
+        for method, each in methods.items()
+        if each.get("security")
+    ]
+    assert len(operations) > 40
+    for method, path, operation in operations:
+        answer = await crowded.world.call(method, f"{path}?pagesize=5&sort=name", key="unknown")
+        refused, takes = invalid(answer), [each.get("name") for each in operation["parameters"]]
+        near = "did you mean pageSize?" if "pageSize" in takes else "this route takes"
+        assert refused["pagesize"].startswith(f"unknown query parameter; {near}"), (method, path)
+        assert refused["sort"].startswith("unknown query parameter; "), (method, path)
+
+
 @pytest.mark.parametrize(
     ("noun", "name"), [("products", "externalRef"), ("subscriptions", "customerExternalRef")]
 )

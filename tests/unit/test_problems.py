@@ -206,16 +206,58 @@ async def test_a_malformed_query_is_400(client, query, fields):
     assert [path for path, _ in fields_of(answer)] == fields
 
 
-async def test_a_query_has_defaults_and_may_hold_more_than_we_know(client):
-    """Parameters that no route knows are ignored. [spec 8 page size] [D-102]"""
+async def test_a_query_has_defaults(client):
+    """[spec 8 page size]"""
     of = {"archived": None, "of": "None"}
-    assert (await client.get("/v1/things?utm=x&utm=y")).json() == {"page": 1, "pageSize": 25, **of}
+    assert (await client.get("/v1/things")).json() == {"page": 1, "pageSize": 25, **of}
     assert (await client.get("/v1/things?page=1000000000&pageSize=100")).json() == {
         "page": 1_000_000_000,
         "pageSize": 100,
         **of,
     }
     assert (await client.get(f"/v1/things?archived=true&plan={UNKNOWN_ID}")).json()["of"] == UNKNOWN_ID
+
+
+KNOWN = "archived, page, pageSize, plan"
+
+
+@pytest.mark.parametrize(
+    ("query", "fields"),
+    [
+        ("utm=x&utm=y", [("utm", f"this route takes {KNOWN}")]),
+        ("page_size=5&PLAN=1", [("page_size", "did you mean pageSize?"), ("PLAN", "did you mean plan?")]),
+        ("archive", [("archive", "did you mean archived?")]),
+        ("=1", [("query", f"this route takes {KNOWN}")]),
+        ("%00=1", [("\0", f"this route takes {KNOWN}")]),
+        ("x" * 2000, [("x" * 120, f"this route takes {KNOWN}")]),
+    ],
+)
+async def test_an_unknown_query_parameter_is_400(client, query, fields):
+    """Each is named once, with the nearest known one. [D-60]"""
+    answer = await client.get(f"/v1/things?{query}")
+    check(answer, INVALID_REQUEST)
+    assert fields_of(answer) == [(path, f"unknown query parameter; {rest}") for path, rest in fields]
+
+
+async def test_all_invalid_parts_of_a_query_are_listed(client):
+    """[D-11, D-60]"""
+    answer = await client.get("/v1/things?page=0&sort=name&plan=1&plan=1")
+    assert [path for path, _ in fields_of(answer)] == ["sort", "plan", "page", "plan"]
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_a_route_without_parameters_refuses_any(client, method):
+    """Whether it reads or writes. [D-60]"""
+    path = f"/v1/things/{UNKNOWN_ID}" + ("" if method == "GET" else "/poke")
+    answer = await client.request(method, f"{path}?expand=items")
+    check(answer, INVALID_REQUEST)
+    assert fields_of(answer) == [("expand", "unknown query parameter; this route takes none")]
+
+
+async def test_routes_without_authentication_accept_any_query(client):
+    """Probes add parameters of their own. [D-60]"""
+    for path in ("/health", "/docs", "/docs-json"):
+        assert (await client.get(f"{path}?cache=1")).status_code == 200
 
 
 @pytest.mark.parametrize(

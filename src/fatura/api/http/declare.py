@@ -101,13 +101,11 @@ class Routes:
 
 def _usual_problems(route: ApiRoute, method: str, key: Key) -> Iterable[Problem]:
     """Return the problems that follow from a route's shape."""
-    yield from (UNAUTHORIZED, RATE_LIMITED, INTERNAL, UNAVAILABLE)
+    yield from (INVALID_REQUEST, UNAUTHORIZED, RATE_LIMITED, INTERNAL, UNAVAILABLE)
     if "{" in route.path:
         yield NOT_FOUND
     if method != "GET":
-        yield from (INVALID_REQUEST, PAYLOAD_TOO_LARGE, IDEMPOTENCY_IN_PROGRESS)
-    elif route.takes_query:
-        yield INVALID_REQUEST
+        yield from (PAYLOAD_TOO_LARGE, IDEMPOTENCY_IN_PROGRESS)
     if key is Key.REQUIRED:
         yield IDEMPOTENCY_KEY_REQUIRED
     if key is not Key.IGNORED:

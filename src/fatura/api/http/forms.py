@@ -32,9 +32,9 @@ def _nothing() -> None:
 
 
 class Query(BaseModel):
-    """The parameters of a query; ones it does not know are ignored, ones that stand twice are refused."""
+    """The parameters of a query. `route.read_query` refuses unknown and repeated ones before validation (D-60)."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(frozen=True)
 
 
 class Paging(Query):

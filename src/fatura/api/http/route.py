@@ -3,6 +3,7 @@
 FastAPI's own way of serving reads the body before it asks who is there.
 """
 
+import difflib
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -32,6 +33,8 @@ from fatura.usecases.deps import Deps
 
 Endpoint = Callable[..., Awaitable[Response]]
 MAX_QUERY_PARAMETERS = 100
+WHOLE_QUERY = "query"
+"""The path of a refusal that concerns no single parameter."""
 MAX_ID_CHARS = 255
 _NO_MATCH: tuple[Match, Scope] = (Match.NONE, {})
 _TAKES_BODY = frozenset({"DELETE", "PATCH", "POST", "PUT"})
@@ -160,11 +163,6 @@ class ApiRoute(APIRoute):
             return _NO_MATCH
         return super().matches(scope)
 
-    @property
-    def takes_query(self) -> bool:
-        """Say whether the route reads its query."""
-        return self._inputs.query is not None
-
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request that was routed here: 401, 429, 413, 400, then the endpoint's own (D-10)."""
         gate: Gate = scope["app"].state.gate
@@ -205,9 +203,8 @@ class ApiRoute(APIRoute):
         Raises EngineError: `engine.invalid_request` with every invalid field of both.
         """
         inputs, arguments = self._inputs, dict[str, Any]()
-        refused: list[tuple[str, str]] = []
+        parameters, refused = read_query(query_string, inputs.scalars)
         if inputs.query is not None:
-            parameters, refused = read_query(query_string, inputs.scalars)
             try:
                 arguments["query"] = inputs.query.validate_python(parameters)
             except ValidationError as error:
@@ -232,7 +229,10 @@ def _nothing(value: Any, *, sent: bool) -> None:
 
 
 class OpenRoute(APIRoute):
-    """A route open to everybody. Its endpoint is `async (request) -> Response`."""
+    """A route without authentication. Its endpoint is `async (request) -> Response`.
+
+    It accepts any query: probes and payment providers add parameters of their own (D-60).
+    """
 
     def __init__(
         self, path: str, endpoint: Callable[[Request], Awaitable[Response]], **documentation: Any
@@ -248,10 +248,10 @@ class OpenRoute(APIRoute):
         await response(scope, receive, send)
 
 
-def read_query(query_string: bytes, scalars: frozenset[str]) -> tuple[dict[str, str], list[tuple[str, str]]]:
-    """Return a query's parameters, and what is wrong with those that the route knows (`scalars`).
+def read_query(query_string: bytes, known: frozenset[str]) -> tuple[dict[str, str], list[tuple[str, str]]]:
+    """Return the known parameters of a query, and `(name, message)` for each invalid or unknown one (D-60).
 
-    Raises EngineError: `engine.invalid_request` when it cannot be read at all (D-11).
+    Raises EngineError: `engine.invalid_request` when the query cannot be decoded (D-11).
     """
     if not query_string:
         return {}, []
@@ -264,16 +264,27 @@ def read_query(query_string: bytes, scalars: frozenset[str]) -> tuple[dict[str, 
         )
     except ValueError:
         raise invalid_fields(
-            ("query", f"must be at most {MAX_QUERY_PARAMETERS} parameters in percent-encoded UTF-8")
+            (WHOLE_QUERY, f"must be at most {MAX_QUERY_PARAMETERS} parameters in percent-encoded UTF-8")
         ) from None
+    unknown = dict.fromkeys(name for name, _ in pairs if name not in known)
+    refused = [(body.member("", name) or WHOLE_QUERY, _unknown_parameter(name, known)) for name in unknown]
     parameters: dict[str, str] = {}
-    refused: list[tuple[str, str]] = []
     for name, text in pairs:
-        if name not in scalars:
+        if name in unknown:
             continue
         if name in parameters:
-            refused.append((name, "must stand once in the query"))
+            refused.append((name, "must appear only once"))
         elif not body.is_storable(text):
             refused.append((name, body.UNSTORABLE))
         parameters[name] = text
     return parameters, refused
+
+
+def _unknown_parameter(name: str, known: frozenset[str]) -> str:
+    if not known:
+        return "unknown query parameter; this route takes none"
+    by_lower_case = {each.lower(): each for each in sorted(known)}
+    near = difflib.get_close_matches(name[: body.MAX_NAME_CHARS].lower(), by_lower_case, n=1)
+    if near:
+        return f"unknown query parameter; did you mean {by_lower_case[near[0]]}?"
+    return f"unknown query parameter; this route takes {', '.join(by_lower_case.values())}"
