@@ -50,7 +50,7 @@ def send_again_blind() -> None:
     def may(*_args: object, **_kwargs: object) -> bool:
         return True
 
-    issuance._may_replay = may
+    issuance._may_repeat = may
 
 
 def believe_at_once() -> None:

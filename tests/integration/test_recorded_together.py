@@ -7,8 +7,8 @@ from typing import Any
 
 from fatura.gateways.port import Charge, ChargeRequest
 from fatura.usecases.charging import issuance
-from fatura.usecases.charging.gateway_calls import Job
-from fatura.usecases.transaction import Work, in_transaction, load_account
+from fatura.usecases.charging.gateway_calls import GatewayCall
+from fatura.usecases.transaction import in_transaction, load_account
 from tests.support.world import World
 
 INVOICES = 5
@@ -34,24 +34,21 @@ class _Together:
         return replace(charge, charge_id=self._charge_id or charge.charge_id)
 
 
-async def _reserved(world: World) -> Sequence[Job]:
+async def _reserved(world: World) -> Sequence[GatewayCall]:
     plan = await world.plan()
     for _ in range(INVOICES):
         await world.enroll(plan)
     await world.run("generation")
-
-    async def reserve(work: Work) -> Sequence[Job]:
-        _, jobs = await issuance._reserve(work, limit=INVOICES)
-        return jobs
-
-    return await in_transaction(world.deps, await load_account(world.deps, world.account_id), reserve)
+    account = await load_account(world.deps, world.account_id)
+    _, calls = await in_transaction(world.deps, account, issuance._reserve_due, limit=INVOICES)
+    return calls
 
 
 async def test_answers_that_come_together_are_one_transaction(world: World) -> None:
     """Each invoice is issued by its own charge, and told. [D-33, D-28]"""
     moment = asyncio.Barrier(INVOICES)
-    jobs = [replace(each, gateway=_Together(each.gateway, moment)) for each in await _reserved(world)]
-    await issuance.carry_out(world.deps, await load_account(world.deps, world.account_id), jobs)
+    calls = [replace(each, gateway=_Together(each.gateway, moment)) for each in await _reserved(world)]
+    await issuance.call_and_record(world.deps, await load_account(world.deps, world.account_id), calls)
 
     [issued] = await world.sql(_ISSUED)
     assert (issued["invoices"], issued["transactions"]) == (INVOICES, 1)
@@ -62,11 +59,11 @@ async def test_answers_that_come_together_are_one_transaction(world: World) -> N
 async def test_an_answer_that_cannot_be_recorded_stops_no_other(world: World) -> None:
     """Two charges under one id are refused by the database: one of them, and nothing beside it. [D-33]"""
     moment = asyncio.Barrier(INVOICES)
-    jobs = [
+    calls = [
         replace(each, gateway=_Together(each.gateway, moment, charge_id="the same" if place < 2 else None))
         for place, each in enumerate(await _reserved(world))
     ]
-    await issuance.carry_out(world.deps, await load_account(world.deps, world.account_id), jobs)
+    await issuance.call_and_record(world.deps, await load_account(world.deps, world.account_id), calls)
 
     [issued] = await world.sql(_ISSUED)
     assert issued["invoices"] == INVOICES - 1

@@ -29,7 +29,7 @@ async def _charge_of_nothing(env: dict[str, str], database_url: str) -> UUID:
         account_id = (await accounts.open_account(deps, name="Gym", mode=Mode.SANDBOX)).account_id
 
         async def effect(work: Work) -> None:
-            gateway = gateway_connections.opened(work, (await connections.find_all(work.tx))[0])
+            gateway = gateway_connections.open_gateway(work, (await connections.find_all(work.tx))[0])
             assert gateway is not None
             due_date = date.fromisoformat("2099-01-01")
             payer = Payer(uuid4(), "Ana", "ana@example.com", None)

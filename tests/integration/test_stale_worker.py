@@ -1,24 +1,20 @@
 """A worker that froze, lost its lease and came back: what it brings late undoes nothing that others did since."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 from fatura.gateways.port import TransientError
 from fatura.usecases.charging import issuance, outcomes
-from fatura.usecases.charging.delays import Tried
-from fatura.usecases.charging.gateway_calls import Job
-from fatura.usecases.transaction import Work, in_transaction, load_account
+from fatura.usecases.charging.gateway_calls import CallKind, GatewayCall
+from fatura.usecases.transaction import in_transaction, load_account
 from tests.support.world import World
 
 
-async def _reserved(world: World) -> Job:
+async def _reserved(world: World) -> GatewayCall:
     """Reserve the one due invoice as a worker does, just before it freezes."""
     account = await load_account(world.deps, world.account_id)
-
-    async def reserve(work: Work) -> Job:
-        _, (job,) = await issuance._reserve(work, limit=1)
-        return job
-
-    return await in_transaction(world.deps, account, reserve)
+    _, (call,) = await in_transaction(world.deps, account, issuance._reserve_due, limit=1)
+    return call
 
 
 async def _end_leases(world: World) -> None:
@@ -44,14 +40,8 @@ async def test_a_late_refusal_does_not_undo_a_charge_sent_since(world: World) ->
         await _pass(world, seconds=seconds)
         await world.run("issuance")
     assert len((await world.get("/v1/sandbox/charges")).json["data"]) == 1
-
-    async def thaw(work: Work) -> None:
-        tried = Tried(
-            frozen.claimed, frozen.attempt, frozen.sent_at, asked_at=frozen.asked_at, looked_up=False
-        )
-        await outcomes.record(work, tried, TransientError("429"))
-
-    await in_transaction(world.deps, await load_account(world.deps, world.account_id), thaw)
+    account = await load_account(world.deps, world.account_id)
+    await in_transaction(world.deps, account, outcomes.record, frozen, TransientError("429"))
     await world.advance(days=1)
 
     assert len((await world.get("/v1/sandbox/charges")).json["data"]) == 1
@@ -73,20 +63,10 @@ async def test_a_frozen_worker_sends_nothing(world: World) -> None:
     await world.enroll(await world.plan())
     await world.run("generation")
     account = await load_account(world.deps, world.account_id)
-    job = await _reserved(world)
-    late = Job(
-        claimed=job.claimed,
-        attempt=job.attempt,
-        sent_at=job.sent_at,
-        lines=job.lines,
-        gateway=job.gateway,
-        look_up=False,
-        asked_at=job.asked_at,
-        reserved_at=job.reserved_at - timedelta(minutes=2),
-        send_before=job.send_before,
-    )
+    call = await _reserved(world)
+    late = replace(call, reserved_at_real=call.reserved_at_real - timedelta(minutes=2))
 
-    await issuance.carry_out(world.deps, account, [late])
+    await issuance.call_and_record(world.deps, account, [late])
 
     assert (await world.get("/v1/sandbox/charges")).json["data"] == []
     await world.advance(days=1)
@@ -109,7 +89,7 @@ async def test_a_late_charge_on_an_invoice_canceled_since_is_told(world: World) 
     [invoice] = await world.invoices()
     assert (await world.post(f"/v1/invoices/{invoice['id']}/cancel")).status == 200
 
-    await issuance.carry_out(world.deps, await load_account(world.deps, world.account_id), [frozen])
+    await issuance.call_and_record(world.deps, await load_account(world.deps, world.account_id), [frozen])
 
     [charge] = (await world.get("/v1/sandbox/charges")).json["data"]
     [told] = await world.events("invoice.issue_failed")
@@ -128,21 +108,12 @@ async def test_a_look_up_counts_from_when_the_gateway_was_asked(world: World) ->
     await _reserved(world)  # and dies
     await _end_leases(world)
     asked_early = await _reserved(world)
-    assert asked_early.look_up
+    assert asked_early.kind is CallKind.LOOK_UP
     await _pass(world, seconds=150)
 
-    async def thaw(work: Work) -> None:
-        tried = Tried(
-            asked_early.claimed,
-            asked_early.attempt,
-            asked_early.sent_at,
-            asked_at=asked_early.asked_at,
-            looked_up=True,
-        )
-        await outcomes.record(work, tried, None)
-        await outcomes.record(work, tried, None)
-
-    await in_transaction(world.deps, await load_account(world.deps, world.account_id), thaw)
+    account = await load_account(world.deps, world.account_id)
+    for _ in range(2):
+        await in_transaction(world.deps, account, outcomes.record, asked_early, None)
 
     [attempt] = await world.sql(
         "SELECT state, empty_lookups FROM charge_attempt WHERE account_id = $1", world.account_id

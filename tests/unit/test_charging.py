@@ -97,16 +97,16 @@ def test_no_due_date_in_the_past(due, today, given_date):
 def test_polls_grow_rarer(after_due_days, next_days):
     """Every day for 60 days after the due date, then weekly, and after 400 days no more. [D-35 polling]"""
     due = day("2026-03-10")
-    asked_at = start_of_day(due + timedelta(days=after_due_days)) + timedelta(hours=15, minutes=3)
-    expected = next_days and start_of_day(local_date(asked_at) + timedelta(days=next_days))
-    assert next_poll_at(due, asked_at=asked_at) == expected
+    polled_at = start_of_day(due + timedelta(days=after_due_days)) + timedelta(hours=15, minutes=3)
+    expected = next_days and start_of_day(local_date(polled_at) + timedelta(days=next_days))
+    assert next_poll_at(due, polled_at=polled_at) == expected
 
 
 @given(DATES, INSTANTS)
-def test_the_next_poll_lies_ahead(due, asked_at):
+def test_the_next_poll_lies_ahead(due, polled_at):
     """No poll is due at once again, and none is more than a week away. [D-35 polling]"""
-    following = next_poll_at(due, asked_at=asked_at)
-    assert following is None or timedelta(0) < following - asked_at <= timedelta(days=7)
+    following = next_poll_at(due, polled_at=polled_at)
+    assert following is None or timedelta(0) < following - polled_at <= timedelta(days=7)
 
 
 def test_an_unpaid_charge_is_asked_after_past_its_last_day():
@@ -114,7 +114,7 @@ def test_an_unpaid_charge_is_asked_after_past_its_last_day():
     for offset in range(365):
         due = date(2026, 1, 1) + timedelta(days=offset)
         last = last_payment_day(due, PaymentMethod.BOLETO)
-        following = next_poll_at(due, asked_at=start_of_day(last))
+        following = next_poll_at(due, polled_at=start_of_day(last))
         assert following == start_of_day(last + timedelta(days=1))
 
 

@@ -1,10 +1,11 @@
-"""When a charge falls due, is asked after and is past due, and how issuance is retried (D-5, D-26, D-34, D-35)."""
+"""Charge attempts, due dates of charges, and the schedules of polling and retrying (D-5, D-26, D-33 to D-35, D-125)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from enum import StrEnum
 from functools import cache
+from uuid import UUID
 
 import holidays
 
@@ -14,30 +15,64 @@ from fatura.domain.offer import PaymentMethod
 BOLETO_CLEARING_DAYS = 2
 """Banking days a boleto takes to clear after its due date (D-26)."""
 POLL_DAILY_FOR = timedelta(days=60)
-"""How long after the due date an unpaid charge is asked after every day; later once a week (D-35)."""
+"""An unpaid charge is polled daily until this long after its due date, then weekly (D-35)."""
 POLL_FOR = timedelta(days=400)
-"""When an unpaid charge is no longer asked after by itself."""
+"""Polling an unpaid charge ends this long after its due date."""
 ISSUE_DELAYED_AFTER = timedelta(hours=1)
-"""When `invoice.issue_delayed` is told about an invoice that cannot be issued (D-34)."""
+"""`invoice.issue_delayed` is emitted after issuance has failed for this long (D-34)."""
 EMPTY_LOOKUPS_NEEDED = 2
+"""Empty look-ups after which a charge of unknown outcome is believed absent (D-33)."""
 EMPTY_LOOKUP_GAP = timedelta(seconds=60)
-"""A charge of unknown outcome is believed absent after two empty look-ups this far apart (D-33)."""
+"""Minimum time between two empty look-ups that count (D-33)."""
 LOOKUP_COUNTS_AFTER = timedelta(seconds=80)
-"""How long after a sending a look-up may still be too early to prove absence: the lease and a call's deadline."""
+"""An empty look-up counts only this long after the request was sent: the lease plus the call's deadline."""
 LATE_CHECK_GAPS = tuple(timedelta(minutes=minutes) for minutes in (10, 50, 300, 1080))
-"""Gaps between the looks for a charge that was believed absent, from then on: over a day in all (D-125)."""
+"""Gaps between the checks for a charge believed absent; they cover 24 hours (D-125)."""
 RETRY_DELAYS = tuple(timedelta(minutes=minutes) for minutes in (1, 2, 5, 10, 20, 30, 60))
-"""Delays between transient failures of issuance; the last one repeats for ever (D-34)."""
+"""Delays between transient failures of issuance; the last one repeats without limit (D-34)."""
 
 
 class AttemptState(StrEnum):
-    """What is known of one attempt to create a charge (D-33): `sending` may exist, `absent` does not."""
+    """What is known about one attempt to create a charge (D-33)."""
 
     SENDING = "sending"
+    """The request may have been sent; its outcome is unknown until a call returns."""
     ABSENT = "absent"
+    """The gateway made no charge. The same attempt is sent again."""
     CONFIRMED = "confirmed"
+    """The gateway made the charge with which the invoice was issued."""
     FAILED = "failed"
+    """The gateway refused the data. Only a person starts the next attempt."""
     PARKED = "parked"
+    """The outcome cannot be decided without a person."""
+
+
+OPEN_STATES = frozenset({AttemptState.SENDING, AttemptState.ABSENT, AttemptState.PARKED})
+"""States in which a charge may still confirm the attempt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChargeAttempt:
+    """One attempt to create an invoice's charge, committed before its request is sent (D-33).
+
+    `first_sent_at` is real time, because gateways expire idempotency keys by it; other instants are on the account's
+    clock. `sent_at` changes with each sending and so identifies it. A restore found `known_charge_ids`: the attempt is
+    looked up by them and never sent again (D-123).
+    """
+
+    invoice_id: UUID
+    number: int
+    connection_id: UUID
+    state: AttemptState
+    amount_cents: int
+    charge_due_date: date
+    first_sent_at: datetime
+    sent_at: datetime
+    gateway_invoice_id: str | None = None
+    empty_lookups: int = 0
+    looked_up_at: datetime | None = None
+    known_charge_ids: Sequence[str] = ()
+    error_code: str | None = None
 
 
 @cache
@@ -46,13 +81,12 @@ def _national_holidays() -> "holidays.HolidayBase":
 
 
 def is_banking_day(day: date) -> bool:
-    """Say whether banks clear on this day: neither a weekend nor a national holiday (D-26)."""
+    """Say whether banks clear payments on this day: not a weekend, not a national holiday (D-26)."""
     saturday = 5
     return day.weekday() < saturday and day not in _national_holidays()
 
 
 def banking_day_on_or_after(day: date) -> date:
-    """Return the day itself or the next banking day."""
     while not is_banking_day(day):
         day += timedelta(days=1)
     return day
@@ -69,21 +103,18 @@ def last_payment_day(charge_due_date: date, method: PaymentMethod) -> date:
 
 
 def charge_due_date(due_date: date, *, today: date) -> date:
-    """Return the due date given to the gateway, which takes no date in the past (D-5)."""
+    """Return the due date to send to the gateway, which accepts no past date (D-5)."""
     return max(due_date, today)
 
 
 def is_past_due(charge_due_date: date, method: PaymentMethod, *, today: date) -> bool:
-    """Say whether an unpaid charge is overdue when the gateway is asked today (D-26)."""
+    """Say whether a charge that is still unpaid today is overdue (D-26)."""
     return today > last_payment_day(charge_due_date, method)
 
 
-def next_poll_at(charge_due_date: date, *, asked_at: datetime) -> datetime | None:
-    """Return when an unpaid charge is asked after again: at the start of days, ever more rarely (D-35).
-
-    Daily until 60 days after the due date, then weekly, then (after 400 days) no more: None.
-    """
-    today = local_date(asked_at)
+def next_poll_at(charge_due_date: date, *, polled_at: datetime) -> datetime | None:
+    """Return the start of the day on which an unpaid charge is polled again, or None when polling ends (D-35)."""
+    today = local_date(polled_at)
     if today < charge_due_date + POLL_DAILY_FOR:
         return start_of_day(today + timedelta(days=1))
     if today < charge_due_date + POLL_FOR:
@@ -92,25 +123,6 @@ def next_poll_at(charge_due_date: date, *, asked_at: datetime) -> datetime | Non
 
 
 def retry_delay(failures: int) -> timedelta:
-    """Return how long to wait after the n-th transient failure in a row, counted from 1 (D-34)."""
+    """Return the delay after the n-th consecutive transient failure, counted from 1 (D-34)."""
     assert failures >= 1, failures
     return RETRY_DELAYS[min(failures, len(RETRY_DELAYS)) - 1]
-
-
-@dataclass(frozen=True, slots=True)
-class ChargeAttempt:
-    """One attempt as committed before the first byte leaves (D-33).
-
-    `first_sent_at` is real time, by which keys expire at the gateway; the others are the account's clock.
-    `known_charge_ids` were found by a restore: the attempt is asked after by them, and never sent again.
-    """
-
-    attempt: int
-    state: AttemptState
-    amount_cents: int
-    charge_due_date: date
-    first_sent_at: datetime
-    sent_at: datetime
-    empty_lookups: int
-    looked_up_at: datetime | None
-    known_charge_ids: Sequence[str] = ()

@@ -47,7 +47,9 @@ async def issuance(deps: Deps) -> list[Account]:
 async def reconciliation(deps: Deps) -> list[Account]:
     """Return the accounts with charges to ask after, or to look for again."""
     async with deps.db.discovery() as look:
-        asked_after = await discovery.discover_invoices(look, list(polling.STATES), real_now=deps.clock())
+        asked_after = await discovery.discover_invoices(
+            look, list(polling.POLLED_STATES), real_now=deps.clock()
+        )
         looked_for = await discovery.discover_late_charge_checks(look, real_now=deps.clock())
         return list({each.account_id: each for each in (*asked_after, *looked_for)}.values())
 

@@ -61,7 +61,7 @@ async def _issue(deps: Deps, account: Account) -> int:
 
 async def _reconcile(deps: Deps, account: Account) -> int:
     asked = await polling.reconcile(deps, account, limit=CALL_BATCH)
-    return asked + await late_charge_checks.look(deps, account, limit=CALL_BATCH)
+    return asked + await late_charge_checks.check(deps, account, limit=CALL_BATCH)
 
 
 async def _mirror(deps: Deps, account: Account) -> int:

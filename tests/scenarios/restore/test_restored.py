@@ -34,7 +34,7 @@ async def gateway_of(world: World) -> Gateway:
     """Return the account's first connection."""
 
     async def effect(work: Work) -> Gateway | None:
-        return gateway_connections.opened(work, (await connections.find_all(work.tx))[0])
+        return gateway_connections.open_gateway(work, (await connections.find_all(work.tx))[0])
 
     opened = await in_transaction(world.deps, await load_account(world.deps, world.account_id), effect)
     assert opened is not None

@@ -20,8 +20,8 @@ from fatura.domain.errors import (
     RATE_LIMITED,
     UNAVAILABLE,
 )
-from fatura.usecases.charging import gateway_webhooks
-from fatura.usecases.charging.gateway_webhooks import MAX_BYTES, Webhook
+from fatura.usecases.charging import polling
+from fatura.usecases.charging.polling import WEBHOOK_MAX_BYTES, Webhook
 
 TAG = "Gateways"
 
@@ -45,13 +45,13 @@ async def receive_gateway_webhook(request: Request) -> Response:
         account_id = read_uuid(request.path_params["accountId"])
         connection_id = read_uuid(request.path_params["connectionId"])
     except ValueError:
-        raise gateway_webhooks.refused() from None
+        raise polling.webhook_refused() from None
     gate.limiter.take(str(connection_id), who="The gateway of this connection")
     raw = await body.read(
-        request.receive, announced_bytes=content_length(request.scope["headers"]), max_bytes=MAX_BYTES
+        request.receive, announced_bytes=content_length(request.scope["headers"]), max_bytes=WEBHOOK_MAX_BYTES
     )
     webhook = Webhook(dict(request.headers), request.scope["query_string"].decode("latin-1"), raw)
-    await gateway_webhooks.receive(gate.deps, account_id, connection_id, webhook)
+    await polling.receive_webhook(gate.deps, account_id, connection_id, webhook)
     return answer({"received": True})
 
 

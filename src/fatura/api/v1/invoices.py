@@ -23,7 +23,7 @@ from fatura.domain.errors import (
 from fatura.domain.filters import InvoiceFilter
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.usecases.billing import invoices
-from fatura.usecases.charging import cancellation, issuance_retry
+from fatura.usecases.charging import cancellation, issuance
 from fatura.usecases.pricing import manual_values, price_pull
 
 routes = Routes("Invoices")
@@ -123,4 +123,4 @@ async def retry_issuance(call: Call, invoice_id: InvoiceId) -> Response:
     (`outcome_unknown`), look there first: the retry then creates the charge anew, once for an Idempotency-Key. Send
     one, and a repeat of a request whose answer was lost creates nothing.
     """
-    return answer(await issuance_retry.retry(call.deps, call.account, request_of(call), invoice_id))
+    return answer(await issuance.retry(call.deps, call.account, request_of(call), invoice_id))

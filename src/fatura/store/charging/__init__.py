@@ -1,1 +1,1 @@
-"""Charge attempts, poll schedules and gateway connections."""
+"""SQL of charge attempts, the schedule of issuing and polling invoices, late charge checks and gateway connections."""

@@ -1,15 +1,16 @@
-"""Attempts whose charge is looked for again, since it may have been made after it was believed absent (D-33)."""
+"""SQL of `late_charge_check`: attempts whose charge may appear after it was believed absent (D-125)."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from fatura.store.charging.charges import NewAttempt
-from fatura.store.db import Tx, fields
+from fatura.domain.charging import ChargeAttempt
+from fatura.store.charging.attempts import attempt_of
+from fatura.store.db import Tx
 
 
-async def plan(tx: Tx, invoice_id: UUID, attempt: int, *, next_check_at: datetime) -> None:
-    """Have an attempt looked at again, on the account's clock, from the first look on."""
+async def plan(tx: Tx, invoice_id: UUID, number: int, *, next_check_at: datetime) -> None:
+    """Start an attempt's checks, or start them again; `next_check_at` is on the account's clock."""
     await tx.execute(
         """
         INSERT INTO late_charge_check AS l (account_id, invoice_id, attempt, next_check_at) VALUES ($1, $2, $3, $4)
@@ -18,17 +19,15 @@ async def plan(tx: Tx, invoice_id: UUID, attempt: int, *, next_check_at: datetim
         WHERE l.account_id = $1
         """,
         invoice_id,
-        attempt,
+        number,
         next_check_at,
     )
 
 
-async def claim(
-    tx: Tx, *, now: datetime, waits: Sequence[timedelta], limit: int
-) -> Sequence[tuple[NewAttempt, datetime]]:
-    """Return attempts that are due for a look, and when each was sent; each is due again after its next wait.
+async def claim(tx: Tx, *, now: datetime, gaps: Sequence[timedelta], limit: int) -> Sequence[ChargeAttempt]:
+    """Return attempts that are due for a check, and schedule the next check of each after its next gap.
 
-    So a look whose worker dies is made up for by the next one; after the last wait there is none.
+    The next check makes up for one whose worker dies. After the last gap none is scheduled.
     """
     rows = await tx.fetch(
         """
@@ -42,28 +41,25 @@ async def claim(
         FROM due JOIN charge_attempt a ON a.invoice_id = due.invoice_id AND a.attempt = due.attempt
         LEFT JOIN unnest($3::timestamptz[]) WITH ORDINALITY AS n (check_at, place) ON n.place = due.checks_made + 1
         WHERE l.account_id = $1 AND a.account_id = $1 AND l.invoice_id = due.invoice_id AND l.attempt = due.attempt
-        RETURNING a.invoice_id, a.attempt, a.connection_id, a.amount_cents, a.charge_due_date, a.sent_at
+        RETURNING a.invoice_id, a.attempt AS number, a.connection_id, a.state, a.amount_cents, a.charge_due_date,
+            a.first_sent_at, a.sent_at, a.gateway_invoice_id, a.empty_lookups, a.looked_up_at, a.known_charge_ids,
+            a.error_code
         """,
         now,
-        [now + wait for wait in waits],
+        [now + gap for gap in gaps],
         limit,
     )
-    found: list[tuple[NewAttempt, datetime]] = []
-    for row in rows:
-        columns = fields(row)
-        sent_at = columns.pop("sent_at")
-        found.append((NewAttempt(**columns), sent_at))
-    return found
+    return [attempt_of(row) for row in rows]
 
 
-async def put_off(tx: Tx, invoice_id: UUID, attempt: int, *, next_check_at: datetime) -> None:
-    """Look again soon, whatever look that would be: the last one found what must not stay, or got no answer."""
+async def make_earlier(tx: Tx, attempt: ChargeAttempt, *, next_check_at: datetime) -> None:
+    """Schedule the next check no later than `next_check_at`."""
     await tx.execute(
         """
         UPDATE late_charge_check l SET next_check_at = least(l.next_check_at, $4)
         WHERE l.account_id = $1 AND l.invoice_id = $2 AND l.attempt = $3
         """,
-        invoice_id,
-        attempt,
+        attempt.invoice_id,
+        attempt.number,
         next_check_at,
     )

@@ -1,1 +1,1 @@
-"""Frozen accounts, and the charges that a restore found at the gateways."""
+"""SQL of a restore from a backup: frozen accounts, matching of charges, and invoices that the backup lacks (D-123)."""

@@ -1,16 +1,17 @@
-"""What a restore from a backup needs: frozen accounts, and the charges that the gateways hold beyond the tables."""
+"""SQL that matches a gateway's charges with the invoices, attempts and cycles of a restored database (D-123)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from uuid import UUID
 
+from fatura.domain.charging import ChargeAttempt
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.store.db import Tx, fields
 
 
 async def lock_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
-    """Hold invoices against all workers until the commit, in id order."""
+    """Lock invoices in id order."""
     await tx.execute(
         """
         SELECT FROM invoice v
@@ -22,7 +23,7 @@ async def lock_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CandidateInvoice:
-    """An invoice that a gateway's charge may belong to, with its newest attempt, if any."""
+    """An invoice to match charges with; `is_open` says that its newest attempt may still get a charge."""
 
     invoice_id: UUID
     connection_id: UUID
@@ -35,7 +36,7 @@ class CandidateInvoice:
 
 
 async def find_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, CandidateInvoice]:
-    """Return those of the invoices that exist; `is_open`: the newest attempt may still get a charge."""
+    """Return the invoices that exist, by id."""
     rows = await tx.fetch(
         """
         SELECT DISTINCT ON (v.invoice_id) v.invoice_id, v.connection_id, v.status, v.due_date, v.gateway_invoice_id,
@@ -54,20 +55,8 @@ async def find_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, Candi
     }
 
 
-@dataclass(frozen=True, slots=True)
-class FoundAttempt:
-    """An attempt as a charge shows it that the gateway holds."""
-
-    invoice_id: UUID
-    attempt: int
-    connection_id: UUID
-    amount_cents: int
-    charge_due_date: date
-    charge_ids: Sequence[str]
-
-
 async def add_charge(tx: Tx, invoice_id: UUID, attempt: int, *, charge_id: str) -> None:
-    """Let an open attempt be asked after by the charge too; whatever was thought of it, it is not sent again."""
+    """Add a known charge to an open attempt, which is then looked up and not sent again."""
     await tx.execute(
         """
         UPDATE charge_attempt a SET state = 'sending', known_charge_ids = a.known_charge_ids || $4::text
@@ -79,27 +68,28 @@ async def add_charge(tx: Tx, invoice_id: UUID, attempt: int, *, charge_id: str) 
     )
 
 
-async def insert_attempt(tx: Tx, found: FoundAttempt, *, sent_at: datetime, real_now: datetime) -> None:
-    """Store an attempt that the database has lost, or never knew under this number."""
+async def insert_attempt(tx: Tx, attempt: ChargeAttempt) -> None:
+    """Insert an attempt with known charges that the restored database lacks."""
     await tx.execute(
         """
         INSERT INTO charge_attempt (account_id, invoice_id, attempt, connection_id, state, amount_cents,
             charge_due_date, first_sent_at, sent_at, known_charge_ids)
-        VALUES ($1, $2, $3, $4, 'sending', $5, $6, $7, $8, $9)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
         """,
-        found.invoice_id,
-        found.attempt,
-        found.connection_id,
-        found.amount_cents,
-        found.charge_due_date,
-        real_now,
-        sent_at,
-        list(found.charge_ids),
+        attempt.invoice_id,
+        attempt.number,
+        attempt.connection_id,
+        attempt.state,
+        attempt.amount_cents,
+        attempt.charge_due_date,
+        attempt.first_sent_at,
+        attempt.sent_at,
+        list(attempt.known_charge_ids),
     )
 
 
 async def make_due(tx: Tx, invoice_id: UUID, *, now: datetime) -> None:
-    """Have a `ready` invoice's charge asked after as soon as the account is released."""
+    """Make a `ready` invoice due, so that its known charge is looked up once the account is released."""
     await tx.execute(
         """
         UPDATE invoice v SET next_attempt_at = $3
@@ -112,14 +102,14 @@ async def make_due(tx: Tx, invoice_id: UUID, *, now: datetime) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BilledCycles:
-    """How far a subscription is billed."""
+    """A subscription and the number of its billed cycles."""
 
     subscription_id: UUID
     cycle_count: int
 
 
 async def billed_cycles(tx: Tx, connection_id: UUID, *, after: UUID, limit: int) -> Sequence[BilledCycles]:
-    """Return the next subscriptions of a connection, by id, after one."""
+    """Return a page of a connection's subscriptions, ordered by id."""
     rows = await tx.fetch(
         """
         SELECT s.subscription_id, s.cycle_count FROM subscription s
@@ -134,7 +124,7 @@ async def billed_cycles(tx: Tx, connection_id: UUID, *, after: UUID, limit: int)
 
 
 async def invoice_of(tx: Tx, subscription_id: UUID, cycle: int) -> UUID | None:
-    """Return the invoice of a cycle, under whatever id it was generated."""
+    """Return the id of a cycle's invoice, which may differ from the id before the restore."""
     return await tx.fetchval(
         "SELECT v.invoice_id FROM invoice v WHERE v.account_id = $1 AND v.subscription_id = $2 AND v.cycle = $3",
         subscription_id,
@@ -143,7 +133,7 @@ async def invoice_of(tx: Tx, subscription_id: UUID, cycle: int) -> UUID | None:
 
 
 async def is_active(tx: Tx, subscription_id: UUID) -> bool:
-    """Hold a subscription until the commit, and say whether its next cycles will be billed."""
+    """Lock a subscription and say whether it is active."""
     return await tx.fetchval(
         """
         SELECT s.status = 'active' FROM subscription s

@@ -6,7 +6,7 @@ from fatura.store.db import Tx
 
 
 async def freeze(tx: Tx, *, since: datetime) -> None:
-    """Let nothing more be charged; waits for the transactions that are about to (`may_charge`)."""
+    """Stop billing in the account; waits for transactions that hold the lock of `may_charge`."""
     await tx.execute(
         "UPDATE account a SET recovering_since = $2 WHERE a.account_id = $1 AND a.recovering_since IS NULL",
         since,
@@ -14,12 +14,12 @@ async def freeze(tx: Tx, *, since: datetime) -> None:
 
 
 async def release(tx: Tx) -> None:
-    """Let the account's work go on."""
+    """Resume billing in the account."""
     await tx.execute("UPDATE account a SET recovering_since = NULL WHERE a.account_id = $1")
 
 
 async def may_charge(tx: Tx) -> bool:
-    """Say whether the account is free to bill; until the commit it stays so."""
+    """Say whether billing is allowed; a lock keeps the answer true until the commit."""
     return await tx.fetchval(
         "SELECT a.recovering_since IS NULL FROM account a WHERE a.account_id = $1 FOR SHARE"
     )

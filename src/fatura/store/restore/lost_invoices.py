@@ -10,7 +10,7 @@ from fatura.store.db import Tx
 
 @dataclass(frozen=True, slots=True)
 class LostInvoice:
-    """A cycle that was billed after the backup: the invoice's id, and the charges that the gateway holds for it."""
+    """A cycle billed after the backup: its invoice's id, and the charges that the gateway holds for it."""
 
     subscription_id: UUID
     cycle: int
@@ -21,9 +21,9 @@ class LostInvoice:
     charge_ids: Sequence[str]
 
 
-async def keep(tx: Tx, lost: LostInvoice) -> bool:
-    """Keep a lost invoice, or a further charge of one that is kept; say whether that was new."""
-    touched = await tx.execute(
+async def keep(tx: Tx, lost: LostInvoice) -> None:
+    """Store a lost invoice, or add a charge to a stored one."""
+    await tx.execute(
         """
         INSERT INTO lost_invoice AS l (account_id, subscription_id, cycle, invoice_id, attempt, amount_cents,
             charge_due_date, charge_ids)
@@ -40,11 +40,10 @@ async def keep(tx: Tx, lost: LostInvoice) -> bool:
         lost.charge_due_date,
         list(lost.charge_ids),
     )
-    return touched == 1
 
 
 async def of_subscriptions(tx: Tx, subscription_ids: Sequence[UUID]) -> dict[tuple[UUID, int], LostInvoice]:
-    """Return the lost invoices of subscriptions, those that are billed again since included."""
+    """Return lost invoices by subscription and cycle, including those billed again since."""
     rows = await tx.fetch(
         """
         SELECT l.subscription_id, l.cycle, l.invoice_id, l.attempt, l.amount_cents, l.charge_due_date, l.charge_ids

@@ -7,7 +7,7 @@ from uuid import UUID
 from fatura import ids
 from fatura.domain.account import Account
 from fatura.domain.calendar import next_generation_instant, next_period_start
-from fatura.domain.charging import charge_due_date
+from fatura.domain.charging import AttemptState, ChargeAttempt, charge_due_date
 from fatura.domain.events import invoice_data
 from fatura.domain.invoice import BillingTerms, Invoice, InvoiceDetail, InvoiceDraft, InvoiceItem, build
 from fatura.domain.invoice_states import BIRTHS, InvoiceStatus
@@ -19,7 +19,6 @@ from fatura.store.billing.generation import DueSubscription, NewInvoice
 from fatura.store.catalog import plans
 from fatura.store.db import DatabaseUnavailableError, DeadlockError, LockTimeoutError
 from fatura.store.restore import charge_matching, frozen_accounts, lost_invoices
-from fatura.store.restore.charge_matching import FoundAttempt
 from fatura.store.restore.lost_invoices import LostInvoice
 from fatura.usecases.deps import Deps
 from fatura.usecases.lane_names import LaneName
@@ -161,16 +160,19 @@ def _billed(due: DueSubscription) -> tuple[UUID, int]:
 
 
 async def _expect_charge(work: Work, new: NewInvoice, found: LostInvoice) -> None:
-    """Let an invoice that is billed again be issued by the charge that its gateway holds, and by no other (D-123)."""
-    expected = FoundAttempt(
+    """Insert the attempt whose charge the gateway already holds, so that no other charge is created (D-123)."""
+    expected = ChargeAttempt(
         invoice_id=new.invoice_id,
-        attempt=found.attempt,
+        number=found.attempt,
         connection_id=new.due.connection_id,
+        state=AttemptState.SENDING,
         amount_cents=found.amount_cents,
         charge_due_date=found.charge_due_date or charge_due_date(new.due.next_due_date, today=work.today),
-        charge_ids=found.charge_ids,
+        first_sent_at=work.deps.clock(),
+        sent_at=work.now,
+        known_charge_ids=found.charge_ids,
     )
-    await charge_matching.insert_attempt(work.tx, expected, sent_at=work.now, real_now=work.deps.clock())
+    await charge_matching.insert_attempt(work.tx, expected)
 
 
 async def _tell(work: Work, batch: Sequence[NewInvoice], drafts: Mapping[Template, InvoiceDraft]) -> None:

@@ -88,7 +88,7 @@ def _next_attempt_at(work: Work, fact: Report, to: InvoiceStatus) -> datetime | 
         return work.now
     if to in {InvoiceStatus.ISSUED, InvoiceStatus.OVERDUE}:
         assert fact.charge_due_date is not None, "an open charge has a due date"
-        return fact.poll_at or next_poll_at(fact.charge_due_date, asked_at=work.now)
+        return fact.poll_at or next_poll_at(fact.charge_due_date, polled_at=work.now)
     return fact.poll_at
 
 

@@ -38,7 +38,7 @@ async def mirror(deps: Deps, account: Account, *, limit: int) -> int:
         stored = {each.connection.connection_id: each for each in await connections.find_all(work.tx)}
         claimed = await mirrors.claimed(work.tx, [pair[0] for pair in pairs], [pair[1] for pair in pairs])
         usable = {
-            key: gateway_connections.opened(work, each)
+            key: gateway_connections.open_gateway(work, each)
             for key, each in stored.items()
             if each.connection.active
         }

@@ -1,7 +1,7 @@
-"""Cancel an invoice: at once while it has no charge, else after its gateway canceled the charge (D-27).
+"""Cancel an invoice; one with a charge only after its gateway canceled the charge (D-27).
 
-Two steps: `release_charge` asks the gateway where that is needed, with no transaction open, and `cancel` moves the
-invoice. A crash between them loses nothing: the charge is asked after soon, and the same request may be sent again.
+Call `release_charge` first, then `cancel`. After a crash between them the charge is polled soon, and the request may be
+repeated.
 """
 
 import asyncio
@@ -23,69 +23,78 @@ from fatura.gateways.port import (
     PermanentError,
 )
 from fatura.observability import log
-from fatura.store.charging import charge_polling, connections, held_invoices
-from fatura.store.charging.held_invoices import HeldInvoice
+from fatura.store.charging import charge_polling, connections, issuance_state
+from fatura.store.charging.issuance_state import IssuanceState
 from fatura.store.restore import frozen_accounts
 from fatura.usecases.billing import invoice_moves, invoices
 from fatura.usecases.billing.invoice_moves import Report
-from fatura.usecases.charging import gateway_connections
+from fatura.usecases.charging import gateway_connections, polling
 from fatura.usecases.deps import Deps
-from fatura.usecases.lane_names import LaneName
 from fatura.usecases.transaction import Work, in_transaction
 
-ASK_AFTER = timedelta(seconds=CALL_TIMEOUT_SECONDS + 10)
-"""When a charge is asked after if whoever had it canceled does not come back to say so."""
+POLL_AFTER = timedelta(seconds=CALL_TIMEOUT_SECONDS + 10)
+"""Delay before the charge is polled if this process dies during the cancellation."""
 WITH_CHARGE = (InvoiceStatus.ISSUED, InvoiceStatus.OVERDUE)
 
 
 async def release_charge(deps: Deps, account: Account, invoice_id: UUID) -> str | None:
-    """Have the gateway cancel the charge of an issued or overdue invoice; return its id once that is confirmed.
+    """Cancel the charge of an issued or overdue invoice at the gateway; return its id, or None without a charge.
 
-    None when there is nothing to ask the gateway for. Raises EngineError: `engine.not_found`, and
-    `engine.invoice_not_cancelable` when the gateway does not confirm: then the charge is asked after at once.
+    Raises EngineError: `engine.not_found`; `engine.invoice_not_cancelable` when the gateway does not confirm, and then
+    the charge is polled immediately.
     """
-
-    async def reserve(work: Work) -> tuple[Gateway, str] | None:
-        return await _reserve(work, invoice_id)
-
-    reserved = await in_transaction(deps, account, reserve)
+    reserved = await in_transaction(deps, account, _reserve, invoice_id)
     if reserved is None:
         return None
     gateway, charge_id = reserved
-    refusal = await _refusal(gateway, charge_id)
+    refusal = await _cancel_charge(gateway, charge_id)
     if refusal is None:
         return charge_id
-    log.warning("cancellation.unconfirmed", invoice_id=str(invoice_id), reason=refusal)
-
-    async def ask_after(work: Work) -> None:
-        await charge_polling.wake_charge(work.tx, invoice_id, now=work.now)
-        work.notify(LaneName.RECONCILIATION)
-
-    await in_transaction(deps, account, ask_after)
+    log.warning("charge.cancellation_unconfirmed", invoice_id=str(invoice_id), reason=refusal)
+    await in_transaction(deps, account, polling.poll_now, invoice_id)
     raise EngineError(INVOICE_NOT_CANCELABLE, refusal)
 
 
+async def cancel(work: Work, invoice_id: UUID, *, released: str | None) -> shapes.Shape:
+    """Move an invoice to `canceled` and return it; `released` is the result of `release_charge` (D-27).
+
+    Raises EngineError: `engine.not_found`, `engine.invoice_not_cancelable`, `engine.account_recovering`.
+    """
+    state = await _lock(work, invoice_id)
+    await work.refresh()
+    if state.status not in WITH_CHARGE and not await frozen_accounts.may_charge(work.tx):
+        raise account_recovering()
+    is_released = released is not None and state.gateway_invoice_id == released
+    if state.status is InvoiceStatus.CANCELED and is_released:
+        return await invoices.read(work, invoice_id)  # a poll recorded the canceled charge first
+    refusal = None if is_released and state.status in WITH_CHARGE else _refusal(work, state)
+    if refusal is not None:
+        raise EngineError(INVOICE_NOT_CANCELABLE, refusal)
+    await invoice_moves.report(work, [Report(invoice_id, Fact.CANCEL_ASKED)])
+    return await invoices.read(work, invoice_id)
+
+
 async def _reserve(work: Work, invoice_id: UUID) -> tuple[Gateway, str] | None:
-    """Return the charge to cancel and its gateway; from now on the charge is asked after, whoever dies."""
-    held = await _held(work, invoice_id)
-    if held.status not in WITH_CHARGE:
+    """Return the charge to cancel and its gateway; schedule a poll in case this process dies."""
+    state = await _lock(work, invoice_id)
+    if state.status not in WITH_CHARGE:
         return None
-    assert held.gateway_invoice_id is not None, "an issued invoice has a charge"
-    stored = await connections.find(work.tx, held.connection_id)
+    assert state.gateway_invoice_id is not None, "an issued invoice has a charge"
+    stored = await connections.find(work.tx, state.connection_id)
     assert stored is not None, "an invoice's connection exists"
-    gateway = gateway_connections.opened(work, stored)
+    gateway = gateway_connections.open_gateway(work, stored)
     if gateway is None:
         raise EngineError(
             INVOICE_NOT_CANCELABLE,
-            "The gateway connection's credentials do not open; send them again, then cancel the invoice.",
+            "The gateway connection's credentials cannot be decrypted; send them again, then cancel the invoice.",
         )
     await work.refresh()
-    await charge_polling.wake_charge(work.tx, invoice_id, now=work.now + ASK_AFTER)
-    return gateway, held.gateway_invoice_id
+    await charge_polling.make_due(work.tx, invoice_id, at=work.now + POLL_AFTER)
+    return gateway, state.gateway_invoice_id
 
 
-async def _refusal(gateway: Gateway, charge_id: str) -> str | None:
-    """Ask the gateway to cancel; return why that is not confirmed, or None."""
+async def _cancel_charge(gateway: Gateway, charge_id: str) -> str | None:
+    """Cancel a charge; return the reason when the cancellation is not confirmed."""
     try:
         async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
             charge = await gateway.cancel_charge(charge_id)
@@ -106,48 +115,31 @@ async def _refusal(gateway: Gateway, charge_id: str) -> str | None:
             return f"The gateway did not cancel the charge: there it is {charge.state}."
 
 
-async def cancel(work: Work, invoice_id: UUID, *, released: str | None) -> shapes.Shape:
-    """Move an invoice to `canceled`, and return it; `released` is the charge that `release_charge` had canceled (D-27).
-
-    Raises EngineError: `engine.not_found`, `engine.invoice_not_cancelable`, `engine.account_recovering`.
-    """
-    held = await _held(work, invoice_id)
-    await work.refresh()
-    if held.status not in WITH_CHARGE and not await frozen_accounts.may_charge(work.tx):
-        raise account_recovering()
-    confirmed = released is not None and held.gateway_invoice_id == released
-    if held.status is InvoiceStatus.CANCELED and confirmed:
-        return await invoices.read(work, invoice_id)  # the asking after the charge came first
-    refusal = None if confirmed and held.status in WITH_CHARGE else _why_not(work, held)
-    if refusal is not None:
-        raise EngineError(INVOICE_NOT_CANCELABLE, refusal)
-    await invoice_moves.report(work, [Report(invoice_id, Fact.CANCEL_ASKED)])
-    return await invoices.read(work, invoice_id)
-
-
-def _why_not(work: Work, held: HeldInvoice) -> str | None:
-    match held.status:
+def _refusal(work: Work, state: IssuanceState) -> str | None:
+    match state.status:
         case InvoiceStatus.PAID:
             return "The invoice is paid; refund the payment in the gateway instead."
         case InvoiceStatus.CANCELED:
             return "The invoice is canceled already."
         case InvoiceStatus.ISSUED | InvoiceStatus.OVERDUE:
             return "The invoice was issued while it was being canceled; cancel it again."
-        case InvoiceStatus.READY if held.attempt is AttemptState.PARKED:
+        case InvoiceStatus.READY if state.attempt is AttemptState.PARKED:
             return (
-                "Nobody knows whether the gateway holds a charge of the invoice; look there and cancel one that "
+                "It is not known whether the gateway holds a charge of the invoice; look there and cancel one that "
                 "you find, then retry issuance."
             )
-        case InvoiceStatus.READY if held.attempt is AttemptState.SENDING or held.is_leased(work.deps.clock()):
+        case InvoiceStatus.READY if state.attempt is AttemptState.SENDING or state.is_leased(
+            work.deps.clock()
+        ):
             return "The invoice is being issued; read it again in a minute, and cancel it then."
-        case InvoiceStatus.DRAFT | InvoiceStatus.AWAITING_VALUE if held.attempt is AttemptState.SENDING:
+        case InvoiceStatus.DRAFT | InvoiceStatus.AWAITING_VALUE if state.attempt is AttemptState.SENDING:
             return "The gateway holds a charge of the invoice; release its items, then cancel it."
         case _:
             return None
 
 
-async def _held(work: Work, invoice_id: UUID) -> HeldInvoice:
-    held = await held_invoices.hold(work.tx, invoice_id)
-    if held is None:
+async def _lock(work: Work, invoice_id: UUID) -> IssuanceState:
+    state = await issuance_state.lock(work.tx, invoice_id)
+    if state is None:
         raise not_found("invoice", invoice_id)
-    return held
+    return state

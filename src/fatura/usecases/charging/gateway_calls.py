@@ -1,18 +1,20 @@
-"""The middle beat of issuing: one call to a gateway, with no transaction open, for one reserved invoice (D-33)."""
+"""One call to a gateway for a charge attempt, made with no transaction open (D-33)."""
 
 import asyncio
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import Enum, auto
 
 from fatura.domain.account import Account
+from fatura.domain.charging import ChargeAttempt
 from fatura.gateways.port import (
     CALL_TIMEOUT_SECONDS,
     Charge,
     ChargeRequest,
     ChargeState,
     Gateway,
+    GatewayError,
     Line,
     Payer,
     PermanentError,
@@ -20,121 +22,153 @@ from fatura.gateways.port import (
     UnknownOutcomeError,
 )
 from fatura.observability import log
-from fatura.store.charging.charges import ClaimedInvoice, NewAttempt
+from fatura.store.charging.claims import ClaimedInvoice
 from fatura.store.subscriptions import customers
 from fatura.store.vault import KeyRingError
-from fatura.usecases.charging import outcomes
 from fatura.usecases.deps import Deps
+from fatura.usecases.operations import call_counts
 
 SEND_WITHIN_SECONDS = 30
-"""A worker that was frozen sends nothing later than this after reserving: its lease outlasts this and the call."""
+"""A worker sends nothing later than this after reserving, so that its lease outlasts the call."""
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One reserved invoice: to be sent, or (`look_up`) to be asked after since an earlier outcome is unknown.
+class CallKind(Enum):
+    SEND = auto()
+    """Create the charge."""
+    REPEAT = auto()
+    """Send the same request again; the gateway recognizes it, because the earlier one may have made the charge."""
+    LOOK_UP = auto()
+    """Ask whether an earlier request made the charge."""
 
-    With `repeats_sent_at` the same call is sent again, since the gateway would know it: the one sent then may have made
-    the charge.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayCall:
+    """A call decided in the reserving transaction.
+
+    `attempt` is as stored there. `reserved_at` is on the account's clock, `reserved_at_real` on the real one, and
+    `send_before` on the process's monotonic one. A REPEAT has the instant at which the earlier request was sent.
     """
 
-    claimed: ClaimedInvoice
-    attempt: NewAttempt
-    sent_at: datetime
-    lines: tuple[Line, ...]
+    kind: CallKind
+    invoice: ClaimedInvoice
+    attempt: ChargeAttempt
     gateway: Gateway
-    look_up: bool
-    asked_at: datetime
     reserved_at: datetime
-    send_before: float
-    repeats_sent_at: datetime | None = None
-    known_charge_ids: Sequence[str] = ()
+    reserved_at_real: datetime
+    send_before: float = 0.0
+    lines: tuple[Line, ...] = ()
+    earlier_sent_at: datetime | None = None
 
 
-async def look_up(job: Job) -> Charge | None:
-    """Ask whether an earlier sending made the charge. Raises GatewayError, TimeoutError."""
-    if job.known_charge_ids:
-        return await _known_charge(job)
-    if job.gateway.capabilities().idempotency == "none":
-        raise outcomes.CannotBeKnownError
+class LookupUnsupportedError(GatewayError):
+    """The gateway offers neither keys nor look-ups, so only a person can say whether the charge exists (D-33)."""
+
+
+class SeveralChargesError(GatewayError):
+    """A restore found several charges of one attempt that are not canceled; a person has to choose (D-123)."""
+
+
+GatewayAnswer = Charge | GatewayError | None
+"""The result of a call: a charge, a failure, or None for an empty look-up."""
+
+
+async def make(deps: Deps, account: Account, call: GatewayCall) -> GatewayAnswer:
+    """Make a call and return its failure as a value. Other exceptions than the gateway's are raised."""
+    answer: GatewayAnswer
+    try:
+        if call.kind is CallKind.LOOK_UP:
+            answer = await _look_up(call)
+        else:
+            answer = await _send(deps, account, call)
+    except TimeoutError:
+        answer = TransientError("no answer to a look-up in time")
+    except GatewayError as error:
+        answer = error
+    call_counts.charge_attempts.labels(call_counts.charge_outcome(answer)).inc()
+    return answer
+
+
+async def _look_up(call: GatewayCall) -> Charge | None:
+    if call.attempt.known_charge_ids:
+        return await _known_charge(call)
+    if call.gateway.capabilities().idempotency == "none":
+        raise LookupUnsupportedError
     async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
-        return await job.gateway.find_charge(job.attempt.invoice_id, job.attempt.attempt)
+        return await call.gateway.find_charge(call.attempt.invoice_id, call.attempt.number)
 
 
-async def _known_charge(job: Job) -> Charge:
-    """Return the charge that a restore found for the attempt; of several the one that is not canceled (D-123).
-
-    Raises SeveralChargesError.
-    """
+async def _known_charge(call: GatewayCall) -> Charge:
+    """Return the charge that a restore found for the attempt; of several, the one that is not canceled (D-123)."""
     async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
-        found = [await job.gateway.get_charge(charge_id) for charge_id in job.known_charge_ids]
-    live = [charge for charge in found if charge.state is not ChargeState.CANCELED]
+        known = [await call.gateway.get_charge(charge_id) for charge_id in call.attempt.known_charge_ids]
+    live = [charge for charge in known if charge.state is not ChargeState.CANCELED]
     if len(live) > 1:
-        raise outcomes.SeveralChargesError(", ".join(charge.charge_id for charge in live))
-    return (live or found)[0]
+        raise SeveralChargesError(", ".join(charge.charge_id for charge in live))
+    return (live or known)[0]
 
 
-async def send(deps: Deps, account: Account, job: Job) -> Charge:
-    """Create the charge, unless this worker stood still for too long. Raises GatewayError."""
-    request = _request(deps, account, job)
-    stood_still = deps.clock() - job.reserved_at > timedelta(seconds=SEND_WITHIN_SECONDS)
-    if stood_still or time.monotonic() > job.send_before:  # either clock may have stopped with the machine
-        message = "the worker stood still for so long that its lease may be another's; nothing was sent"
+async def _send(deps: Deps, account: Account, call: GatewayCall) -> Charge:
+    """Create the charge, unless this worker was frozen for so long that its lease may have expired."""
+    request = _request(deps, account, call)
+    frozen = deps.clock() - call.reserved_at_real > timedelta(seconds=SEND_WITHIN_SECONDS)
+    if frozen or time.monotonic() > call.send_before:  # either clock may have stopped with the machine
+        message = "the worker was frozen and its lease may have expired; nothing was sent"
         raise TransientError(message)
     try:
         async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
-            return await _create(job, request)
+            return await _create_charge(call, request)
     except TimeoutError as error:
         message = f"no answer within {CALL_TIMEOUT_SECONDS} s"
         raise UnknownOutcomeError(message) from error
 
 
-async def _create(job: Job, request: ChargeRequest) -> Charge:
-    """Create the charge; a repeat may be refused just because the first sending made it, so that one is looked for."""
+async def _create_charge(call: GatewayCall, request: ChargeRequest) -> Charge:
     try:
-        return await job.gateway.create_charge(request)
+        return await call.gateway.create_charge(request)
     except PermanentError:
-        if job.repeats_sent_at is None:
+        if call.kind is not CallKind.REPEAT:
             raise
-        made = await job.gateway.find_charge(request.invoice_id, request.attempt)
-        if made is None:
+        # a gateway may refuse a repeat because the earlier request made the charge
+        charge = await call.gateway.find_charge(request.invoice_id, request.attempt)
+        if charge is None:
             raise
-        return made
+        return charge
 
 
-def _request(deps: Deps, account: Account, job: Job) -> ChargeRequest:
-    claimed = job.claimed
-    document = _document(deps, account, claimed)
+def _request(deps: Deps, account: Account, call: GatewayCall) -> ChargeRequest:
+    invoice, attempt = call.invoice, call.attempt
     return ChargeRequest(
-        invoice_id=claimed.invoice_id,
-        attempt=job.attempt.attempt,
-        amount_cents=job.attempt.amount_cents,
+        invoice_id=invoice.invoice_id,
+        attempt=attempt.number,
+        amount_cents=invoice.total_cents,
         currency=account.currency,
-        method=claimed.payment_method,
-        installments=claimed.installments,
-        due_date=job.attempt.charge_due_date,
-        lines=job.lines,
+        method=invoice.payment_method,
+        installments=invoice.installments,
+        due_date=attempt.charge_due_date,
+        lines=call.lines,
         payer=Payer(
-            claimed.customer_id,
-            claimed.customer_name,
-            claimed.customer_email,
-            document,
+            invoice.customer_id,
+            invoice.customer_name,
+            invoice.customer_email,
+            _document(deps, account, invoice),
         ),
     )
 
 
-def _document(deps: Deps, account: Account, claimed: ClaimedInvoice) -> str | None:
-    """Return the payer's tax document; one that does not open holds its invoice up until it is mended (D-34)."""
-    if claimed.document_sealed is None:
+def _document(deps: Deps, account: Account, invoice: ClaimedInvoice) -> str | None:
+    """Return the payer's tax document. Raises TransientError when it cannot be decrypted (D-34)."""
+    if invoice.document_sealed is None:
         return None
     try:
         return deps.vault.open(
-            claimed.document_sealed,
+            invoice.document_sealed,
             place=customers.DOCUMENT_PLACE,
             account_id=account.account_id,
-            row_id=str(claimed.customer_id),
+            row_id=str(invoice.customer_id),
         ).decode()
     except KeyRingError as error:
-        log.error("issuance.unreadable", invoice_id=str(claimed.invoice_id), error=str(error))
-        message = "the customer's document does not open; send it again by PATCH /v1/customers/{customerId}"
+        log.error("charge.document_unreadable", invoice_id=str(invoice.invoice_id), error=str(error))
+        message = (
+            "the customer's document cannot be decrypted; send it again by PATCH /v1/customers/{customerId}"
+        )
         raise TransientError(message) from None

@@ -1,6 +1,6 @@
-"""Gateway connections: add, change, list, and open them for use (D-43, D-44)."""
+"""Add, change, list and open gateway connections (D-43, D-44)."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
@@ -31,22 +31,34 @@ from fatura.usecases.transaction import Work, in_transaction
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """What a connection is reached with, in the clear: credentials, and all settings, the secret ones included."""
+    """Decrypted credentials, and all settings including the secret ones."""
 
     credentials: Mapping[str, Any]
     settings: Mapping[str, Any]
 
 
-def opened(work: Work, stored: StoredConnection) -> Gateway | None:
-    """Return a connection's adapter, bound to this work's now; None, told in the log, if its credentials do not open.
+def open_gateway(work: Work, stored: StoredConnection) -> Gateway | None:
+    """Return a connection's adapter; None, with a log entry, when its credentials cannot be decrypted.
 
-    One connection that cannot be used must stop no other.
+    One unusable connection must not stop work on the others. The adapter uses this transaction's `now`.
     """
     try:
-        return _gateway(work, stored.connection, _opened_access(work, stored))
+        return _gateway(work, stored.connection, _decrypted_access(work, stored))
     except KeyRingError as error:
-        log.error("gateway.unreadable", connection_id=str(stored.connection.connection_id), error=str(error))
+        connection_id = str(stored.connection.connection_id)
+        log.error("gateway.credentials_unreadable", connection_id=connection_id, error=str(error))
         return None
+
+
+async def open_gateways(
+    work: Work, connection_ids: Collection[UUID]
+) -> dict[UUID, tuple[Connection, Gateway | None]]:
+    """Return connections, active or not, with their adapters as `open_gateway` returns them."""
+    return {
+        stored.connection.connection_id: (stored.connection, open_gateway(work, stored))
+        for stored in await connections.find_all(work.tx)
+        if stored.connection.connection_id in connection_ids
+    }
 
 
 def _gateway(work: Work, connection: Connection, access: _Access) -> Gateway:
@@ -60,7 +72,7 @@ def _gateway(work: Work, connection: Connection, access: _Access) -> Gateway:
     return work.deps.providers[connection.provider].factory(config)
 
 
-def _opened_access(work: Work, stored: StoredConnection) -> _Access:
+def _decrypted_access(work: Work, stored: StoredConnection) -> _Access:
     plain = work.deps.vault.open(
         stored.credentials_sealed,
         place=connections.CREDENTIALS_PLACE,
@@ -80,15 +92,7 @@ async def connect(
     settings: Mapping[str, Any],
 ) -> shapes.Shape:
     """Add a connection that `check_new` has accepted (D-43)."""
-    connection = _blank(work, provider=provider, label=label)
-    stored = _bound(work, connection, _Access(credentials, settings))
-    await connections.insert(work.tx, stored)
-    await _follow_up(work, stored.connection, mended=False)
-    return shapes.connection(stored.connection)
-
-
-def _blank(work: Work, *, provider: str, label: str | None) -> Connection:
-    return Connection(
+    connection = Connection(
         connection_id=work.new_id(),
         provider=provider,
         label=label,
@@ -99,10 +103,14 @@ def _blank(work: Work, *, provider: str, label: str | None) -> Connection:
         product_catalog=False,
         created_at=work.now,
     )
+    stored = _with_access(work, connection, _Access(credentials, settings))
+    await connections.insert(work.tx, stored)
+    await _follow_up(work, stored.connection, may_work_again=False)
+    return shapes.connection(stored.connection)
 
 
-def _bound(work: Work, connection: Connection, access: _Access) -> StoredConnection:
-    """Return a connection as it is stored: with what the access allows it, and what is secret of it sealed."""
+def _with_access(work: Work, connection: Connection, access: _Access) -> StoredConnection:
+    """Return the connection to store: its capabilities set by the access, its secrets encrypted."""
     capabilities = _capabilities(_gateway(work, connection, access))
     connection = replace(
         connection,
@@ -138,7 +146,7 @@ async def check_new(
     credentials: Mapping[str, Any],
     settings: Mapping[str, Any],
 ) -> None:
-    """Check settings, and the credentials against the provider itself, before any transaction (D-43).
+    """Check the settings, and the credentials at the provider, with no transaction open (D-43).
 
     Raises EngineError: `engine.invalid_request`.
     """
@@ -152,11 +160,11 @@ async def check_new(
     now = account.now(deps.clock())
     gateway = known.factory(ConnectionConfig(account.account_id, UUID(int=0), settings, credentials, now))
     _capabilities(gateway)
-    await check_credentials(gateway)
+    await _check_credentials(gateway)
 
 
-async def check_credentials(gateway: Gateway) -> None:
-    """Ask the provider whether credentials work. Raises EngineError: `engine.invalid_request`."""
+async def _check_credentials(gateway: Gateway) -> None:
+    """Raises EngineError: `engine.invalid_request`."""
     try:
         await gateway.check_credentials()
     except AuthFailedError:
@@ -170,60 +178,63 @@ async def check_credentials(gateway: Gateway) -> None:
 async def patch(
     deps: Deps, account: Account, connection_id: UUID, changes: Mapping[str, Any]
 ) -> shapes.Shape:
-    """Change label, credentials, settings (key by key) or `active`; its invoices' work goes on (D-34, D-43, D-46).
+    """Change label, credentials, settings (key by key) or `active`; waiting invoices are retried (D-34, D-43, D-46).
 
     Raises EngineError: `engine.not_found`, `engine.invalid_request`.
     """
-
-    async def with_new_settings(work: Work) -> Gateway:
-        stored = await _locked(work, connection_id)
-        return _gateway(work, stored.connection, _access_after(work, stored, changes))
-
     if "credentials" in changes:
-        gateway = await in_transaction(deps, account, with_new_settings)
+        gateway = await in_transaction(deps, account, _changed_gateway, connection_id, changes)
         _capabilities(gateway)
-        await check_credentials(gateway)
+        await _check_credentials(gateway)
+    return await in_transaction(deps, account, _write_changes, connection_id, changes)
 
-    async def write(work: Work) -> shapes.Shape:
-        stored = await _locked(work, connection_id)
-        before = stored.connection
-        connection = replace(
-            before, label=changes.get("label", before.label), active=changes.get("active", before.active)
-        )
-        changed = replace(stored, connection=connection)
-        bound_anew = "credentials" in changes or "settings" in changes
-        if bound_anew:
-            changed = _bound(work, connection, _access_after(work, stored, changes))
-        await connections.update(work.tx, changed)
-        mended = bound_anew or (connection.active and not before.active)
-        await _follow_up(work, changed.connection, mended=mended)
-        return shapes.connection(changed.connection)
 
-    return await in_transaction(deps, account, write)
+async def _changed_gateway(work: Work, connection_id: UUID, changes: Mapping[str, Any]) -> Gateway:
+    stored = await _lock(work, connection_id)
+    return _gateway(work, stored.connection, _access_after(work, stored, changes))
+
+
+async def _write_changes(work: Work, connection_id: UUID, changes: Mapping[str, Any]) -> shapes.Shape:
+    stored = await _lock(work, connection_id)
+    before = stored.connection
+    connection = replace(
+        before, label=changes.get("label", before.label), active=changes.get("active", before.active)
+    )
+    changed = replace(stored, connection=connection)
+    has_new_access = "credentials" in changes or "settings" in changes
+    if has_new_access:
+        changed = _with_access(work, connection, _access_after(work, stored, changes))
+    await connections.update(work.tx, changed)
+    may_work_again = has_new_access or (connection.active and not before.active)
+    await _follow_up(work, changed.connection, may_work_again=may_work_again)
+    return shapes.connection(changed.connection)
 
 
 def _access_after(work: Work, stored: StoredConnection, changes: Mapping[str, Any]) -> _Access:
-    """Return the access as it will be; credentials that do not open, and secret settings, have to be sent again."""
+    """Return the changed access. Stored credentials that cannot be decrypted have to be sent again."""
     try:
-        known = _opened_access(work, stored)
+        known = _decrypted_access(work, stored)
     except KeyRingError:
         if "credentials" not in changes:
-            raise invalid_fields(("credentials", "must be sent again: the stored ones do not open")) from None
+            raise invalid_fields(
+                ("credentials", "must be sent again: the stored ones cannot be decrypted")
+            ) from None
         known = _Access({}, stored.settings)
     return _Access(
         changes.get("credentials", known.credentials), {**known.settings, **changes.get("settings", {})}
     )
 
 
-async def _follow_up(work: Work, connection: Connection, *, mended: bool) -> None:
+async def _follow_up(work: Work, connection: Connection, *, may_work_again: bool) -> None:
+    """Mirror the catalog to an active connection, and retry the invoices that waited for it."""
     if not connection.active:
         return
     if connection.product_catalog and await mirrors.enqueue_catalog(
         work.tx, connection.connection_id, now=work.now
     ):
         work.notify(LaneName.MIRRORING)
-    if mended:
-        await charge_polling.wake_connection(work.tx, connection.connection_id, now=work.now)
+    if may_work_again:
+        await charge_polling.make_connection_due(work.tx, connection.connection_id, now=work.now)
         work.notify(LaneName.ISSUANCE, LaneName.RECONCILIATION)
 
 
@@ -233,7 +244,7 @@ async def read_all(work: Work) -> list[shapes.Shape]:
 
 
 async def integration(work: Work) -> shapes.Shape:
-    """Return what a client's engineer needs to connect: the account, and its gateways (spec 4.6)."""
+    """Return the account and its gateway connections (spec 4.6)."""
     return {
         "accountId": str(work.account.account_id),
         "mode": str(work.account.mode),
@@ -242,7 +253,7 @@ async def integration(work: Work) -> shapes.Shape:
     }
 
 
-async def _locked(work: Work, connection_id: UUID) -> StoredConnection:
+async def _lock(work: Work, connection_id: UUID) -> StoredConnection:
     stored = await connections.lock(work.tx, connection_id)
     if stored is None:
         raise not_found("gateway connection", connection_id)

@@ -1,11 +1,16 @@
-"""Issue invoices in three beats: reserve, call, record (D-33). What answers mean: `usecases.charging.outcomes`."""
+"""Issue invoices: reserve their charge attempts, call the gateways, record the answers (D-33, D-34).
+
+`issue` is called by the workers, `retry` by a client. What each answer means is in `outcomes`.
+"""
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
 from uuid import UUID
 
+from fatura.domain import shapes
 from fatura.domain.account import Account
 from fatura.domain.charging import (
     EMPTY_LOOKUP_GAP,
@@ -14,83 +19,91 @@ from fatura.domain.charging import (
     ChargeAttempt,
     charge_due_date,
 )
-from fatura.domain.invoice import InvoiceItem
+from fatura.domain.errors import INVOICE_NOT_READY, EngineError, account_recovering, not_found
 from fatura.domain.invoice_states import InvoiceStatus
-from fatura.gateways.port import (
-    CALL_TIMEOUT_SECONDS,
-    Charge,
-    Gateway,
-    Line,
-)
+from fatura.gateways.port import CALL_TIMEOUT_SECONDS, Charge, Gateway, Line
 from fatura.observability import log
-from fatura.store.billing import invoices
-from fatura.store.charging import charges, connections
-from fatura.store.charging.charges import ClaimedInvoice, NewAttempt
+from fatura.store.billing import invoices as stored_invoices
+from fatura.store.charging import attempts, claims, issuance_state
+from fatura.store.charging.claims import ClaimedInvoice
 from fatura.store.restore import frozen_accounts
-from fatura.usecases.charging import gateway_calls, gateway_connections, late_charge_checks, outcomes
-from fatura.usecases.charging.delays import Tried
-from fatura.usecases.charging.delays import wait_for_connection as _wait
-from fatura.usecases.charging.gateway_calls import Job
-from fatura.usecases.charging.outcomes import Answer
+from fatura.usecases.billing import invoices as shown_invoices
+from fatura.usecases.charging import gateway_calls, gateway_connections, outcomes, second_charges
+from fatura.usecases.charging.gateway_calls import CallKind, GatewayAnswer, GatewayCall
 from fatura.usecases.deps import Deps
+from fatura.usecases.idempotency import IdempotentRequest, is_repeat
+from fatura.usecases.lane_names import LaneName
+from fatura.usecases.operations import health
 from fatura.usecases.operations.health import MAX_CLOCK_SKEW
 from fatura.usecases.transaction import Work, in_transaction
 
 GATHER_SECONDS = 0.02
-"""How long the first answer waits for others, to be recorded together."""
+"""The first answer waits this long for others, so that they are recorded in one transaction."""
 LEASE = timedelta(seconds=60)
-"""How long a worker owns an invoice it is issuing, in real time."""
+"""Real time for which a worker owns an invoice that it issues."""
 assert LEASE.total_seconds() > gateway_calls.SEND_WITHIN_SECONDS + CALL_TIMEOUT_SECONDS
 assert (
     timedelta(seconds=gateway_calls.SEND_WITHIN_SECONDS + CALL_TIMEOUT_SECONDS) + 2 * MAX_CLOCK_SKEW
     < LOOKUP_COUNTS_AFTER + EMPTY_LOOKUP_GAP
 ), (
-    "no charge is believed absent while its call may be open, though one host's clock is slow and another's fast"
+    "a charge is believed absent only after its call has ended, even if one host's clock is slow and another's fast"
 )
+NOT_READY_REASONS = {
+    InvoiceStatus.DRAFT: "waits for its prices; it is issued by itself when they are there",
+    InvoiceStatus.AWAITING_VALUE: "waits for a value; retry pricing or enter the value by hand",
+    InvoiceStatus.ISSUED: "is issued already",
+    InvoiceStatus.PAID: "is paid already",
+    InvoiceStatus.OVERDUE: "is issued already, and overdue",
+    InvoiceStatus.CANCELED: "is canceled and will not be issued",
+}
 
 
 async def issue(deps: Deps, account: Account, *, limit: int) -> int:
-    """Create the charges of up to `limit` due invoices, all at once; return how many were worked on (D-33, D-34)."""
-
-    async def reserve_some(work: Work) -> tuple[int, Sequence[Job]]:
-        return await _reserve(work, limit=limit)
-
-    count, jobs = await in_transaction(deps, account, reserve_some)
-    await carry_out(deps, account, jobs)
+    """Create the charges of up to `limit` due invoices concurrently; return how many invoices were claimed."""
+    count, calls = await in_transaction(deps, account, _reserve_due, limit=limit)
+    await call_and_record(deps, account, calls)
     return count
 
 
-async def carry_out(deps: Deps, account: Account, jobs: Sequence[Job]) -> None:
-    """Call the gateways for all reserved jobs at once, and record the answers as they come, several together."""
-    running = {asyncio.create_task(_call(deps, account, job)): job for job in jobs}
+async def retry(deps: Deps, account: Account, request: IdempotentRequest, invoice_id: UUID) -> shapes.Shape:
+    """Issue a `ready` invoice now, and return it after its gateway answered or timed out (D-34, D-113).
+
+    A failed or parked attempt is followed by the next one. An attempt of unknown outcome is looked up. While a worker
+    is issuing the invoice, nothing is sent.
+    Raises EngineError: `engine.not_found`, `engine.invoice_not_ready`, `engine.account_recovering`.
+    """
+    may_lease = await health.clock_is_trusted(deps)
+    calls = await in_transaction(deps, account, _reserve_one, request, invoice_id, may_lease=may_lease)
+    await call_and_record(deps, account, calls)
+    return await in_transaction(deps, account, shown_invoices.read, invoice_id)
+
+
+async def call_and_record(deps: Deps, account: Account, calls: Sequence[GatewayCall]) -> None:
+    """Make all calls concurrently; record the answers that arrive together in one transaction."""
+    running = {asyncio.create_task(gateway_calls.make(deps, account, call)): call for call in calls}
     try:
         while running:
             await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.wait(running, timeout=GATHER_SECONDS)
-            ended = [each for each in running if each.done()]
-            answered = [(running.pop(each), each) for each in ended]
-            for job, failed in answered:
-                if failed.exception() is not None:
-                    _tell_failure(job, failed.exception())
-            await _record(
-                deps, account, [(job, each.result()) for job, each in answered if each.exception() is None]
-            )
+            answered: list[tuple[GatewayCall, GatewayAnswer]] = []
+            for task in [each for each in running if each.done()]:
+                call = running.pop(task)
+                if (failure := task.exception()) is None:
+                    answered.append((call, task.result()))
+                else:
+                    _log_failure(call, failure)
+            await _record(deps, account, answered)
     finally:
-        for each in running:
-            each.cancel()
+        for task in running:
+            task.cancel()
 
 
-def _tell_failure(job: Job, failure: BaseException | None) -> None:
-    """Log what stops no other job; its lease ends, and the charge is looked up."""
-    log.error("issuance.failed", invoice_id=str(job.claimed.invoice_id), exc_info=failure)
-
-
-async def _reserve(work: Work, *, limit: int) -> tuple[int, Sequence[Job]]:
-    """Lease due invoices and commit to each attempt before its first byte leaves; none while a restore is swept."""
+async def _reserve_due(work: Work, *, limit: int) -> tuple[int, Sequence[GatewayCall]]:
+    """Lease due invoices and store their attempts; none while a restore is being compared (D-123)."""
     if not await frozen_accounts.may_charge(work.tx):
         return 0, []
     real_now = work.deps.clock()
-    ids = await charges.claim(
+    invoice_ids = await claims.claim(
         work.tx,
         InvoiceStatus.READY,
         now=work.now,
@@ -98,121 +111,159 @@ async def _reserve(work: Work, *, limit: int) -> tuple[int, Sequence[Job]]:
         lease_until=real_now + LEASE,
         limit=limit,
     )
-    return len(ids), await commit_to(work, ids) if ids else []
+    return len(invoice_ids), await _reserve(work, invoice_ids) if invoice_ids else []
 
 
-async def commit_to(work: Work, ids: Sequence[UUID]) -> Sequence[Job]:
-    """Return the jobs of leased `ready` invoices, each with its attempt stored; who waits for a connection has none."""
-    known = await charges.last_attempts(work.tx, ids)
-    items = await invoices.items_of(work.tx, ids)
-    stored = {each.connection.connection_id: each for each in await connections.find_all(work.tx)}
-    jobs: list[Job] = []
-    for claimed in await charges.claimed(work.tx, ids):
-        connection = stored[claimed.connection_id]
-        gateway = gateway_connections.opened(work, connection)
-        if not connection.connection.active:
-            await _wait(work, claimed, "inactive", message="The gateway connection is inactive.")
+async def _reserve_one(
+    work: Work, request: IdempotentRequest, invoice_id: UUID, *, may_lease: bool
+) -> Sequence[GatewayCall]:
+    """Lease one invoice and store its attempt; a host whose clock is off leaves it to the workers (D-5)."""
+    state = await issuance_state.lock(work.tx, invoice_id)
+    if state is None:
+        raise not_found("invoice", invoice_id)
+    if state.status is not InvoiceStatus.READY:
+        raise EngineError(INVOICE_NOT_READY, f"The invoice {NOT_READY_REASONS[state.status]}.")
+    if not await frozen_accounts.may_charge(work.tx):
+        raise account_recovering()
+    is_repeated = await is_repeat(work, request)
+    await work.refresh()
+    real_now = work.deps.clock()
+    if state.is_leased(real_now):
+        return []
+    if state.attempt is AttemptState.PARKED:
+        if (
+            is_repeated
+        ):  # the first request may have sent this attempt, and nobody has looked at the gateway since
+            return []
+        await attempts.reopen_parked(work.tx, invoice_id)
+    lease_until = real_now + LEASE if may_lease else None
+    await issuance_state.make_due(work.tx, invoice_id, now=work.now, lease_until=lease_until)
+    if may_lease:
+        return await _reserve(work, [invoice_id])
+    work.notify(LaneName.ISSUANCE)
+    return []
+
+
+async def _reserve(work: Work, invoice_ids: Sequence[UUID]) -> Sequence[GatewayCall]:
+    """Decide the call of each leased invoice, and store the attempts that will be sent.
+
+    An invoice whose connection cannot be used gets no call.
+    """
+    invoices = await claims.read(work.tx, invoice_ids)
+    newest = await attempts.newest(work.tx, invoice_ids)
+    items = await stored_invoices.items_of(work.tx, invoice_ids)
+    gateways = await gateway_connections.open_gateways(work, {each.connection_id for each in invoices})
+    calls: list[GatewayCall] = []
+    for invoice in invoices:
+        connection, gateway = gateways[invoice.connection_id]
+        if not connection.active:
+            message = "The gateway connection is inactive."
+            await outcomes.wait_for_connection(work, invoice, "inactive", message=message)
         elif gateway is None:
-            await _wait(
-                work, claimed, "unreadable", message="The gateway connection's credentials do not open."
-            )
+            message = "The gateway connection's credentials cannot be decrypted."
+            await outcomes.wait_for_connection(work, invoice, "unreadable", message=message)
         else:
-            jobs.append(_job(work, claimed, gateway, known=known.get(claimed.invoice_id), items=items))
-    sending = [job.attempt for job in jobs if not job.look_up]
-    await charges.send(work.tx, sending, sent_at=work.now, real_now=work.deps.clock())
-    return jobs
+            lines = tuple(
+                Line(item.description or item.product_name, item.amount_cents)
+                for item in items[invoice.invoice_id]
+                if item.amount_cents is not None
+            )
+            calls.append(_decide_call(work, invoice, newest.get(invoice.invoice_id), gateway, lines=lines))
+    sending = [call.attempt for call in calls if call.kind is not CallKind.LOOK_UP]
+    await attempts.save_sending(work.tx, sending)
+    return calls
 
 
-def _job(
+def _decide_call(
     work: Work,
-    claimed: ClaimedInvoice,
+    invoice: ClaimedInvoice,
+    newest: ChargeAttempt | None,
     gateway: Gateway,
     *,
-    known: ChargeAttempt | None,
-    items: Mapping[UUID, Sequence[InvoiceItem]],
-) -> Job:
-    look_up, repeats_sent_at, sent_at, found = False, None, work.now, known.known_charge_ids if known else ()
-    number, due_date = 1, charge_due_date(claimed.due_date, today=work.today)
-    if known is not None and known.state is AttemptState.SENDING:
-        number, due_date = known.attempt, known.charge_due_date
-        look_up = bool(found) or not _may_replay(work, gateway, known)
-        if look_up:
-            sent_at = known.sent_at
-        else:
-            repeats_sent_at = known.sent_at
-    elif known is not None:
-        number = known.attempt if known.state is AttemptState.ABSENT else known.attempt + 1
-    return Job(
-        claimed=claimed,
-        attempt=NewAttempt(claimed.invoice_id, number, claimed.connection_id, claimed.total_cents, due_date),
-        sent_at=sent_at,
-        lines=tuple(
-            Line(item.description or item.product_name, item.amount_cents)
-            for item in items[claimed.invoice_id]
-            if item.amount_cents is not None
-        ),
+    lines: tuple[Line, ...],
+) -> GatewayCall:
+    real_now = work.deps.clock()
+    kind, earlier_sent_at = CallKind.SEND, None
+    if newest is None:
+        attempt = _new_attempt(work, invoice, number=1)
+    elif newest.state is AttemptState.ABSENT:
+        today = charge_due_date(invoice.due_date, today=work.today)
+        attempt = replace(newest, state=AttemptState.SENDING, sent_at=work.now, charge_due_date=today)
+    elif newest.state is not AttemptState.SENDING:
+        attempt = _new_attempt(work, invoice, number=newest.number + 1)
+    elif newest.known_charge_ids or not _may_repeat(gateway, newest, real_now=real_now):
+        kind, attempt = CallKind.LOOK_UP, newest
+    else:
+        kind, earlier_sent_at = CallKind.REPEAT, newest.sent_at
+        attempt = replace(newest, sent_at=work.now)
+    return GatewayCall(
+        kind=kind,
+        invoice=invoice,
+        attempt=attempt,
         gateway=gateway,
-        look_up=look_up,
-        asked_at=work.now,
-        reserved_at=work.deps.clock(),
+        reserved_at=work.now,
+        reserved_at_real=real_now,
         send_before=time.monotonic() + gateway_calls.SEND_WITHIN_SECONDS,
-        repeats_sent_at=repeats_sent_at,
-        known_charge_ids=found,
+        lines=lines,
+        earlier_sent_at=earlier_sent_at,
     )
 
 
-def _may_replay(work: Work, gateway: Gateway, known: ChargeAttempt) -> bool:
-    """Say whether the very same call may be sent again: the gateway knows it by its key or its natural id (D-33)."""
+def _new_attempt(work: Work, invoice: ClaimedInvoice, *, number: int) -> ChargeAttempt:
+    return ChargeAttempt(
+        invoice_id=invoice.invoice_id,
+        number=number,
+        connection_id=invoice.connection_id,
+        state=AttemptState.SENDING,
+        amount_cents=invoice.total_cents,
+        charge_due_date=charge_due_date(invoice.due_date, today=work.today),
+        first_sent_at=work.deps.clock(),
+        sent_at=work.now,
+    )
+
+
+def _may_repeat(gateway: Gateway, attempt: ChargeAttempt, *, real_now: datetime) -> bool:
+    """Say whether the gateway still recognizes the attempt's request by its key or natural id (D-33)."""
     capabilities = gateway.capabilities()
     if capabilities.idempotency == "natural_id":
         return True
     if capabilities.idempotency != "key" or capabilities.idempotency_ttl is None:
         return False
-    return work.deps.clock() - known.first_sent_at < capabilities.idempotency_ttl - timedelta(hours=1)
+    return real_now - attempt.first_sent_at < capabilities.idempotency_ttl - timedelta(hours=1)
 
 
-async def _call(deps: Deps, account: Account, job: Job) -> Answer:
-    return await outcomes.caught(
-        gateway_calls.look_up(job) if job.look_up else gateway_calls.send(deps, account, job)
-    )
-
-
-async def _record(deps: Deps, account: Account, answered: Sequence[tuple[Job, Answer]]) -> None:
-    """Record answers in one transaction, or, when that fails, each in its own: recording one twice changes nothing."""
+async def _record(
+    deps: Deps, account: Account, answered: Sequence[tuple[GatewayCall, GatewayAnswer]]
+) -> None:
+    """Record answers in one transaction; if it fails, record each in its own. Recording is idempotent."""
     if not answered:
         return
-
-    async def record(work: Work) -> Sequence[Charge | None]:
-        tried = [(_tried(job), answer) for job, answer in answered]
-        seconds = await outcomes.record_all(work, tried)
-        for second in filter(None, seconds):
-            await late_charge_checks.plan_first(work, second)
-        return seconds
-
     try:
-        seconds = await in_transaction(deps, account, record)
-    except Exception as failure:  # noqa: BLE001 - told with the answer that it is of
+        seconds = await in_transaction(deps, account, _record_answers, answered)
+    except Exception as failure:  # noqa: BLE001 - logged with the only answer that can have caused it
         if len(answered) > 1:
             await asyncio.gather(*(_record(deps, account, [each]) for each in answered))
         else:
-            _tell_failure(answered[0][0], failure)
+            _log_failure(answered[0][0], failure)
         return
-    await asyncio.gather(
-        *(
-            late_charge_checks.cancel(job.gateway, second)
-            for (job, _), second in zip(answered, seconds, strict=True)
-            if second is not None
-        )
-    )
+    await asyncio.gather(*(second_charges.cancel(gateway, second) for gateway, second in seconds))
 
 
-def _tried(job: Job) -> Tried:
-    return Tried(
-        job.claimed,
-        job.attempt,
-        job.sent_at,
-        asked_at=job.asked_at,
-        looked_up=job.look_up,
-        repeats_sent_at=job.repeats_sent_at,
-        known_charge_ids=job.known_charge_ids,
-    )
+async def _record_answers(
+    work: Work, answered: Sequence[tuple[GatewayCall, GatewayAnswer]]
+) -> Sequence[tuple[Gateway, Charge]]:
+    """Record answers and return the second charges among them, each with its gateway."""
+    seconds = await outcomes.record_all(work, answered)
+    found = [
+        (call.gateway, second)
+        for (call, _), second in zip(answered, seconds, strict=True)
+        if second is not None
+    ]
+    for _, second in found:
+        await second_charges.plan_checks(work, second)
+    return found
+
+
+def _log_failure(call: GatewayCall, failure: BaseException) -> None:
+    """Log a failure of one call; its lease expires and the charge is looked up, other calls go on."""
+    log.error("charge.attempt_failed", invoice_id=str(call.invoice.invoice_id), exc_info=failure)

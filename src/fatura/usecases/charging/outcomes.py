@@ -1,15 +1,22 @@
-"""What each answer to an attempt means, recorded in one transaction with the move it causes (D-33, D-34)."""
+"""What each answer to a charge attempt means, recorded in one transaction with the move it causes (D-33, D-34).
 
-from collections.abc import Awaitable, Sequence
-from datetime import timedelta
+`record_all` takes the answers of issuance, `record` one answer. The rest of the file is the meaning of each answer.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from fatura.domain.charging import (
     EMPTY_LOOKUP_GAP,
     EMPTY_LOOKUPS_NEEDED,
+    ISSUE_DELAYED_AFTER,
     LATE_CHECK_GAPS,
     LOOKUP_COUNTS_AFTER,
+    OPEN_STATES,
+    RETRY_DELAYS,
     AttemptState,
+    ChargeAttempt,
     retry_delay,
 )
 from fatura.domain.invoice_states import Fact
@@ -19,258 +26,260 @@ from fatura.gateways.port import (
     ChargeState,
     GatewayError,
     PermanentError,
-    TransientError,
     UnknownOutcomeError,
 )
 from fatura.observability import log
-from fatura.store.charging import charges, late_charge_checks
-from fatura.store.charging.charges import LockedAttempt
+from fatura.store.charging import attempts, claims, late_charge_checks
+from fatura.store.charging.claims import ClaimedInvoice
 from fatura.store.restore import charge_matching
 from fatura.usecases.billing import invoice_moves
 from fatura.usecases.billing.invoice_moves import Report
-from fatura.usecases.charging import delays
-from fatura.usecases.charging.delays import Tried
+from fatura.usecases.charging import second_charges
+from fatura.usecases.charging.gateway_calls import (
+    CallKind,
+    GatewayAnswer,
+    GatewayCall,
+    LookupUnsupportedError,
+    SeveralChargesError,
+)
 from fatura.usecases.lane_names import LaneName
-from fatura.usecases.operations import call_counts
 from fatura.usecases.transaction import Work
 
 LOOK_UP_AFTER = timedelta(seconds=5)
-"""How soon a charge of unknown outcome is looked up for the first time."""
-SHOWN_WITHIN = LOOKUP_COUNTS_AFTER + EMPTY_LOOKUP_GAP
-"""How long a charge may take to be shown, however slowly a gateway's books are kept."""
-OPEN = (AttemptState.SENDING, AttemptState.ABSENT, AttemptState.PARKED)
-"""States of an attempt that a charge may still confirm."""
+"""Delay before the first look-up of a charge whose outcome is unknown."""
+VISIBLE_WITHIN = LOOKUP_COUNTS_AFTER + EMPTY_LOOKUP_GAP
+"""Time in which a gateway shows a charge that a request made (D-125)."""
 
 
-class CannotBeKnownError(GatewayError):
-    """The gateway offers neither a key nor a look-up: only a person can say whether the charge exists (D-33)."""
+async def record_all(
+    work: Work, answered: Sequence[tuple[GatewayCall, GatewayAnswer]]
+) -> Sequence[Charge | None]:
+    """Record answers for different invoices; return for each what `record` returns.
 
-
-class SeveralChargesError(GatewayError):
-    """A restore found several charges of one invoice that are not canceled: a person has to choose (D-123)."""
-
-
-Answer = Charge | GatewayError | None
-"""What came of a call: a charge, a failure, or (None) an empty look-up."""
-
-
-async def caught(call: Awaitable[Charge | None]) -> Answer:
-    """Return the gateway's answer, its failure as a value."""
-    answer: Answer
-    try:
-        answer = await call
-    except TimeoutError:
-        answer = TransientError("no answer to a look-up in time")
-    except GatewayError as error:
-        answer = error
-    call_counts.charge_attempts.labels(call_counts.charge_outcome(answer)).inc()
-    return answer
-
-
-async def record_all(work: Work, answered: Sequence[tuple[Tried, Answer]]) -> Sequence[Charge | None]:
-    """Record answers to attempts of different invoices; charges that simply answer theirs, nearly all, in sets.
-
-    Returns for each what `record` would.
+    Nearly all answers are the charge that their attempt waits for. Those are recorded as one set.
     """
-    locked = await charges.lock_attempts(
+    current = await attempts.lock(
         work.tx,
-        [tried.attempt.invoice_id for tried, _ in answered],
-        [tried.attempt.attempt for tried, _ in answered],
+        [call.invoice.invoice_id for call, _ in answered],
+        [call.attempt.number for call, _ in answered],
     )
     confirming = [
-        (tried, answer)
-        for tried, answer in answered
-        if isinstance(answer, Charge) and _confirms(tried, locked[tried.attempt.invoice_id], answer)
+        (call, answer)
+        for call, answer in answered
+        if isinstance(answer, Charge) and _confirms(call, current[call.invoice.invoice_id], answer)
     ]
     issued = await _issue(work, confirming)
     return [
-        None if tried.attempt.invoice_id in issued else await record(work, tried, answer)
-        for tried, answer in answered
+        None if call.invoice.invoice_id in issued else await record(work, call, answer)
+        for call, answer in answered
     ]
 
 
-def _confirms(tried: Tried, locked: LockedAttempt, charge: Charge) -> bool:
-    """Say whether a charge is what the attempt waits for, and nothing else is known of it."""
+async def record(work: Work, call: GatewayCall, answer: GatewayAnswer) -> Charge | None:
+    """Record one answer; return a second charge, which has been emitted and is to be canceled.
+
+    A returned charge is always recorded, whichever worker reports it. Any other answer counts only while the attempt
+    is as this worker reserved it: after its lease expired, another worker may have sent the attempt again.
+    """
+    current = await attempts.lock_one(work.tx, call.invoice.invoice_id, call.attempt.number)
+    found_since = set(current.known_charge_ids).difference(call.attempt.known_charge_ids)
+    if current.state is AttemptState.SENDING and found_since:
+        await _look_up_all(work, call, answer)
+    elif isinstance(answer, Charge):
+        return await _record_charge(work, call, current, charge=answer)
+    elif current.state is AttemptState.SENDING and current.sent_at == call.attempt.sent_at:
+        await _record_no_charge(work, call, current, answer=answer)
+    else:
+        log.warning(
+            "charge.stale_answer_ignored", invoice_id=str(call.invoice.invoice_id), answer=str(answer)
+        )
+    return None
+
+
+def _confirms(call: GatewayCall, current: ChargeAttempt, charge: Charge) -> bool:
+    """Say whether this is the charge that the attempt waits for, with no other charge known."""
     return (
-        locked.state in OPEN
-        and locked.gateway_invoice_id is None
-        and charge.amount_cents == tried.attempt.amount_cents
-        and set(locked.known_charge_ids) <= set(tried.known_charge_ids)
+        current.state in OPEN_STATES
+        and current.gateway_invoice_id is None
+        and charge.amount_cents == call.invoice.total_cents
+        and set(current.known_charge_ids) <= set(call.attempt.known_charge_ids)
     )
 
 
-async def _issue(work: Work, confirming: Sequence[tuple[Tried, Charge]]) -> set[UUID]:
-    """Issue invoices by their charges; return which: not those canceled when their charge was believed absent."""
+async def _issue(work: Work, confirming: Sequence[tuple[GatewayCall, Charge]]) -> set[UUID]:
+    """Issue invoices with their charges; return the issued ones. A canceled invoice is not issued."""
     reports = [
         Report(
-            tried.attempt.invoice_id,
+            call.invoice.invoice_id,
             Fact.CHARGE_CONFIRMED,
             gateway_invoice_id=charge.charge_id,
-            charge_due_date=tried.attempt.charge_due_date,
+            charge_due_date=call.attempt.charge_due_date,
             poll_at=None if charge.state is ChargeState.OPEN else work.now,
         )
-        for tried, charge in confirming
+        for call, charge in confirming
     ]
     issued = await invoice_moves.report(work, reports)
-    confirmed = [
-        (tried.attempt, charge.charge_id)
-        for tried, charge in confirming
-        if tried.attempt.invoice_id in issued
-    ]
+    confirmed = [(call.attempt, charge) for call, charge in confirming if call.invoice.invoice_id in issued]
     if confirmed:
-        await charges.confirm_attempts(
-            work.tx,
-            [attempt.invoice_id for attempt, _ in confirmed],
-            [attempt.attempt for attempt, _ in confirmed],
-            charge_ids=[charge_id for _, charge_id in confirmed],
-        )
-        if any(charge.state is not ChargeState.OPEN for _, charge in confirming):
+        charge_ids = [charge.charge_id for _, charge in confirmed]
+        await attempts.confirm(work.tx, [attempt for attempt, _ in confirmed], charge_ids=charge_ids)
+        if any(charge.state is not ChargeState.OPEN for _, charge in confirmed):
             work.notify(LaneName.RECONCILIATION)
     return issued
 
 
-async def record(work: Work, tried: Tried, answer: Answer) -> Charge | None:
-    """Record one attempt's answer, and what follows from it; return a charge that is one too many and was told.
-
-    A charge is a fact whoever brings it. Everything else counts only while the attempt is as this worker reserved
-    it: a worker that froze and lost its lease must not undo what another has sent since.
-    """
-    locked = await charges.lock_attempt(work.tx, tried.attempt.invoice_id, tried.attempt.attempt)
-    found_since = set(locked.known_charge_ids).difference(tried.known_charge_ids)
-    if locked.state is AttemptState.SENDING and found_since:
-        await _look_again(work, tried, answer)
-    elif isinstance(answer, Charge):
-        return await _confirm(work, tried, locked, charge=answer)
-    elif locked.state is AttemptState.SENDING and locked.sent_at == tried.sent_at:
-        await _without_charge(work, tried, locked, answer=answer)
-    else:
-        log.warning("issuance.stale_answer", invoice_id=str(tried.attempt.invoice_id), answer=str(answer))
-    return None
-
-
-async def _look_again(work: Work, tried: Tried, answer: Answer) -> None:
-    """A restore found charges of the attempt while this worker called: all of them are looked at together (D-123)."""
+async def _look_up_all(work: Work, call: GatewayCall, answer: GatewayAnswer) -> None:
+    """Look up all charges together, because a restore found some while this worker called (D-123)."""
     if isinstance(answer, Charge):
         await charge_matching.add_charge(
-            work.tx, tried.attempt.invoice_id, tried.attempt.attempt, charge_id=answer.charge_id
+            work.tx, call.invoice.invoice_id, call.attempt.number, charge_id=answer.charge_id
         )
-    await delays.retry(work, tried, next_attempt_at=work.now, error=None)
+    await _retry(work, call.invoice, at=work.now)
 
 
-async def _without_charge(
-    work: Work, tried: Tried, locked: LockedAttempt, *, answer: GatewayError | None
-) -> None:
-    match answer:
-        case None:
-            await _empty_lookup(work, tried, locked)
-        case PermanentError() if (
-            tried.repeats_sent_at and tried.asked_at - tried.repeats_sent_at < SHOWN_WITHIN
-        ):
-            await delays.retry(work, tried, next_attempt_at=work.now + SHOWN_WITHIN, error=answer)
-        case PermanentError(detail=detail) if tried.repeats_sent_at:
-            lost = (
-                f"The answer was lost, and the gateway refuses the same call now ({detail}); look there for the "
-                "charge, then retry issuance."
-            )
-            await delays.give_up(work, tried, AttemptState.PARKED, code="outcome_unknown", detail=lost)
-        case PermanentError(code=code, detail=detail) if not tried.looked_up:
-            await delays.give_up(work, tried, AttemptState.FAILED, code=code, detail=detail)
-        case CannotBeKnownError():
-            lost = "The answer was lost and the gateway cannot be asked; look there, then retry issuance."
-            await delays.give_up(work, tried, AttemptState.PARKED, code="outcome_unknown", detail=lost)
-        case SeveralChargesError():
-            several = (
-                f"The gateway holds several charges: {answer}. Cancel all but one there, then retry issuance."
-            )
-            await delays.give_up(work, tried, AttemptState.PARKED, code="second_charge", detail=several)
-        case AuthFailedError():
-            await _leave_open(work, tried)
-            refused = "The gateway refuses the credentials."
-            await delays.wait_for_connection(work, tried.claimed, "credentials_refused", message=refused)
-        case UnknownOutcomeError():
-            failures = tried.claimed.issue_failures
-            delay = retry_delay(failures) if failures else LOOK_UP_AFTER
-            await delays.retry(work, tried, next_attempt_at=work.now + delay, error=answer)
-        case _:
-            await _leave_open(work, tried)
-            delay = retry_delay(tried.claimed.issue_failures + 1)
-            await delays.retry(work, tried, next_attempt_at=work.now + delay, error=answer)
-
-
-async def _settle(work: Work, tried: Tried, state: AttemptState) -> None:
-    await charges.settle_attempt(work.tx, tried.attempt.invoice_id, tried.attempt.attempt, state=state)
-
-
-async def _leave_open(work: Work, tried: Tried) -> None:
-    """Note that nothing was created, so that the same attempt may be sent again.
-
-    A failed look-up, or a failed repeat of a call, does not say so: the first sending may have made the charge.
-    """
-    if not (tried.looked_up or tried.repeats_sent_at):
-        await _settle(work, tried, AttemptState.ABSENT)
-
-
-async def _confirm(work: Work, tried: Tried, locked: LockedAttempt, *, charge: Charge) -> Charge | None:
-    """Issue the invoice by a charge; return one that is beside the invoice's own, or on a canceled invoice."""
-    attempt = tried.attempt
-    if locked.gateway_invoice_id == charge.charge_id:
+async def _record_charge(
+    work: Work, call: GatewayCall, current: ChargeAttempt, *, charge: Charge
+) -> Charge | None:
+    """Issue the invoice with a charge; return the charge if the invoice has another one or is canceled."""
+    invoice = call.invoice
+    if current.gateway_invoice_id == charge.charge_id:
         return None
-    if locked.state not in OPEN:
-        await emit_second_charge(work, attempt.invoice_id, known=locked.gateway_invoice_id, charge=charge)
+    if current.state not in OPEN_STATES:
+        await second_charges.emit(work, invoice.invoice_id, known=current.gateway_invoice_id, charge=charge)
         return charge
-    if charge.amount_cents != attempt.amount_cents:
-        if (
-            charge.state is ChargeState.CANCELED and locked.error_code is not None
-        ):  # by a person, who asks again
-            await _settle(work, tried, AttemptState.FAILED)
-            await delays.retry(work, tried, next_attempt_at=work.now, error=None)
+    if charge.amount_cents != invoice.total_cents:
+        if charge.state is ChargeState.CANCELED and current.error_code is not None:
+            # a person canceled it at the gateway after the alert, and retries issuance
+            await attempts.end_without_charge(work.tx, call.attempt, AttemptState.FAILED)
+            await _retry(work, invoice, at=work.now)
             return None
         detail = f"The gateway's charge {charge.charge_id} is over {charge.amount_cents} cents; look there."
-        await delays.give_up(work, tried, AttemptState.PARKED, code="amount_differs", detail=detail)
+        await _give_up(work, call, AttemptState.PARKED, code="amount_differs", detail=detail)
         return None
-    if not await _issue(work, [(tried, charge)]):
-        await emit_second_charge(work, attempt.invoice_id, known=locked.gateway_invoice_id, charge=charge)
-        if charge.state is ChargeState.PAID:
-            unexpected = Report(attempt.invoice_id, Fact.PAYMENT_CONFIRMED, paid_at=charge.paid_at)
-            await invoice_moves.report(work, [unexpected])
-        return charge
-    return None
+    if await _issue(work, [(call, charge)]):
+        return None
+    await second_charges.emit(work, invoice.invoice_id, known=current.gateway_invoice_id, charge=charge)
+    if charge.state is ChargeState.PAID:
+        payment = Report(invoice.invoice_id, Fact.PAYMENT_CONFIRMED, paid_at=charge.paid_at)
+        await invoice_moves.report(work, [payment])
+    return charge
 
 
-async def emit_second_charge(work: Work, invoice_id: UUID, *, known: str | None, charge: Charge) -> None:
-    """Tell a person at once of a charge beside the one that is known, after a refusal or on a canceled invoice."""
-    message = f"The gateway also holds the charge {charge.charge_id}, which is one too many; see to it there."
-    log.error(
-        "issuance.second_charge",
-        invoice_id=str(invoice_id),
-        known=known,
-        second=charge.charge_id,
+async def _record_no_charge(
+    work: Work, call: GatewayCall, current: ChargeAttempt, *, answer: GatewayError | None
+) -> None:
+    """Decide what follows an empty look-up or a failure: retry, wait for the connection, or stop for a person."""
+    failures = call.invoice.issue_failures
+    match answer:
+        case None:
+            await _record_empty_lookup(work, call, current)
+        case PermanentError() if call.kind is CallKind.REPEAT:
+            await _record_refused_repeat(work, call, answer)
+        case PermanentError(code=code, detail=detail) if call.kind is CallKind.SEND:
+            await _give_up(work, call, AttemptState.FAILED, code=code, detail=detail)
+        case LookupUnsupportedError():
+            detail = "The answer was lost and the gateway cannot be asked; look there, then retry issuance."
+            await _give_up(work, call, AttemptState.PARKED, code="outcome_unknown", detail=detail)
+        case SeveralChargesError():
+            detail = (
+                f"The gateway holds several charges: {answer}. Cancel all but one there, then retry issuance."
+            )
+            await _give_up(work, call, AttemptState.PARKED, code="second_charge", detail=detail)
+        case AuthFailedError():
+            await _mark_absent_if_sent_once(work, call)
+            message = "The gateway refuses the credentials."
+            await wait_for_connection(work, call.invoice, "credentials_refused", message=message)
+        case UnknownOutcomeError():
+            delay = retry_delay(failures) if failures else LOOK_UP_AFTER
+            await _retry(work, call.invoice, at=work.now + delay, error=answer)
+        case _:
+            await _mark_absent_if_sent_once(work, call)
+            await _retry(work, call.invoice, at=work.now + retry_delay(failures + 1), error=answer)
+
+
+async def _record_refused_repeat(work: Work, call: GatewayCall, refusal: PermanentError) -> None:
+    """Park an attempt whose repeat was refused, but first give the earlier charge time to appear (D-121, D-125)."""
+    assert call.earlier_sent_at is not None, "a repeat follows an earlier sending"
+    if call.reserved_at - call.earlier_sent_at < VISIBLE_WITHIN:
+        await _retry(work, call.invoice, at=work.now + VISIBLE_WITHIN, error=refusal)
+        return
+    detail = (
+        f"The answer was lost, and the gateway refuses the same call now ({refusal.detail}); look there for the "
+        "charge, then retry issuance."
     )
-    error: dict[str, object] = {
-        "code": "second_charge",
-        "message": message,
-        "gatewayInvoiceId": charge.charge_id,
-    }
-    await invoice_moves.alert(work, invoice_id, "invoice.issue_failed", error=error)
+    await _give_up(work, call, AttemptState.PARKED, code="outcome_unknown", detail=detail)
 
 
-async def _empty_lookup(work: Work, tried: Tried, locked: LockedAttempt) -> None:
-    """Believe in absence only after two empty look-ups a minute apart, neither of them too early (D-33).
+async def _mark_absent_if_sent_once(work: Work, call: GatewayCall) -> None:
+    """Record that nothing was created. A failed look-up or repeat does not prove that."""
+    if call.kind is CallKind.SEND:
+        await attempts.end_without_charge(work.tx, call.attempt, AttemptState.ABSENT)
 
-    What counts is when the gateway was asked: a worker that froze over the answer brings old news.
+
+async def _record_empty_lookup(work: Work, call: GatewayCall, current: ChargeAttempt) -> None:
+    """Believe a charge absent after two empty look-ups at least 60 s apart, neither of them too early (D-33).
+
+    A look-up counts from the instant when it was reserved: its worker may have been frozen before recording it.
     """
-    invoice_id, number = tried.attempt.invoice_id, tried.attempt.attempt
-    counts_from = locked.sent_at + LOOKUP_COUNTS_AFTER
-    if locked.looked_up_at is not None:
-        counts_from = locked.looked_up_at + EMPTY_LOOKUP_GAP
-    if tried.asked_at < counts_from:
-        await delays.retry(work, tried, next_attempt_at=counts_from, error=None)
-    elif locked.empty_lookups + 1 >= EMPTY_LOOKUPS_NEEDED:
-        await _settle(work, tried, AttemptState.ABSENT)
+    counts_from = current.sent_at + LOOKUP_COUNTS_AFTER
+    if current.looked_up_at is not None:
+        counts_from = current.looked_up_at + EMPTY_LOOKUP_GAP
+    if call.reserved_at < counts_from:
+        await _retry(work, call.invoice, at=counts_from)
+    elif current.empty_lookups + 1 >= EMPTY_LOOKUPS_NEEDED:
+        await attempts.end_without_charge(work.tx, call.attempt, AttemptState.ABSENT)
         await late_charge_checks.plan(
-            work.tx, invoice_id, number, next_check_at=work.now + LATE_CHECK_GAPS[0]
+            work.tx,
+            call.invoice.invoice_id,
+            call.attempt.number,
+            next_check_at=work.now + LATE_CHECK_GAPS[0],
         )
-        await delays.retry(work, tried, next_attempt_at=work.now, error=None)
+        await _retry(work, call.invoice, at=work.now)
     else:
-        await charges.note_empty_lookup(work.tx, invoice_id, number, looked_up_at=tried.asked_at)
-        await delays.retry(work, tried, next_attempt_at=tried.asked_at + EMPTY_LOOKUP_GAP, error=None)
+        await attempts.count_empty_lookup(work.tx, call.attempt, looked_up_at=call.reserved_at)
+        await _retry(work, call.invoice, at=call.reserved_at + EMPTY_LOOKUP_GAP)
+
+
+async def _give_up(work: Work, call: GatewayCall, state: AttemptState, *, code: str, detail: str) -> None:
+    """Stop issuing until a person acts; the invoice stays `ready` and `invoice.issue_failed` is emitted (D-34)."""
+    await attempts.end_without_charge(work.tx, call.attempt, state, error_code=code, error_detail=detail)
+    await claims.reschedule_issuance(
+        work.tx, call.invoice, next_attempt_at=None, failures=0, failing_since=None, delay_emitted=False
+    )
+    error: dict[str, object] = {"code": code, "message": detail}
+    await invoice_moves.alert(work, call.invoice.invoice_id, "invoice.issue_failed", error=error)
+
+
+async def wait_for_connection(work: Work, invoice: ClaimedInvoice, code: str, *, message: str) -> None:
+    """Retry hourly until the connection works again; emit `invoice.issue_delayed` once (D-34)."""
+    if not invoice.issue_delay_emitted:
+        error: dict[str, object] = {"code": code, "message": message}
+        await invoice_moves.alert(work, invoice.invoice_id, "invoice.issue_delayed", error=error)
+    await claims.reschedule_issuance(
+        work.tx,
+        invoice,
+        next_attempt_at=work.now + RETRY_DELAYS[-1],
+        failures=invoice.issue_failures + 1,
+        failing_since=invoice.issue_failing_since or work.now,
+        delay_emitted=True,
+    )
+
+
+async def _retry(
+    work: Work, invoice: ClaimedInvoice, *, at: datetime, error: GatewayError | None = None
+) -> None:
+    """Schedule the next call; emit `invoice.issue_delayed` once after an hour of failures (D-34)."""
+    since = invoice.issue_failing_since or work.now
+    is_late = work.now - since >= ISSUE_DELAYED_AFTER
+    if is_late and not invoice.issue_delay_emitted:
+        message = str(error) if error else "The gateway does not know the charge yet."
+        alert: dict[str, object] = {"code": "retrying", "message": message}
+        await invoice_moves.alert(work, invoice.invoice_id, "invoice.issue_delayed", error=alert)
+    await claims.reschedule_issuance(
+        work.tx,
+        invoice,
+        next_attempt_at=at,
+        failures=invoice.issue_failures + (1 if error else 0),
+        failing_since=since,
+        delay_emitted=invoice.issue_delay_emitted or is_late,
+    )

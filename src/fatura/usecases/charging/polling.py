@@ -1,4 +1,7 @@
-"""Ask the gateway after open charges, and report what it says (D-26, D-35)."""
+"""Poll open charges at the gateways and report what they say (D-26, D-35).
+
+`reconcile` polls due charges. `receive_webhook` makes the charges due that a gateway's own webhook names.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -8,78 +11,68 @@ from uuid import UUID
 
 from fatura.domain.account import Account
 from fatura.domain.charging import is_past_due, next_poll_at
+from fatura.domain.errors import NOT_FOUND, EngineError
 from fatura.domain.invoice_states import Fact, InvoiceStatus
-from fatura.gateways.port import CALL_TIMEOUT_SECONDS, Charge, ChargeState, Gateway, GatewayError
+from fatura.gateways.port import (
+    CALL_TIMEOUT_SECONDS,
+    AuthFailedError,
+    Charge,
+    ChargeState,
+    Gateway,
+    GatewayError,
+    Webhook,
+)
 from fatura.observability import log
-from fatura.store.charging import charges, connections
-from fatura.store.charging.charges import ClaimedInvoice
+from fatura.store.charging import charge_polling, claims, connections
+from fatura.store.charging.claims import ClaimedInvoice
 from fatura.usecases.billing import invoice_moves
 from fatura.usecases.billing.invoice_moves import Report
 from fatura.usecases.charging import gateway_connections
 from fatura.usecases.deps import Deps
-from fatura.usecases.transaction import Work, in_transaction
+from fatura.usecases.lane_names import LaneName
+from fatura.usecases.transaction import Work, in_transaction, load_account
 
-STATES = (InvoiceStatus.ISSUED, InvoiceStatus.OVERDUE, InvoiceStatus.PAID, InvoiceStatus.CANCELED)
-"""States whose charge may be asked after; the last two only when something woke them."""
+POLLED_STATES = (InvoiceStatus.ISSUED, InvoiceStatus.OVERDUE, InvoiceStatus.PAID, InvoiceStatus.CANCELED)
+"""States in which a charge may be polled; the last two only when a webhook or a person makes it due."""
 LEASE = timedelta(seconds=60)
-UNANSWERED_RETRY = timedelta(minutes=10)
-"""When a gateway that did not answer is asked again."""
-
+RETRY_AFTER = timedelta(minutes=10)
+"""Delay before a charge is polled again whose gateway did not answer."""
 CLOSED = frozenset({ChargeState.PAID, ChargeState.CANCELED})
-"""What no later answer takes back; a payment can still be given back or disputed."""
-
+"""Final states of a charge; a paid one can still be refunded or disputed."""
 FACT_OF_STATE = {
     ChargeState.PAID: Fact.PAYMENT_CONFIRMED,
     ChargeState.REFUSED: Fact.PAYMENT_MISSED,
     ChargeState.EXPIRED: Fact.PAYMENT_MISSED,
     ChargeState.CANCELED: Fact.CHARGE_CANCELED,
 }
+WEBHOOK_MAX_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What the gateway said of one invoice's charge, or how asking failed."""
+class _Poll:
+    """The poll of a leased invoice's charge; `charge` stays None when the gateway does not answer."""
 
-    claimed: ClaimedInvoice
-    charge: Charge | None
-    asked_on: date
+    invoice: ClaimedInvoice
+    gateway: Gateway | None
+    polled_on: date
+    charge: Charge | None = None
 
 
 async def reconcile(deps: Deps, account: Account, *, limit: int) -> int:
-    """Ask after up to `limit` due charges, all at once, and record the answers in sets; return how many were asked."""
-
-    async def reserve(work: Work) -> Sequence[tuple[ClaimedInvoice, Gateway | None, date]]:
-        ids = await _claim(work, limit=limit)
-        if not ids:
-            return []
-        stored = {each.connection.connection_id: each for each in await connections.find_all(work.tx)}
-        return [
-            (claimed, gateway_connections.opened(work, stored[claimed.connection_id]), work.today)
-            for claimed in await charges.claimed(work.tx, ids)
-        ]
-
-    jobs = await in_transaction(deps, account, reserve)
-    if not jobs:
-        return 0
-    charged = await asyncio.gather(*(_ask(claimed, gateway) for claimed, gateway, _ in jobs))
-    answers = [
-        Answer(claimed, charge, asked_on=today)
-        for (claimed, _, today), charge in zip(jobs, charged, strict=True)
-    ]
-
-    async def record(work: Work) -> None:
-        await _record(work, answers)
-
-    await in_transaction(deps, account, record)
-    return len(answers)
+    """Poll up to `limit` due charges concurrently and record the answers as sets; return how many were polled."""
+    polls = await in_transaction(deps, account, _claim, limit=limit)
+    if polls:
+        answered = await asyncio.gather(*map(_poll, polls))
+        await in_transaction(deps, account, _record, answered)
+    return len(polls)
 
 
-async def _claim(work: Work, *, limit: int) -> list[UUID]:
-    """Lease due charges state by state, so that each claim reads its index in order."""
+async def _claim(work: Work, *, limit: int) -> Sequence[_Poll]:
+    """Lease due charges, one state at a time so that each claim reads its index in order."""
     real_now = work.deps.clock()
     ids: list[UUID] = []
-    for state in STATES:
-        ids += await charges.claim(
+    for state in POLLED_STATES:
+        ids += await claims.claim(
             work.tx,
             state,
             now=work.now,
@@ -87,77 +80,141 @@ async def _claim(work: Work, *, limit: int) -> list[UUID]:
             lease_until=real_now + LEASE,
             limit=limit - len(ids),
         )
-    return ids
+    if not ids:
+        return []
+    invoices = await claims.read(work.tx, ids)
+    gateways = await gateway_connections.open_gateways(work, {each.connection_id for each in invoices})
+    return [_Poll(invoice, gateways[invoice.connection_id][1], work.today) for invoice in invoices]
 
 
-async def _ask(claimed: ClaimedInvoice, gateway: Gateway | None) -> Charge | None:
-    assert claimed.gateway_invoice_id is not None, "only a charge with an id is asked after"
-    if gateway is None:
-        return None
+async def _poll(poll: _Poll) -> _Poll:
+    """Get the charge from the gateway. One charge's failure stops no other."""
+    invoice = poll.invoice
+    assert invoice.gateway_invoice_id is not None, "only a charge with an id is polled"
+    if poll.gateway is None:
+        return poll
     try:
         async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
-            return await gateway.get_charge(claimed.gateway_invoice_id)
+            return replace(poll, charge=await poll.gateway.get_charge(invoice.gateway_invoice_id))
     except (GatewayError, TimeoutError) as error:
-        log.warning("gateway.unanswered", invoice_id=str(claimed.invoice_id), error=str(error))
-    except Exception:  # noqa: BLE001 - one charge's failure stops no other; it is asked after again
-        log.exception("reconciliation.failed", invoice_id=str(claimed.invoice_id))
-    return None
+        log.warning("gateway.poll_unanswered", invoice_id=str(invoice.invoice_id), error=str(error))
+    except Exception:  # noqa: BLE001 - logged here; the charge is polled again
+        log.exception("charge.poll_failed", invoice_id=str(invoice.invoice_id))
+    return poll
 
 
-async def _record(work: Work, answers: Sequence[Answer]) -> None:
-    """Report payments first, then what qualifies them; the rest is put off to its next poll.
+async def _record(work: Work, polls: Sequence[_Poll]) -> None:
+    """Report payments first, then refunds and disputes, which need a payment; schedule the next polls.
 
-    An answer from before a wake may be stale (a webhook, a deed in the sandbox): its charge is asked after again. That
-    it is paid or canceled counts all the same: else webhooks without end would put a payment off without end.
+    An answer may be older than the webhook that made its charge due meanwhile, so that charge is polled again. Its
+    payment or cancellation is recorded all the same: otherwise repeated webhooks would delay it without limit.
     """
-    woken = await charges.reschedule_polls(
+    due_again = await claims.reschedule_polls(
         work.tx,
-        [answer.claimed.invoice_id for answer in answers],
-        claimed_for=[answer.claimed.next_attempt_at for answer in answers],
-        next_attempts_at=[_next_poll_at(work, answer) for answer in answers],
+        [each.invoice for each in polls],
+        next_attempts_at=[_next_poll_at(work, each) for each in polls],
     )
-    poll_at = dict.fromkeys(woken, work.now)
-    answers = [each for each in answers if each.claimed.invoice_id not in woken or _is_closed(each)]
-    facts = [replace(each, poll_at=poll_at.get(each.invoice_id)) for each in map(_fact, answers) if each]
-    await invoice_moves.report(work, facts)
-    afterwards = [pair for answer in answers for pair in _afterwards(answer)]
-    for fact in (Fact.REFUNDED, Fact.DISPUTED):
-        told = [replace(each, poll_at=poll_at.get(each.invoice_id)) for of, each in afterwards if of is fact]
-        await invoice_moves.report(work, told)
+    poll_at = dict.fromkeys(due_again, work.now)
+    current = [each for each in polls if each.invoice.invoice_id not in due_again or _is_closed(each)]
+    facts = [fact for fact in map(_fact, current) if fact is not None]
+    refunds = [Report(each.invoice.invoice_id, Fact.REFUNDED) for each in current if _is_refunded(each)]
+    disputes = [Report(each.invoice.invoice_id, Fact.DISPUTED) for each in current if _is_disputed(each)]
+    for reports in (facts, refunds, disputes):
+        await invoice_moves.report(
+            work, [replace(each, poll_at=poll_at.get(each.invoice_id)) for each in reports]
+        )
 
 
-def _is_closed(answer: Answer) -> bool:
-    return answer.charge is not None and answer.charge.state in CLOSED
-
-
-def _next_poll_at(work: Work, answer: Answer) -> datetime | None:
-    claimed, charge = answer.claimed, answer.charge
-    if charge is None:
-        return work.now + UNANSWERED_RETRY
-    if charge.state in CLOSED:
+def _next_poll_at(work: Work, poll: _Poll) -> datetime | None:
+    if poll.charge is None:
+        return work.now + RETRY_AFTER
+    if _is_closed(poll):
         return None
-    assert claimed.charge_due_date is not None, "an issued charge has a due date"
-    return next_poll_at(claimed.charge_due_date, asked_at=work.now)
+    assert poll.invoice.charge_due_date is not None, "an issued charge has a due date"
+    return next_poll_at(poll.invoice.charge_due_date, polled_at=work.now)
 
 
-def _fact(answer: Answer) -> Report | None:
-    """Return what the answer says of the charge's payment, or nothing."""
-    claimed, charge = answer.claimed, answer.charge
+def _is_closed(poll: _Poll) -> bool:
+    return poll.charge is not None and poll.charge.state in CLOSED
+
+
+def _is_refunded(poll: _Poll) -> bool:
+    return poll.charge is not None and poll.charge.refunded
+
+
+def _is_disputed(poll: _Poll) -> bool:
+    return poll.charge is not None and poll.charge.disputed
+
+
+def _fact(poll: _Poll) -> Report | None:
+    """Return what the answer says about the payment; None when the charge is open and not past due."""
+    invoice, charge = poll.invoice, poll.charge
     if charge is None:
         return None
     fact = FACT_OF_STATE.get(charge.state)
     if fact is None:
-        assert claimed.charge_due_date is not None, "an issued charge has a due date"
-        if not is_past_due(claimed.charge_due_date, claimed.payment_method, today=answer.asked_on):
+        assert invoice.charge_due_date is not None, "an issued charge has a due date"
+        if not is_past_due(invoice.charge_due_date, invoice.payment_method, today=poll.polled_on):
             return None
         fact = Fact.PAYMENT_MISSED
-    return Report(claimed.invoice_id, fact, charge_due_date=claimed.charge_due_date, paid_at=charge.paid_at)
+    return Report(invoice.invoice_id, fact, charge_due_date=invoice.charge_due_date, paid_at=charge.paid_at)
 
 
-def _afterwards(answer: Answer) -> list[tuple[Fact, Report]]:
-    """Return what happened to the payment since: it counts only once it was confirmed (D-27)."""
-    charge = answer.charge
-    if charge is None:
-        return []
-    told = [(charge.refunded, Fact.REFUNDED), (charge.disputed, Fact.DISPUTED)]
-    return [(fact, Report(answer.claimed.invoice_id, fact)) for happened, fact in told if happened]
+async def poll_now(work: Work, invoice_id: UUID) -> None:
+    """Make an invoice's charge due for polling immediately, in any invoice state."""
+    await charge_polling.make_due(work.tx, invoice_id, at=work.now)
+    work.notify(LaneName.RECONCILIATION)
+
+
+async def receive_webhook(deps: Deps, account_id: UUID, connection_id: UUID, webhook: Webhook) -> None:
+    """Poll the charges named by an authentic gateway webhook immediately, or all open ones (D-35).
+
+    The state in the webhook is ignored, so a replayed or forged one changes nothing.
+    Raises EngineError: `engine.not_found`, for any webhook that is not authentic.
+    """
+    try:
+        account = await load_account(deps, account_id)
+    except EngineError:
+        raise webhook_refused() from None
+    await in_transaction(deps, account, _make_due, connection_id, webhook)
+
+
+def webhook_refused() -> EngineError:
+    """Return the one error of all refusals, so that strangers learn nothing about accounts and connections."""
+    return EngineError(
+        NOT_FOUND,
+        "No gateway connection takes this webhook; check its URL, and the secret that signs it.",
+    )
+
+
+async def _make_due(work: Work, connection_id: UUID, webhook: Webhook) -> None:
+    stored = await connections.find(work.tx, connection_id)
+    gateway = None if stored is None else gateway_connections.open_gateway(work, stored)
+    if gateway is None:
+        raise webhook_refused()
+    try:
+        named = gateway.read_webhook(webhook).charge_ids
+    except AuthFailedError as error:
+        log.warning("gateway.webhook_refused", connection_id=str(connection_id), error=str(error))
+        raise webhook_refused() from None
+    real_now = work.deps.clock()
+    if named is None:
+        due = await charge_polling.make_open_due(work.tx, connection_id, now=work.now, real_now=real_now)
+    else:
+        storable = [each for each in named if each.isprintable()]
+        due = await charge_polling.make_named_due(
+            work.tx, connection_id, storable, now=work.now, real_now=real_now
+        )
+    if due:
+        work.notify(LaneName.RECONCILIATION)
+
+
+__all__ = [
+    "POLLED_STATES",
+    "WEBHOOK_MAX_BYTES",
+    "Webhook",
+    "poll_now",
+    "receive_webhook",
+    "reconcile",
+    "webhook_refused",
+]

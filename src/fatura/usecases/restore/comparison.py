@@ -118,7 +118,7 @@ async def compare(
 
 async def _open_connections(work: Work) -> Sequence[tuple[UUID, Gateway | None]]:
     stored = await connections.find_all(work.tx)
-    return [(each.connection.connection_id, gateway_connections.opened(work, each)) for each in stored]
+    return [(each.connection.connection_id, gateway_connections.open_gateway(work, each)) for each in stored]
 
 
 async def _release(work: Work) -> None:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from uuid import UUID
 
-from fatura.domain.charging import charge_due_date
+from fatura.domain.charging import AttemptState, ChargeAttempt, charge_due_date
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.gateways.port import Charge, ChargeState
 from fatura.store.restore import charge_matching, lost_invoices
-from fatura.store.restore.charge_matching import CandidateInvoice, FoundAttempt
+from fatura.store.restore.charge_matching import CandidateInvoice
 from fatura.store.restore.lost_invoices import LostInvoice
-from fatura.usecases.charging import outcomes
+from fatura.usecases.charging import second_charges
 from fatura.usecases.lane_names import LaneName
 from fatura.usecases.transaction import Work
 
@@ -91,7 +91,7 @@ async def _match(
     if _has_charge_or_is_closed(invoice):
         if not dry_run:
             known = invoice.gateway_invoice_id
-            await outcomes.emit_second_charge(work, invoice.invoice_id, known=known, charge=charge)
+            await second_charges.emit(work, invoice.invoice_id, known=known, charge=charge)
         return Match(MatchKind.UNMATCHED, f"a second charge of an invoice that is {invoice.status}"), invoice
     number = _attempt_number(invoice, charge)
     if not dry_run:
@@ -125,15 +125,18 @@ async def _adopt(work: Work, charge: Charge, invoice: CandidateInvoice, *, numbe
     if invoice.is_open:
         await charge_matching.add_charge(work.tx, invoice.invoice_id, number, charge_id=charge.charge_id)
     else:
-        attempt = FoundAttempt(
+        attempt = ChargeAttempt(
             invoice_id=invoice.invoice_id,
-            attempt=number,
+            number=number,
             connection_id=invoice.connection_id,
+            state=AttemptState.SENDING,
             amount_cents=charge.amount_cents,
             charge_due_date=charge.due_date or charge_due_date(invoice.due_date, today=work.today),
-            charge_ids=[charge.charge_id],
+            first_sent_at=work.deps.clock(),
+            sent_at=work.now,
+            known_charge_ids=[charge.charge_id],
         )
-        await charge_matching.insert_attempt(work.tx, attempt, sent_at=work.now, real_now=work.deps.clock())
+        await charge_matching.insert_attempt(work.tx, attempt)
     await charge_matching.make_due(work.tx, invoice.invoice_id, now=work.now)
     work.notify(LaneName.ISSUANCE)
 

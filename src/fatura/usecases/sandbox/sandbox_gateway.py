@@ -15,8 +15,8 @@ from fatura.gateways.sandbox_port import (
     SandboxOperation,
     SandboxProduct,
 )
-from fatura.store.charging import charge_polling, connections
-from fatura.usecases.charging import gateway_connections
+from fatura.store.charging import connections
+from fatura.usecases.charging import gateway_connections, polling
 from fatura.usecases.deps import Deps
 from fatura.usecases.lane_names import LaneName
 from fatura.usecases.transaction import Work, in_transaction, load_account
@@ -28,7 +28,7 @@ async def _books(deps: Deps, account: Account) -> list[tuple[UUID, SandboxBooks]
     async def read(work: Work) -> list[tuple[UUID, SandboxBooks]]:
         found: list[tuple[UUID, SandboxBooks]] = []
         for stored in await connections.find_all(work.tx):
-            gateway = gateway_connections.opened(work, stored)
+            gateway = gateway_connections.open_gateway(work, stored)
             if isinstance(gateway, SandboxBooks):
                 found.append((stored.connection.connection_id, gateway))
         return found
@@ -67,7 +67,7 @@ async def move_charge(deps: Deps, account: Account, charge_id: str, move: Sandbo
 
 async def _wake(deps: Deps, account: Account, charge: SandboxCharge) -> None:
     async def effect(work: Work) -> None:
-        await charge_polling.wake_charge(work.tx, charge.invoice_id, now=work.now)
+        await polling.poll_now(work, charge.invoice_id)
         work.notify(LaneName.RECONCILIATION)
 
     await in_transaction(deps, await load_account(deps, account.account_id), effect)

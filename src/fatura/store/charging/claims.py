@@ -1,0 +1,142 @@
+"""SQL that leases invoices for issuing and polling, and schedules their next attempt (D-34, D-35)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from uuid import UUID
+
+from fatura.domain.invoice_states import InvoiceStatus
+from fatura.domain.offer import PaymentMethod
+from fatura.store.db import Tx, fields
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedInvoice:
+    """A leased invoice with the data that a charge needs.
+
+    `next_attempt_at` is the instant for which it was claimed; another value at recording means that it was made due
+    meanwhile.
+    """
+
+    invoice_id: UUID
+    connection_id: UUID
+    customer_id: UUID
+    customer_name: str
+    customer_email: str
+    document_sealed: bytes | None
+    due_date: date
+    charge_due_date: date | None
+    payment_method: PaymentMethod
+    installments: int | None
+    total_cents: int
+    gateway_invoice_id: str | None
+    next_attempt_at: datetime
+    issue_failures: int
+    issue_failing_since: datetime | None
+    issue_delay_emitted: bool
+
+
+async def claim(
+    tx: Tx, status: InvoiceStatus, *, now: datetime, real_now: datetime, lease_until: datetime, limit: int
+) -> Sequence[UUID]:
+    """Lease due invoices in one state that no other worker has leased, the longest due first."""
+    rows = await tx.fetch(
+        """
+        WITH due AS MATERIALIZED (
+            SELECT x.invoice_id FROM invoice x
+            WHERE x.account_id = $1 AND x.status = $2 AND x.next_attempt_at <= $3
+                AND (x.lease_until IS NULL OR x.lease_until <= $4)
+            ORDER BY x.next_attempt_at LIMIT $6
+            FOR NO KEY UPDATE SKIP LOCKED
+        )
+        UPDATE invoice v SET lease_until = $5 FROM due
+        WHERE v.account_id = $1 AND v.invoice_id = due.invoice_id
+        RETURNING v.invoice_id
+        """,
+        status,
+        now,
+        real_now,
+        lease_until,
+        limit,
+    )
+    return [row["invoice_id"] for row in rows]
+
+
+async def read(tx: Tx, invoice_ids: Sequence[UUID]) -> Sequence[ClaimedInvoice]:
+    """Return claimed invoices."""
+    rows = await tx.fetch(
+        """
+        SELECT v.invoice_id, v.connection_id, c.customer_id, c.name AS customer_name, c.email AS customer_email,
+            c.document_sealed, v.due_date, v.charge_due_date, v.payment_method, v.installments, v.total_cents,
+            v.gateway_invoice_id, v.next_attempt_at, v.issue_failures, v.issue_failing_since, v.issue_delay_emitted
+        FROM invoice v
+        JOIN subscription s ON s.subscription_id = v.subscription_id
+        JOIN customer c ON c.customer_id = s.customer_id
+        WHERE v.account_id = $1 AND s.account_id = $1 AND c.account_id = $1 AND v.invoice_id = ANY($2::uuid[])
+        """,
+        invoice_ids,
+    )
+    return [
+        ClaimedInvoice(**fields(row, payment_method=PaymentMethod(row["payment_method"]))) for row in rows
+    ]
+
+
+async def reschedule_issuance(
+    tx: Tx,
+    invoice: ClaimedInvoice,
+    *,
+    next_attempt_at: datetime | None,
+    failures: int,
+    failing_since: datetime | None,
+    delay_emitted: bool,
+) -> None:
+    """End the lease and set the next attempt of a `ready` invoice; None stops it until a person acts.
+
+    An invoice that was made due after it was claimed stays due.
+    """
+    await tx.execute(
+        """
+        UPDATE invoice v SET lease_until = NULL, issue_failures = $4, issue_failing_since = $5,
+            issue_delay_emitted = $6,
+            next_attempt_at = CASE WHEN v.next_attempt_at = $7 THEN $3::timestamptz ELSE v.next_attempt_at END
+        WHERE v.account_id = $1 AND v.invoice_id = $2 AND v.status = 'ready'
+        """,
+        invoice.invoice_id,
+        next_attempt_at,
+        failures,
+        failing_since,
+        delay_emitted,
+        invoice.next_attempt_at,
+    )
+
+
+async def reschedule_polls(
+    tx: Tx, invoices: Sequence[ClaimedInvoice], *, next_attempts_at: Sequence[datetime | None]
+) -> set[UUID]:
+    """End the leases and set the next polls; return the invoices that were made due after they were claimed.
+
+    Those keep their instant. Invoices are locked first, in id order, to avoid deadlocks with `charge_polling`.
+    """
+    invoice_ids = [invoice.invoice_id for invoice in invoices]
+    await tx.execute(
+        """
+        SELECT FROM invoice v
+        WHERE v.account_id = $1 AND v.invoice_id = ANY($2::uuid[]) ORDER BY v.invoice_id FOR NO KEY UPDATE
+        """,
+        invoice_ids,
+    )
+    rows = await tx.fetch(
+        """
+        UPDATE invoice v SET lease_until = NULL, next_attempt_at =
+            CASE WHEN v.next_attempt_at = u.claimed_for THEN u.next_attempt_at ELSE v.next_attempt_at END
+        FROM unnest($2::uuid[], $3::timestamptz[], $4::timestamptz[]) AS u (invoice_id, claimed_for, next_attempt_at)
+        WHERE v.account_id = $1 AND v.invoice_id = ANY($2::uuid[]) AND v.invoice_id = u.invoice_id
+            AND v.gateway_invoice_id IS NOT NULL
+        RETURNING v.invoice_id, v.next_attempt_at
+        """,
+        invoice_ids,
+        [invoice.next_attempt_at for invoice in invoices],
+        next_attempts_at,
+    )
+    set_to = dict(zip(invoice_ids, next_attempts_at, strict=True))
+    return {row["invoice_id"] for row in rows if row["next_attempt_at"] != set_to[row["invoice_id"]]}
