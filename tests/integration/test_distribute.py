@@ -1,6 +1,6 @@
-"""Spreading the tables over a Citus cluster: on PostgreSQL alone up to its calls, and for real where one is given.
+"""Distributing the tables over a Citus cluster: on plain PostgreSQL with Citus's functions replaced, and on a real one.
 
-`FATURA_TEST_CITUS_URL` names a database of its own on a coordinator, owned by a role that Row Level Security binds.
+`FATURA_TEST_CITUS_URL` names an empty database on a coordinator, owned by a role that Row Level Security binds.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ import os
 
 import pytest
 
-from fatura.store.migrations import distribute as spreading
+from fatura.store.migrations import distribute as distributing
 from fatura.store.migrations.distribute import distribute
 from fatura.store.migrations.runner import MigrationError, migrate
 from tests.support.fatura_processes import environment, run
@@ -18,22 +18,23 @@ from tests.support.world import columns, open_world
 
 CITUS_URL = os.environ.get("FATURA_TEST_CITUS_URL", "")
 
-_STAND_IN = """
+_FAKE_CITUS = """
 CREATE SCHEMA citus_calls;
-CREATE TABLE citus_calls.call (place serial, said text);
+CREATE TABLE citus_calls.call (place serial, arguments text);
 CREATE TABLE pg_dist_partition (logicalrelid regclass);
 CREATE TABLE pg_dist_node (isactive boolean, shouldhaveshards boolean, noderole text);
 INSERT INTO pg_dist_node VALUES (true, true, 'primary');
 CREATE FUNCTION create_distributed_table(name regclass, by text, colocate_with text) RETURNS void LANGUAGE sql AS $$
-    INSERT INTO citus_calls.call (said) VALUES (name::text || ' by ' || by || ' beside ' || colocate_with);
+    INSERT INTO citus_calls.call (arguments) VALUES (name::text || ' by ' || by || ' with ' || colocate_with);
     INSERT INTO pg_dist_partition VALUES (name)
 $$;
 CREATE FUNCTION truncate_local_data_after_distributing_table(name regclass) RETURNS void LANGUAGE sql AS ''
 """
-"""What Citus has, recording what it is asked for: the catalog, the order and the statements are tried, Citus is not."""
-_SAID = "SELECT said FROM citus_calls.call ORDER BY place"
-_WALLS = """
+"""The catalogue tables and functions of Citus, which record their calls and distribute nothing."""
+_CALLS = "SELECT arguments FROM citus_calls.call ORDER BY place"
+_CONSTRAINTS = """
 SELECT (SELECT count(*) FROM pg_class WHERE relrowsecurity AND relforcerowsecurity),
+    (SELECT count(*) FROM pg_policies),
     (SELECT count(*) FROM pg_trigger WHERE NOT tgisinternal),
     (SELECT string_agg(k.conname || pg_get_constraintdef(k.oid), ',' ORDER BY k.conname) FROM pg_constraint k
         WHERE k.contype = 'f')
@@ -41,72 +42,81 @@ SELECT (SELECT count(*) FROM pg_class WHERE relrowsecurity AND relforcerowsecuri
 
 
 @pytest.fixture
-async def stand_in(database_url: str, monkeypatch: pytest.MonkeyPatch):
-    """A database that answers like Citus when it is asked whether it is one."""
+async def coordinator(database_url: str, monkeypatch: pytest.MonkeyPatch):
+    """A database with the fake Citus."""
     async with connected(database_url) as connection:
-        await connection.execute(_STAND_IN)
-    monkeypatch.setattr(spreading, "_HAS_CITUS", "SELECT true")
-    monkeypatch.setattr(spreading, "_HAND_SETTINGS_ON", "SELECT")  # settings that only Citus knows
+        await connection.execute(_FAKE_CITUS)
+    monkeypatch.setattr(distributing, "_HAS_CITUS", "SELECT true")
+    monkeypatch.setattr(distributing, "_DATABASE_SETTINGS", "SELECT")  # only Citus knows these settings
     return database_url
 
 
-async def test_every_table_is_spread_beside_its_account(stand_in: str):
-    """Parents first, all walls stand afterwards, and a second run has nothing to do. [D-47]"""
-    told: list[tuple[str, int]] = []
-    async with connected(stand_in) as connection:
-        walls = await connection.fetchrow(_WALLS)
-        spread = await distribute(stand_in, tell=lambda name, percent: told.append((name, percent)))
-        said = [row["said"] for row in await connection.fetch(_SAID)]
-        assert said == [
-            f"{name} by account_id beside {'none' if name == 'account' else 'account'}" for name in spread
+async def test_every_table_is_colocated_with_its_account(coordinator: str):
+    """Parents first; constraints, triggers and policies are kept, and a second run does nothing. [D-47]"""
+    progress: list[tuple[str, int]] = []
+    async with connected(coordinator) as connection:
+        constraints = await connection.fetchrow(_CONSTRAINTS)
+        tables = await distribute(
+            coordinator, progress=lambda name, percent: progress.append((name, percent))
+        )
+        calls = [row["arguments"] for row in await connection.fetch(_CALLS)]
+        assert calls == [
+            f"{name} by account_id with {'none' if name == 'account' else 'account'}" for name in tables
         ]
-        assert spread[0] == "account"
-        assert len(spread) == len(set(spread)) > 25
-        assert "schema_migration" not in spread
-        assert told == [(name, 100 * done // len(spread)) for done, name in enumerate(spread)]
-        assert await connection.fetchrow(_WALLS) == walls
-        assert await distribute(stand_in) == []
+        assert tables[0] == "account"
+        assert len(tables) == len(set(tables)) > 25
+        assert "schema_migration" not in tables
+        assert progress == [(name, 100 * done // len(tables)) for done, name in enumerate(tables)]
+        assert await connection.fetchrow(_CONSTRAINTS) == constraints
+        assert await distribute(coordinator) == []
 
 
-async def test_a_table_of_a_later_version_follows(stand_in: str):
-    """`--distribute` again spreads it, and only it."""
-    await distribute(stand_in)
-    async with connected(stand_in) as connection:
+async def test_policies_of_distributed_tables_have_no_sub_selects(coordinator: str):
+    """Citus refuses sub-selects in policies; tests/integration/test_row_security.py checks what the others allow."""
+    await distribute(coordinator)
+    async with connected(coordinator) as connection:
+        conditions = await connection.fetchval("SELECT array_agg(DISTINCT qual) FROM pg_policies")
+    assert len(conditions) == 2
+    assert not any("SELECT" in condition for condition in conditions)
+
+
+async def test_tables_of_a_later_version_are_distributed_by_the_next_run(coordinator: str):
+    await distribute(coordinator)
+    async with connected(coordinator) as connection:
         await connection.execute(
             "CREATE TABLE later (account_id uuid NOT NULL, CONSTRAINT later_pk PRIMARY KEY (account_id), "
             "CONSTRAINT later_fk FOREIGN KEY (account_id) REFERENCES account (account_id))"
         )
-    assert await distribute(stand_in) == ["later"]
+    assert await distribute(coordinator) == ["later"]
 
 
-async def test_nothing_is_spread_when_one_table_is_refused(stand_in: str):
-    """All or none: a second run begins anew."""
-    async with connected(stand_in) as connection:
+async def test_no_table_is_distributed_when_one_is_refused(coordinator: str):
+    async with connected(coordinator) as connection:
         await connection.execute(
             "ALTER TABLE pg_dist_partition ADD CONSTRAINT no_plans CHECK (logicalrelid <> 'plan'::regclass)"
         )
         with pytest.raises(MigrationError, match="no_plans"):
-            await distribute(stand_in)
-        assert await connection.fetch(_SAID) == []
+            await distribute(coordinator)
+        assert await connection.fetch(_CALLS) == []
         await connection.execute("ALTER TABLE pg_dist_partition DROP CONSTRAINT no_plans")
-    assert len(await distribute(stand_in)) > 25
+    assert len(await distribute(coordinator)) > 25
 
 
-async def test_it_refuses_beside_the_engine(stand_in: str):
-    """A connection from before would not tell the nodes whose rows it means."""
-    async with open_world(stand_in):
+async def test_distribution_is_refused_while_the_engine_runs(coordinator: str):
+    """Connections opened before would not pass `app.account` to the nodes."""
+    async with open_world(coordinator):
         with pytest.raises(MigrationError, match="stop the API and the workers"):
-            await distribute(stand_in)
+            await distribute(coordinator)
 
 
-async def test_it_refuses_more_than_can_wait(stand_in: str):
-    """Everybody waits while rows are copied."""
+async def test_distribution_of_large_tables_needs_a_flag(coordinator: str):
+    """The tables are locked while their rows are copied."""
     with pytest.raises(MigrationError, match="run again with --at-most-gib 1"):
-        await distribute(stand_in, at_most_gib=0)
+        await distribute(coordinator, at_most_gib=0)
 
 
 async def test_the_command_names_the_next_step_without_citus(database_url: str):
-    """Exit 1, one line, and what to do. [D-47]"""
+    """Exit code 1, one line, and what to do. [D-47]"""
     refused = await asyncio.to_thread(run, "migrate", "--distribute", env=environment(database_url))
     assert refused.returncode == 1
     assert "CREATE EXTENSION citus" in refused.stderr
@@ -116,8 +126,8 @@ async def test_the_command_names_the_next_step_without_citus(database_url: str):
 
 @pytest.mark.skipif(not CITUS_URL, reason="FATURA_TEST_CITUS_URL names no Citus cluster")
 @pytest.mark.timeout(600)
-async def test_a_merchant_is_billed_on_a_real_cluster():
-    """From the subscription to two paid invoices, and every invariant holds."""
+async def test_a_subscription_is_billed_and_paid_on_a_real_cluster():
+    """Two cycles, and every invariant holds."""
     await migrate(CITUS_URL)
     await distribute(CITUS_URL)
     assert await distribute(CITUS_URL) == []

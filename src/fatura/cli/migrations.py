@@ -57,4 +57,4 @@ def _distribute(url: str, at_most_gib: int) -> Sequence[str]:
         def tell(name: str, percent: int) -> None:
             progress.update(task, description=f"spreading {name}", completed=percent)
 
-        return asyncio.run(bootstrap.distribute(url, at_most_gib=at_most_gib, tell=tell))
+        return asyncio.run(bootstrap.distribute(url, at_most_gib=at_most_gib, progress=tell))

@@ -1,11 +1,16 @@
--- Row Level Security: a transaction reads and writes the rows of the account named by `app.account` only.
--- Some tables are also readable over all accounts while `app.discover` is on, to find accounts with due work.
+-- Row Level Security: a transaction reads and writes only the rows of the account that `app.account` names.
+-- Some tables can also be read over all accounts while `app.discover` is on, to find accounts with due work.
+-- A sub-select is evaluated once per statement, an expression once per row. Citus accepts expressions only, so
+-- `fatura migrate --distribute` replaces these policies (ADR 0014). The planner takes IS NOT NULL for true: it would
+-- expect `= 'on'` to remove most rows, and sort all rows of an account for one page.
 
 DO $$
 DECLARE
+    account CONSTANT text := 'account_id = (SELECT nullif(current_setting(''app.account'', true), '''')::uuid)';
+    discovery CONSTANT text := '(SELECT nullif(current_setting(''app.discover'', true) = ''on'', false)) IS NOT NULL';
     discovered CONSTANT text[] := ARRAY[
-        'account', 'account_counter', 'delivery', 'idempotency_key', 'invoice', 'price_pull', 'pricing_attempt',
-        'product_mirror', 'late_charge_check', 'subscription', 'test_clock', 'webhook'
+        'account', 'account_counter', 'delivery', 'idempotency_key', 'invoice', 'late_charge_check', 'price_pull',
+        'pricing_attempt', 'product_mirror', 'subscription', 'test_clock', 'webhook'
     ];
     name text;
 BEGIN
@@ -15,20 +20,9 @@ BEGIN
     LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', name);
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', name);
+        EXECUTE format('CREATE POLICY %I ON %I USING (%s)', name || '_of_account', name, account);
         IF name = ANY (discovered) THEN
-            EXECUTE format(
-                'CREATE POLICY %I ON %I USING (CASE account_id::text WHEN current_setting(''app.account'', true) '
-                'THEN ''seen'' END <> ''unseen'')', name || '_of_account', name
-            );
-            EXECUTE format(
-                'CREATE POLICY %I ON %I FOR SELECT USING (CASE current_setting(''app.discover'', true) WHEN ''on'' '
-                'THEN ''seen'' END <> ''unseen'')', name || '_discovered', name
-            );
-        ELSE
-            EXECUTE format(
-                'CREATE POLICY %I ON %I USING (account_id = nullif(current_setting(''app.account'', true), '''')::uuid)',
-                name || '_of_account', name
-            );
+            EXECUTE format('CREATE POLICY %I ON %I FOR SELECT USING (%s)', name || '_discovered', name, discovery);
         END IF;
     END LOOP;
 END

@@ -1,4 +1,4 @@
-"""Spreading the tables over the nodes of a Citus cluster, account by account; `store.migrations.runner` makes them."""
+"""Distributing the tables over the nodes of a Citus cluster, account by account (`fatura migrate --distribute`)."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -10,19 +10,17 @@ from fatura.store.migrations.files import MigrationError
 from fatura.store.migrations.runner import connected, lock_migrations
 
 ROOT = "account"
-"""The table that all others lie beside: an account's rows of every table are on one node."""
+"""All other tables are colocated with it: the rows of an account are on one node."""
 AT_MOST_GIB = 10
-"""How much may be copied to the nodes, while everybody waits, unless somebody says that more may."""
+"""Default limit of what is copied to the nodes: the tables are locked meanwhile."""
 LOCK_SECONDS = 20
 
-Tell = Callable[[str, int], None]
-"""Called with each table, and with the percentage of tables done before it."""
+Progress = Callable[[str, int], None]
+"""Called with each table and the percentage of tables done before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignKey:
-    """One foreign key between two tables, as the catalog has it."""
-
     child: str
     parent: str
     name: str
@@ -30,17 +28,16 @@ class ForeignKey:
 
 
 async def distribute(
-    url: str, *, at_most_gib: int = AT_MOST_GIB, tell: Tell = lambda _name, _percent: None
+    url: str, *, at_most_gib: int = AT_MOST_GIB, progress: Progress = lambda _name, _percent: None
 ) -> list[str]:
-    """Spread the tables that are not yet; all of them or none. Returns their names, parents first.
+    """Distribute all tables that are still local, or none, and return their names, parents first.
 
-    Tables without an account stay where they are: `schema_migration`, which only the migrations need.
-    Raises MigrationError.
+    `schema_migration`, which has no account, stays local. Raises MigrationError.
     """
     async with connected(url) as connection:
         await lock_migrations(connection)
         await _refuse_without_citus(connection)
-        held_bytes = {row["name"]: row["held_bytes"] for row in await connection.fetch(_WAITING)}
+        held_bytes = {row["name"]: row["held_bytes"] for row in await connection.fetch(_LOCAL_TABLES)}
         keys = [ForeignKey(**row) for row in await connection.fetch(_FOREIGN_KEYS)]
         ordered, closing = order(held_bytes, keys)
         if ordered:
@@ -48,7 +45,7 @@ async def distribute(
             _refuse_much(sum(held_bytes.values()), at_most_gib=at_most_gib)
             try:
                 async with connection.transaction():
-                    await _spread(connection, ordered, closing, tell=tell)
+                    await _distribute_tables(connection, ordered, closing, progress=progress)
             except asyncpg.LockNotAvailableError as error:
                 raise MigrationError(
                     f"a table is in use and was not free within {LOCK_SECONDS} s: "
@@ -58,9 +55,9 @@ async def distribute(
 
 
 def order(tables: Collection[str], keys: Sequence[ForeignKey]) -> tuple[list[str], list[ForeignKey]]:
-    """Put parents before children; also return the keys that close a circle, which have to come after all tables.
+    """Order parents before children, and return the foreign keys that close a cycle, to be added after all tables.
 
-    Parents that are not among the tables are there already.
+    Parents that are not in `tables` are distributed already.
     """
     ordered: list[str] = []
     closing: list[ForeignKey] = []
@@ -80,7 +77,7 @@ def order(tables: Collection[str], keys: Sequence[ForeignKey]) -> tuple[list[str
 
 
 def _is_above(table: str, below: str, keys: Sequence[ForeignKey]) -> bool:
-    """Say whether a table is among the parents of another, and their parents."""
+    """Return whether a table is an ancestor of another by foreign keys."""
     above = {below}
     while found := {key.parent for key in keys if key.child in above} - above:
         above |= found
@@ -88,7 +85,7 @@ def _is_above(table: str, below: str, keys: Sequence[ForeignKey]) -> bool:
 
 
 async def _refuse_without_citus(connection: Any) -> None:
-    """Raise MigrationError unless this is the coordinator of a cluster with nodes, and the role one that it knows."""
+    """Raises MigrationError unless this is a coordinator with nodes, and Row Level Security binds the role."""
     if not await connection.fetchval(_HAS_CITUS):
         raise MigrationError(
             "the database has no Citus: let an administrator run `CREATE EXTENSION citus` in it on every node, "
@@ -96,20 +93,20 @@ async def _refuse_without_citus(connection: Any) -> None:
         )
     if not await connection.fetchval(_HAS_NODES):
         raise MigrationError(
-            "Citus has no node to put tables on: add some by `citus_add_node`, and run again "
+            "Citus has no node for the tables: add some by `citus_add_node`, and run again "
             "(docs/how-to/spread-over-machines.md)"
         )
     if await connection.fetchval(
         "SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user"
     ):
         raise MigrationError(
-            "Row Level Security does not bind this role, and the nodes do not follow when it steps down: let a role "
+            "Row Level Security does not bind this role, and Citus does not pass SET ROLE to the nodes: let a role "
             "with LOGIN NOSUPERUSER NOBYPASSRLS own the tables, and connect as that one"
         )
 
 
 async def _refuse_while_in_use(connection: Any) -> None:
-    """Raise MigrationError while the engine runs."""
+    """Raises MigrationError while the engine runs."""
     if users := await connection.fetchval(_USERS):
         raise MigrationError(
             f"{users} connection(s) of Fatura are open, which would not see the rows on the nodes: "
@@ -118,65 +115,79 @@ async def _refuse_while_in_use(connection: Any) -> None:
 
 
 def _refuse_much(held_bytes: int, *, at_most_gib: int) -> None:
-    """Raise MigrationError when the tables hold too much."""
+    """Raises MigrationError if the tables hold more than the limit."""
     held_gib = -(-held_bytes // 2**30)
     if held_gib > at_most_gib:
         raise MigrationError(
-            f"the tables hold {held_gib} GiB, and everybody waits while they are copied: "
+            f"the tables hold {held_gib} GiB, and are locked while they are copied: "
             f"choose a quiet hour, and run again with --at-most-gib {held_gib}"
         )
 
 
-async def _spread(
-    connection: Any, tables: Sequence[str], closing: Sequence[ForeignKey], *, tell: Tell
+async def _distribute_tables(
+    connection: Any, tables: Sequence[str], closing: Sequence[ForeignKey], *, progress: Progress
 ) -> None:
-    """Spread tables in their order, with their rows; keys that close a circle are put back in the end."""
     await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'")
     await connection.execute(_ALLOW_TRIGGERS)
     await connection.execute(_ONE_CONNECTION_A_NODE)
     for key in closing:
         await connection.execute(f"ALTER TABLE {key.child} DROP CONSTRAINT {key.name}")
     for done, name in enumerate(tables):
-        tell(name, 100 * done // len(tables))
-        await _spread_table(connection, name)
+        progress(name, 100 * done // len(tables))
+        await use_plain_policies(connection, name)
+        await _distribute_table(connection, name)
     for key in closing:
         await connection.execute(f"ALTER TABLE {key.child} ADD CONSTRAINT {key.name} {key.definition}")
     for name in reversed(tables):
         await connection.execute(_DROP_LOCAL_ROWS, name)
-    await connection.execute(_HAND_SETTINGS_ON)
+    await connection.execute(_DATABASE_SETTINGS)
 
 
-async def _spread_table(connection: Any, name: str) -> None:
-    """Spread one table; its rows arrive as they are, past policies and the triggers that watch new ones."""
+async def use_plain_policies(connection: Any, table: str) -> None:
+    """Replace the policies of a table by equivalent ones without sub-selects, which Citus refuses (ADR 0014)."""
+    for policy in await connection.fetch(_POLICIES, table):
+        condition = _DISCOVERY if policy["cmd"] == "SELECT" else _OWN_ACCOUNT
+        await connection.execute(f"ALTER POLICY {policy['name']} ON {table} USING ({condition})")
+
+
+async def _distribute_table(connection: Any, name: str) -> None:
+    """Distribute one table. Policies and INSERT triggers are off meanwhile: its rows are copied as they are."""
     triggers = await connection.fetch(_INSERT_TRIGGERS, name)
     await connection.execute(f"ALTER TABLE {name} DISABLE ROW LEVEL SECURITY")
     for trigger in triggers:
         await connection.execute(f"DROP TRIGGER {trigger['name']} ON {name}")
-    await connection.execute(_SPREAD, name, "none" if name == ROOT else ROOT)
+    await connection.execute(_DISTRIBUTE, name, "none" if name == ROOT else ROOT)
     for trigger in triggers:
         await connection.execute(trigger["definition"])
     await connection.execute(f"ALTER TABLE {name} ENABLE ROW LEVEL SECURITY")
 
 
-_ALLOW_TRIGGERS = "SET LOCAL citus.enable_unsafe_triggers = on"  # ours look at their own row only
-_ONE_CONNECTION_A_NODE = "SET LOCAL citus.multi_shard_modify_mode = 'sequential'"  # as foreign keys want it
+_OWN_ACCOUNT = "account_id = nullif(current_setting('app.account', true), '')::uuid"
+_DISCOVERY = "nullif(current_setting('app.discover', true) = 'on', false) IS NOT NULL"
+
+_POLICIES = """
+SELECT p.policyname AS name, p.cmd FROM pg_policies p WHERE p.schemaname = current_schema() AND p.tablename = $1
+"""
+
+_ALLOW_TRIGGERS = "SET LOCAL citus.enable_unsafe_triggers = on"  # ours read their own row only
+_ONE_CONNECTION_A_NODE = "SET LOCAL citus.multi_shard_modify_mode = 'sequential'"  # foreign keys require it
 
 _INSERT_TRIGGERS = """
 SELECT t.tgname AS name, pg_get_triggerdef(t.oid) AS definition FROM pg_trigger t
 WHERE t.tgrelid = $1::text::regclass AND NOT t.tgisinternal AND t.tgtype & 4 <> 0
 """
 
-_SPREAD = "SELECT create_distributed_table($1::text::regclass, 'account_id', colocate_with => $2)"
+_DISTRIBUTE = "SELECT create_distributed_table($1::text::regclass, 'account_id', colocate_with => $2)"
 
 _DROP_LOCAL_ROWS = "SELECT truncate_local_data_after_distributing_table($1::text::regclass)"
 
-_HAND_SETTINGS_ON = """
+_DATABASE_SETTINGS = """
 DO $$ BEGIN
     EXECUTE format('ALTER DATABASE %I SET citus.propagate_set_commands = local', current_database());
     EXECUTE format('ALTER DATABASE %I SET citus.enable_unsafe_triggers = on', current_database());
 END $$
 """
-"""The nodes hear each transaction's `app.account`; a later migration may make triggers."""
+"""Citus passes `app.account` of each transaction to the nodes; later migrations may create triggers."""
 
 _HAS_CITUS = "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')"
 
@@ -184,7 +195,7 @@ _HAS_NODES = """
 SELECT EXISTS (SELECT FROM pg_dist_node WHERE isactive AND shouldhaveshards AND noderole = 'primary')
 """
 
-_WAITING = """
+_LOCAL_TABLES = """
 SELECT c.relname AS name, pg_table_size(c.oid) AS held_bytes
 FROM pg_class c
 JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'account_id' AND NOT a.attisdropped

@@ -1,4 +1,4 @@
-"""What the walls inside PostgreSQL let pass; what they refuse is tried by tests/faults/constraints/run.py."""
+"""What the constraints of the database accept; tests/faults/constraints tries what they refuse."""
 
 import json
 
@@ -6,8 +6,8 @@ from tests.support.populated import connected, populate, wall
 from tests.support.world import World
 
 
-async def test_the_same_id_in_two_accounts(world: World):
-    """Keys lead with the account, so that ids of another account are neither taken nor found out. [spec 5.4]"""
+async def test_two_accounts_may_have_rows_with_the_same_id(world: World):
+    """Keys begin with the account, so a conflict reveals no id of another account. [spec 5.4]"""
     await populate(world)
     other = await world.another()
     await populate(other)
@@ -19,8 +19,8 @@ async def test_the_same_id_in_two_accounts(world: World):
         assert await wall(connection, insert, json.dumps(mine)) == "yes"
 
 
-async def test_a_pending_item(world: World):
-    """It closes once, by a price or by skip; the rest of it is frozen already. [D-28, spec 2.5 snapshot]"""
+async def test_a_pending_item_is_priced_or_skipped_once(world: World):
+    """Its other columns cannot change. [D-28, spec 2.5 snapshot]"""
     await populate(world)
     price = (
         "UPDATE invoice_item SET pricing_status = 'priced', amount_cents = 5 WHERE pricing_status = 'pending'"

@@ -1,0 +1,86 @@
+"""Query plans with Row Level Security: discovery reads few rows, and policies do not distort estimates."""
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, LiteralString
+
+import asyncpg
+import pytest
+
+from fatura.store.db import connect
+from fatura.workers.lanes import LANES
+from tests.support.crowd import SUBSCRIBE_MANY
+from tests.support.plain_policies import with_plain_policies
+from tests.support.world import Json, World
+
+SUBSCRIPTIONS = 2_000
+MAX_ROWS = 20
+_INVOICES = "EXPLAIN (FORMAT JSON) SELECT FROM invoice v WHERE v.account_id = $1"
+_plans: list[Json] = []
+
+
+class Explaining(asyncpg.Connection):
+    """Explains every query when it runs."""
+
+    async def fetch(self, query: str, *args: Any, **options: Any) -> Any:
+        """Record the plan of a query, then run it."""
+        plan = await super().fetch(f"EXPLAIN (ANALYZE, FORMAT JSON) {query}", *args)
+        _plans.append(json.loads(plan[0][0])[0]["Plan"])
+        return await super().fetch(query, *args, **options)
+
+
+@pytest.fixture(params=["policies of PostgreSQL", "policies for Citus"])
+async def billed(world: World, request: pytest.FixtureRequest) -> World:
+    """An account with an open invoice for each of SUBSCRIPTIONS, and either form of the policies."""
+    if request.param == "policies for Citus":
+        await with_plain_policies(world.database_url)
+    plan = await world.plan(await world.product(100), await world.variable_product())
+    await world.sql(SUBSCRIBE_MANY, world.account_id, plan["id"], SUBSCRIPTIONS)
+    assert await world.run("generation") == SUBSCRIPTIONS
+    return world
+
+
+async def test_discovery_reads_few_rows_while_nothing_is_due(billed: World) -> None:
+    """Whatever the number of subscriptions and invoices. [D-5, D-28]"""
+    await billed.sql("ANALYZE subscription, invoice, price_pull, event, account")
+    db = await connect(billed.database_url, max_connections=2, connection_class=Explaining)
+    deps = replace(billed.deps, db=db, clock=lambda: billed.deps.clock() - timedelta(days=1))
+    try:
+        for lane in LANES:
+            _plans.clear()
+            assert await lane.due(deps) == [], lane.name
+            read = sum(map(_rows, _plans))
+            assert _plans, f"{lane.name} was not explained"
+            assert read <= MAX_ROWS, f"{lane.name} read {read:.0f} rows: {json.dumps(_plans, indent=1)}"
+    finally:
+        await db.close()
+
+
+@pytest.mark.parametrize("locking", ["", "FOR NO KEY UPDATE"])
+async def test_policies_do_not_lower_the_estimated_rows(billed: World, locking: LiteralString) -> None:
+    """A low estimate makes PostgreSQL sort all rows of an account for one page or one claim. [D-16]"""
+    async with billed.deps.db.transaction(billed.account_id) as tx:
+        with_policies = await tx.fetchval(f"{_INVOICES} {locking}")
+    bypassing = await asyncpg.connect(billed.database_url.replace("://fatura@", "://postgres@"))
+    try:
+        assert await bypassing.fetchval("SELECT rolbypassrls FROM pg_roles WHERE rolname = current_user")
+        without_policies = await bypassing.fetchval(f"{_INVOICES} {locking}", billed.account_id)
+    finally:
+        await bypassing.close()
+    expected = json.loads(without_policies)[0]["Plan"]["Plan Rows"]
+    assert expected > 1, "too few for a difference"
+    assert json.loads(with_policies)[0]["Plan"]["Plan Rows"] >= expected / 2
+
+
+def _rows(plan: Json) -> float:
+    """Return how many rows the scans of a plan read, including filtered ones."""
+    below = sum(map(_rows, plan.get("Plans", [])))
+    if "Relation Name" not in plan:
+        return below
+    read = (
+        plan["Actual Rows"]
+        + plan.get("Rows Removed by Filter", 0)
+        + plan.get("Rows Removed by Index Recheck", 0)
+    )
+    return below + read * plan["Actual Loops"]

@@ -1,0 +1,11 @@
+"""Give a database the policies of a distributed one, without Citus; no tests live here."""
+
+from fatura.store.migrations.distribute import use_plain_policies
+from tests.support.populated import connected, tables
+
+
+async def with_plain_policies(url: str) -> None:
+    """Replace the policies of all tables by those for Citus."""
+    async with connected(url) as connection:
+        for table in await tables(connection):
+            await use_plain_policies(connection, table)
