@@ -10,7 +10,7 @@ from fatura.domain.invoice_states import BIRTHS, MEANINGS, TABLE, Fact, InvoiceS
 from fatura.event_samples import sample
 from fatura.observability import DESCRIBED
 from fatura.settings import VARIABLES
-from fatura.usecases.operations.checks import OFFENDERS_SHOWN
+from fatura.usecases.operations.checks import MAX_OFFENDERS
 
 _GENERATED = "<!-- Generated from the code; `make docs` writes it again. -->\n\n"
 
@@ -118,7 +118,7 @@ def metrics_page() -> str:
         "workers, and by the API on a client's word. Gauges are asked of the database at the scrape, so one process is "
         "enough to watch them. `fatura_invariant_offenders` and `fatura_check_timestamp_seconds` are written by "
         "`fatura check --textfile PATH` for node_exporter; cron runs it as often as the size of the tables allows. "
-        f"At most {OFFENDERS_SHOWN} offenders of an account are counted.\n\n"
+        f"At most {MAX_OFFENDERS} offenders of an account are counted.\n\n"
         + _table(("metric", "kind", "labels", "meaning"), rows)
     )
 

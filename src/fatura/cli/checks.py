@@ -13,7 +13,7 @@ from rich.table import Table
 
 from fatura import bootstrap
 from fatura.cli.options import DataDir, Json, read_settings
-from fatura.usecases.operations.checks import Finding, all_accounts, findings, measured
+from fatura.usecases.operations.checks import Finding, all_accounts, findings, set_metrics
 
 TextFile = Annotated[
     Path | None,
@@ -29,7 +29,7 @@ def check(data_dir: DataDir = None, *, json_: Json = False, textfile: TextFile =
     with bootstrap.migrated_database(settings) as url:
         accounts, found = asyncio.run(_check(settings, url))
     if textfile is not None:
-        write_to_textfile(str(textfile), measured(found))
+        write_to_textfile(str(textfile), set_metrics(found))
     if json_:
         typer.echo(json.dumps({"accounts": accounts, "findings": [_as_json(finding) for finding in found]}))
     else:

@@ -89,7 +89,7 @@ async def _rotate(deps: Deps) -> tuple[int, int]:
     with Progress(console=Console(stderr=True), transient=True) as progress:
         shown = progress.add_task("sealing anew", total=len(accounts))
         for account_id in accounts:
-            async for batch in key_ring.rotate(deps, account_id):
+            async for batch in key_ring.reseal(deps, account_id):
                 resealed += batch.resealed
                 unreadable += batch.unreadable
                 progress.update(shown, description=f"{resealed} sealed anew")

@@ -1,1 +1,1 @@
-"""What the engine does, one verb at a time: opens the transaction and orders the steps."""
+"""What the engine does: each capability is a package that opens transactions and orders the steps."""

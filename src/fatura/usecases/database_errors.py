@@ -1,4 +1,4 @@
-"""The database's failures, for the API to answer: it does not import the store."""
+"""The store's exceptions, for layers that may not import the store."""
 
 from fatura.store.db import DatabaseUnavailableError, DeadlockError, LockTimeoutError
 

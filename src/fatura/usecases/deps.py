@@ -1,4 +1,4 @@
-"""What every use case is given: the outside world as arguments, so that tests can set it."""
+"""The dependencies that every use case takes as an argument, so that tests can replace them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,13 +9,13 @@ from fatura.outbound.http import MerchantClient
 from fatura.settings import Settings
 from fatura.store.db import Database
 from fatura.store.vault import Vault
-from fatura.usecases.operations.clock_trust import ClockTrust
+from fatura.usecases.operations.clock_skew import ClockSkew
 from fatura.usecases.pricing.open_call_limit import OpenCallLimit
 
 
 @dataclass(frozen=True, slots=True)
 class Deps:
-    """The process's dependencies; `clock` is real UTC time, `notify` hints that a lane has work."""
+    """One process's dependencies: `clock` returns real UTC time, `notify` tells workers that a lane has work."""
 
     settings: Settings
     db: Database
@@ -25,4 +25,4 @@ class Deps:
     clock: Callable[[], datetime]
     notify: Callable[[str], None]
     open_calls: OpenCallLimit = field(default_factory=OpenCallLimit)
-    clock_trust: ClockTrust = field(default_factory=ClockTrust)
+    clock_skew: ClockSkew = field(default_factory=ClockSkew)

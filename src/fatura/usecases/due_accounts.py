@@ -1,4 +1,4 @@
-"""Which accounts have due work, lane by lane, over all accounts (D-5: none to generate while clocks disagree)."""
+"""The accounts with due work, one function for each lane; none while this host's clock is wrong (D-5)."""
 
 from datetime import timedelta
 
@@ -13,77 +13,78 @@ from fatura.usecases.operations import health
 
 
 async def generation(deps: Deps) -> list[Account]:
-    """Return the accounts with subscriptions to bill; none while this host's clock is off (D-5)."""
-    async with deps.db.discovery() as look:
-        accounts = await discovery.discover_generation(look, real_now=deps.clock())
-    return await _unless_clocks_differ(deps, accounts)
-
-
-async def _unless_clocks_differ(
-    deps: Deps, accounts: list[Account], *, within: timedelta = health.MAX_CLOCK_SKEW
-) -> list[Account]:
-    """Return the accounts, or none while leases and dates of this host cannot be trusted (D-5)."""
-    if accounts and abs(await deps.clock_trust.skew(deps.clock, deps.db.ping)) > within:
-        reason = f"the host's clock and the database's differ by more than {within.total_seconds():.0f} s"
-        log.error("work.refused", reason=reason)
-        return []
-    return accounts
+    """Return the accounts with subscriptions to bill."""
+    async with deps.db.discovery() as tx:
+        accounts = await discovery.discover_generation(tx, real_now=deps.clock())
+    return await _if_clock_is_right(deps, accounts)
 
 
 async def pricing(deps: Deps) -> list[Account]:
-    """Return the accounts with price calls to make, or warnings to tell."""
-    async with deps.db.discovery() as look:
-        accounts = await discovery.discover_pricing(look, real_now=deps.clock())
-    return await _unless_clocks_differ(deps, accounts)
+    """Return the accounts with price calls or warnings due."""
+    async with deps.db.discovery() as tx:
+        accounts = await discovery.discover_pricing(tx, real_now=deps.clock())
+    return await _if_clock_is_right(deps, accounts)
 
 
 async def issuance(deps: Deps) -> list[Account]:
     """Return the accounts with invoices to issue."""
-    async with deps.db.discovery() as look:
-        accounts = await discovery.discover_invoices(look, [InvoiceStatus.READY], real_now=deps.clock())
-    return await _unless_clocks_differ(deps, accounts)
+    async with deps.db.discovery() as tx:
+        accounts = await discovery.discover_invoices(tx, [InvoiceStatus.READY], real_now=deps.clock())
+    return await _if_clock_is_right(deps, accounts)
 
 
 async def reconciliation(deps: Deps) -> list[Account]:
-    """Return the accounts with charges to ask after, or to look for again."""
-    async with deps.db.discovery() as look:
-        asked_after = await discovery.discover_invoices(
-            look, list(polling.POLLED_STATES), real_now=deps.clock()
-        )
-        looked_for = await discovery.discover_late_charge_checks(look, real_now=deps.clock())
-        return list({each.account_id: each for each in (*asked_after, *looked_for)}.values())
+    """Return the accounts with charges to poll or late charges to check for."""
+    async with deps.db.discovery() as tx:
+        to_poll = await discovery.discover_invoices(tx, list(polling.POLLED_STATES), real_now=deps.clock())
+        to_check = await discovery.discover_late_charge_checks(tx, real_now=deps.clock())
+    return list({each.account_id: each for each in (*to_poll, *to_check)}.values())
 
 
 async def mirroring(deps: Deps) -> list[Account]:
     """Return the accounts with products to mirror."""
-    async with deps.db.discovery() as look:
-        return await discovery.discover_mirrors(look, real_now=deps.clock())
+    async with deps.db.discovery() as tx:
+        return await discovery.discover_mirrors(tx, real_now=deps.clock())
 
 
 async def push(deps: Deps) -> list[Account]:
-    """Return the accounts with events to push; none while leases of this host cannot be trusted."""
+    """Return the accounts with events to deliver to an endpoint that is up."""
     return await _push(deps, is_down=False)
 
 
 async def probes(deps: Deps) -> list[Account]:
-    """Return the accounts whose endpoint is down and to be tried again."""
+    """Return the accounts with events to deliver whose endpoint failed in its last round."""
     return await _push(deps, is_down=True)
 
 
 async def _push(deps: Deps, *, is_down: bool) -> list[Account]:
-    async with deps.db.discovery() as look:
-        accounts = await discovery.discover_push(look, is_down=is_down, real_now=deps.clock())
-    return await _unless_clocks_differ(deps, accounts, within=health.MAX_PUSH_SKEW)
+    async with deps.db.discovery() as tx:
+        accounts = await discovery.discover_push(tx, is_down=is_down, real_now=deps.clock())
+    return await _if_clock_is_right(deps, accounts, max_skew=health.MAX_PUSH_SKEW)
 
 
 async def expired_keys(deps: Deps) -> list[Account]:
-    """Return the accounts with idempotency keys past their time."""
-    async with deps.db.discovery() as look:
-        return await discovery.discover_expired_keys(look, real_now=deps.clock())
+    """Return the accounts with expired idempotency keys."""
+    async with deps.db.discovery() as tx:
+        return await discovery.discover_expired_keys(tx, real_now=deps.clock())
 
 
 async def advancing_clocks(deps: Deps) -> list[Account]:
-    """Return the accounts whose test clock waits for a driver."""
-    async with deps.db.discovery() as look:
-        accounts = await test_clock.discover_advancing(look, real_now=deps.clock())
-    return await _unless_clocks_differ(deps, accounts)
+    """Return the accounts whose test clock is advancing and has no driver."""
+    async with deps.db.discovery() as tx:
+        accounts = await test_clock.discover_advancing(tx, real_now=deps.clock())
+    return await _if_clock_is_right(deps, accounts)
+
+
+async def _if_clock_is_right(
+    deps: Deps, accounts: list[Account], *, max_skew: timedelta = health.MAX_CLOCK_SKEW
+) -> list[Account]:
+    """Return the accounts, or none while this host's clock differs too much from the database's (D-5)."""
+    if accounts and abs(await deps.clock_skew.get(deps.clock, deps.db.ping)) > max_skew:
+        seconds = max_skew.total_seconds()
+        log.error(
+            "clock.wrong",
+            reason=f"this host's clock differs from the database's by more than {seconds:.0f} s",
+        )
+        return []
+    return accounts

@@ -1,10 +1,10 @@
-"""The names of the lanes, for those who wake them and those who run them: a misspelt one would wake nobody."""
+"""The names of the lanes, for code that notifies them and code that runs them."""
 
 from enum import StrEnum
 
 
 class LaneName(StrEnum):
-    """What runs by itself; `workers.lanes` says how."""
+    """One kind of background work; `workers.lanes` defines how it runs."""
 
     GENERATION = "generation"
     PRICING = "pricing"

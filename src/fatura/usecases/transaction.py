@@ -1,4 +1,4 @@
-"""One transaction of one account, and what it ends with: totals, event numbers and events, in that order."""
+"""Transactions of one account. Each ends by adding to totals, numbering its events and inserting them."""
 
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -26,13 +26,13 @@ from fatura.usecases.lane_names import LaneName
 T = TypeVar("T")
 P = ParamSpec("P")
 
-DEADLOCK_RUNS = 4
-"""How often a transaction that the database ended over a deadlock is run in all."""
+MAX_RUNS = 4
+"""How often a transaction is run in all, when each run ends in a deadlock."""
 
 
 @dataclass(slots=True)
 class Work:
-    """A running transaction; `now` is the account's clock, the same for all that the transaction does."""
+    """A running transaction; `now` is the account's time when it began."""
 
     deps: Deps
     tx: Tx
@@ -48,17 +48,16 @@ class Work:
         return local_date(self.now)
 
     async def refresh(self) -> None:
-        """Read the clock again, after a wait for a lock: what was committed meanwhile must not lie in the future."""
+        """Read the clock again after waiting for a lock, so that changes committed meanwhile lie in the past."""
         if self.account.mode is Mode.SANDBOX:
             self.account = await _reload(self.tx)
         self.now = self.account.now(self.deps.clock())
 
     def new_id(self) -> UUID:
-        """Return a fresh id that carries `now`."""
+        """Return a new id with the timestamp `now`."""
         return new_id(self.now)
 
     def new_ids(self, count: int) -> list[UUID]:
-        """Return fresh ids that carry `now`."""
         return new_ids(self.now, count)
 
     def emit(
@@ -69,7 +68,7 @@ class Work:
         subscription_id: UUID | None = None,
         invoice_id: UUID | None = None,
     ) -> None:
-        """Append an event when the transaction ends (D-37)."""
+        """Emit an event when the transaction ends (D-37)."""
         assert type_ in CATALOGUE, type_
         text = msgspec.json.encode(data).decode()
         self.pending_events.append(NewEvent(type_, self.now, text, subscription_id, invoice_id))
@@ -79,7 +78,7 @@ class Work:
         self.lanes_to_notify.update(lanes)
 
     async def finish(self) -> None:
-        """Shift the totals, number the events and append them: the last locks before the commit (D-38)."""
+        """Add to the totals, then number and insert the events. These locks come last, just before commit (D-38)."""
         if not self.pending_events and not any(self.totals.values()):
             return
         last = await counters.add(self.tx, events=len(self.pending_events), deltas=self.totals)
@@ -93,10 +92,9 @@ class Work:
 
 @asynccontextmanager
 async def open_work(deps: Deps, account: Account, *, snapshot: bool = False) -> AsyncGenerator[Work]:
-    """Open a transaction of an account; a sandbox account's clock is read in it, since it may have moved.
+    """Open a transaction of an account; a sandbox account's clock offset is read again inside it.
 
-    A `snapshot` only reads, all of it as of one moment.
-
+    With `snapshot` the transaction is read-only and all its statements see the same moment.
     Raises DatabaseUnavailableError, LockTimeoutError, DeadlockError.
     """
     async with deps.db.transaction(account.account_id, snapshot=snapshot) as tx:
@@ -117,7 +115,7 @@ async def in_transaction(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> T:
-    """Run `function(work, ...)` in one transaction, and again when the database reports a deadlock.
+    """Run `function(work, ...)` in one transaction; retry it after a deadlock.
 
     Raises what the function raises, DatabaseUnavailableError, LockTimeoutError, DeadlockError.
     """
@@ -132,25 +130,24 @@ async def in_snapshot(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> T:
-    """Run a read as `in_transaction` does; all its statements see the data as of one moment."""
+    """Like `in_transaction`, read-only: all statements of the function see the same moment."""
     return await _run(deps, account, lambda work: function(work, *args, **kwargs), snapshot=True)
 
 
 async def _run(
     deps: Deps, account: Account, function: Callable[[Work], Awaitable[T]], *, snapshot: bool
 ) -> T:
-    for run in range(1, DEADLOCK_RUNS + 1):
+    for run in range(1, MAX_RUNS + 1):
         try:
             async with open_work(deps, account, snapshot=snapshot) as work:
                 return await function(work)
         except DeadlockError:
-            if run == DEADLOCK_RUNS:
+            if run == MAX_RUNS:
                 raise
     raise AssertionError
 
 
 async def load_account(deps: Deps, account_id: UUID) -> Account:
-    """Return an account for a worker that found it by its due work."""
     async with deps.db.transaction(account_id) as tx:
         return await _reload(tx)
 

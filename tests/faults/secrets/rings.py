@@ -51,7 +51,7 @@ async def _seal_anew(world: World, made: Sequence[bytes], *, report: Report) -> 
 
     async def rotate(*, batches: int) -> int:
         resealed = 0
-        async with aclosing(key_ring.rotate(world.deps, world.account_id, limit=4)) as rotating:
+        async with aclosing(key_ring.reseal(world.deps, world.account_id, limit=4)) as rotating:
             async for batch in rotating:
                 resealed += batch.resealed
                 report.problems += ["a secret does not open"] * batch.unreadable

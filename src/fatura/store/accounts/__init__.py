@@ -1,1 +1,1 @@
-"""Accounts, their API keys and integration secrets."""
+"""SQL for accounts, their API keys and integration secrets."""

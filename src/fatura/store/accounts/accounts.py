@@ -1,4 +1,4 @@
-"""Accounts, their counters and API keys. Integration secrets stand in `store.accounts.secrets`."""
+"""Accounts and their API keys. For integration secrets see `store.accounts.secrets`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,6 @@ from fatura.store.db import Discovery, Row, Tx
 
 
 async def insert(tx: Tx, *, name: str, mode: Mode, currency: str, created_at: datetime) -> None:
-    """Create the account that the transaction belongs to."""
     await tx.execute(
         """
         INSERT INTO account (account_id, name, mode, currency, clock_offset, created_at)
@@ -26,13 +25,13 @@ async def insert(tx: Tx, *, name: str, mode: Mode, currency: str, created_at: da
 
 
 async def discover_newest(discovery: Discovery) -> UUID | None:
-    """Return the account that was opened last."""
+    """Return the newest account; its id is the largest."""
     rows = await discovery.fetch("SELECT a.account_id FROM account a ORDER BY a.account_id DESC LIMIT 1")
     return rows[0]["account_id"] if rows else None
 
 
 async def insert_counter(tx: Tx) -> None:
-    """Create the account's counter row, all zero."""
+    """Insert the account's counters, all zero."""
     await tx.execute("INSERT INTO account_counter (account_id) VALUES ($1)")
 
 
@@ -45,21 +44,19 @@ async def load(tx: Tx) -> Account | None:
 
 
 async def set_clock_offset(tx: Tx, offset: timedelta) -> None:
-    """Move the account's clock (D-45)."""
+    """Set the difference between a sandbox account's time and real time (D-45)."""
     await tx.execute("UPDATE account a SET clock_offset = $2 WHERE a.account_id = $1", offset)
 
 
 @dataclass(frozen=True, slots=True)
 class KeyHolder:
-    """Who a key belongs to."""
-
     account: Account
     api_key_id: UUID
     last_used_at: datetime | None
 
 
 async def find_key(tx: Tx, secret_hash: bytes) -> KeyHolder | None:
-    """Return the account of a key that is not revoked."""
+    """Return the key's account, unless the key is revoked."""
     row = await tx.fetchrow(
         """
         SELECT a.account_id, a.mode, a.currency, a.clock_offset, k.api_key_id, k.last_used_at
@@ -72,7 +69,6 @@ async def find_key(tx: Tx, secret_hash: bytes) -> KeyHolder | None:
 
 
 async def insert_key(tx: Tx, key: ApiKey, *, secret_hash: bytes) -> None:
-    """Store a key by its hash."""
     await tx.execute(
         """
         INSERT INTO api_key (account_id, api_key_id, name, prefix, secret_hash, created_at)
@@ -98,7 +94,7 @@ async def list_keys(tx: Tx) -> Sequence[ApiKey]:
 
 
 async def revoke_key(tx: Tx, api_key_id: UUID, *, revoked_at: datetime) -> bool:
-    """Revoke a key, for good; say whether it exists."""
+    """Revoke a key; return False when it does not exist. A second revocation keeps the first one's time."""
     touched = await tx.execute(
         """
         UPDATE api_key k SET revoked_at = coalesce(k.revoked_at, $3)
@@ -111,7 +107,6 @@ async def revoke_key(tx: Tx, api_key_id: UUID, *, revoked_at: datetime) -> bool:
 
 
 async def touch_key(tx: Tx, api_key_id: UUID, *, used_at: datetime) -> None:
-    """Note when a key was last used."""
     await tx.execute(
         "UPDATE api_key k SET last_used_at = $3 WHERE k.account_id = $1 AND k.api_key_id = $2",
         api_key_id,
@@ -120,5 +115,5 @@ async def touch_key(tx: Tx, api_key_id: UUID, *, used_at: datetime) -> None:
 
 
 def account_of(row: Row) -> Account:
-    """Return the account of a row with its id, mode, currency and clock offset."""
+    """Build an account from a row with account_id, mode, currency and clock_offset."""
     return Account(row["account_id"], Mode(row["mode"]), row["currency"], row["clock_offset"])

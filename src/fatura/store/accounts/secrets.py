@@ -1,4 +1,4 @@
-"""The integration secret that signs what the engine sends; sealed by the vault."""
+"""The integration secrets that sign webhooks and price calls; sealed by the vault."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -10,7 +10,7 @@ PLACE = "integration_secret.sealed"
 
 
 async def find_current(tx: Tx) -> tuple[UUID, bytes] | None:
-    """Return the account's current secret: its id, and the sealed text."""
+    """Return the id and the sealed text of the current secret."""
     row = await tx.fetchrow(
         """
         SELECT s.integration_secret_id, s.sealed FROM integration_secret s
@@ -21,7 +21,6 @@ async def find_current(tx: Tx) -> tuple[UUID, bytes] | None:
 
 
 async def insert(tx: Tx, secret_id: UUID, *, sealed: bytes, created_at: datetime) -> None:
-    """Store the account's current secret."""
     await tx.execute(
         """
         INSERT INTO integration_secret (account_id, integration_secret_id, sealed, created_at)
@@ -34,7 +33,7 @@ async def insert(tx: Tx, secret_id: UUID, *, sealed: bytes, created_at: datetime
 
 
 async def find_valid(tx: Tx, *, now: datetime, limit: int) -> Sequence[tuple[UUID, bytes]]:
-    """Return the current secret, then the previous ones that still count, newest first, all sealed (D-40)."""
+    """Return the current secret, then the previous ones that are still valid, newest first, all sealed (D-40)."""
     rows = await tx.fetch(
         """
         SELECT s.integration_secret_id, s.sealed FROM integration_secret s
@@ -48,12 +47,12 @@ async def find_valid(tx: Tx, *, now: datetime, limit: int) -> Sequence[tuple[UUI
 
 
 async def lock(tx: Tx) -> None:
-    """Hold the account against other rotations: each sees the secret that the one before it made."""
+    """Lock the account, so that concurrent rotations run one after the other."""
     await tx.execute("SELECT a.account_id FROM account a WHERE a.account_id = $1 FOR NO KEY UPDATE")
 
 
 async def retire(tx: Tx, *, valid_until: datetime) -> None:
-    """Let the current secret end at an instant; the account is without one until the next is stored."""
+    """Make the current secret a previous one; the caller must insert a new one in the same transaction."""
     await tx.execute(
         "UPDATE integration_secret s SET valid_until = $2 WHERE s.account_id = $1 AND s.valid_until IS NULL",
         valid_until,

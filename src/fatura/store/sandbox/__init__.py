@@ -1,1 +1,1 @@
-"""The test clock of sandbox accounts."""
+"""SQL for the test clock of sandbox accounts."""

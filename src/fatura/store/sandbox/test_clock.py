@@ -13,7 +13,7 @@ from fatura.store.db import Discovery, Row, Tx
 
 @dataclass(frozen=True, slots=True)
 class StoredClock:
-    """Where an advance stands: `target_at` is null when ready; `processed` counts work by lane."""
+    """The progress of an advance: `target_at` is null when ready; `processed` counts work by lane."""
 
     status: str
     target_at: datetime | None
@@ -21,12 +21,10 @@ class StoredClock:
 
 
 async def insert(tx: Tx) -> None:
-    """Give a sandbox account its clock."""
     await tx.execute("INSERT INTO test_clock (account_id, status, processed) VALUES ($1, 'ready', '{}')")
 
 
 async def find(tx: Tx) -> StoredClock | None:
-    """Return the account's test clock."""
     row = await tx.fetchrow(
         "SELECT c.status, c.target_at, c.processed FROM test_clock c WHERE c.account_id = $1"
     )
@@ -34,7 +32,6 @@ async def find(tx: Tx) -> StoredClock | None:
 
 
 async def lock(tx: Tx) -> StoredClock | None:
-    """Return the account's test clock and hold it against other writers."""
     row = await tx.fetchrow(
         "SELECT c.status, c.target_at, c.processed FROM test_clock c WHERE c.account_id = $1 FOR NO KEY UPDATE"
     )
@@ -42,7 +39,7 @@ async def lock(tx: Tx) -> StoredClock | None:
 
 
 async def start(tx: Tx, target_at: datetime) -> None:
-    """Set the target that a worker will drive the clock to."""
+    """Begin an advance to `target_at`; a worker claims it."""
     await tx.execute(
         """
         UPDATE test_clock c SET status = 'advancing', target_at = $2, processed = '{}', lease_until = NULL
@@ -53,7 +50,7 @@ async def start(tx: Tx, target_at: datetime) -> None:
 
 
 async def claim(tx: Tx, *, real_now: datetime, lease_until: datetime) -> StoredClock | None:
-    """Lease an advancing clock that no living worker drives."""
+    """Lease the clock if it is advancing and no lease is valid."""
     row = await tx.fetchrow(
         """
         UPDATE test_clock c SET lease_until = $3
@@ -67,7 +64,7 @@ async def claim(tx: Tx, *, real_now: datetime, lease_until: datetime) -> StoredC
 
 
 async def note_progress(tx: Tx, processed: Mapping[str, int], *, lease_until: datetime) -> None:
-    """Keep what was done so far, and the lease."""
+    """Store progress and set the lease's end."""
     await tx.execute(
         """
         UPDATE test_clock c SET processed = $2, lease_until = $3
@@ -79,7 +76,7 @@ async def note_progress(tx: Tx, processed: Mapping[str, int], *, lease_until: da
 
 
 async def finish(tx: Tx, processed: Mapping[str, int]) -> None:
-    """Mark the target as reached."""
+    """End the advance: its target is reached."""
     await tx.execute(
         """
         UPDATE test_clock c SET status = 'ready', target_at = NULL, processed = $2, lease_until = NULL
@@ -90,7 +87,7 @@ async def finish(tx: Tx, processed: Mapping[str, int]) -> None:
 
 
 async def discover_advancing(discovery: Discovery, *, real_now: datetime) -> list[Account]:
-    """Return the accounts whose clock waits for a driver."""
+    """Return the accounts whose clock is advancing and not leased."""
     rows = await discovery.fetch(
         """
         SELECT a.account_id, a.mode, a.currency, a.clock_offset

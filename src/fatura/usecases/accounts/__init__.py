@@ -1,1 +1,4 @@
-"""Open accounts, create API keys, rotate the integration secret and re-encrypt with a new key ring."""
+"""Open accounts, authenticate and manage API keys, rotate the integration secret, and reseal with a new key ring.
+
+Doors: the functions of `accounts`, `integration_secret.rotate` and `signing_secrets`, `key_ring.usage` and `reseal`.
+"""

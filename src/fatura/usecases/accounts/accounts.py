@@ -1,4 +1,4 @@
-"""Accounts and their credentials: opening one, and who an API key speaks for (spec 5, D-41, D-47)."""
+"""Open accounts, authenticate requests and manage API keys (spec 5, D-41, D-47)."""
 
 import secrets
 from dataclasses import dataclass
@@ -27,14 +27,14 @@ from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import Work
 
 CURRENCY = "BRL"
-TOUCH_EVERY = timedelta(minutes=1)
-"""How coarsely a key's last use is kept."""
+LAST_USED_PRECISION = timedelta(minutes=1)
+"""A key's last use is stored at most this often."""
 SANDBOX_PROVIDER = "sandbox"
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedAccount:
-    """A new account with its secrets in the clear, for the only time."""
+    """A new account with its secrets, which cannot be shown again."""
 
     account_id: UUID
     api_key: str
@@ -42,7 +42,7 @@ class OpenedAccount:
 
 
 async def open_account(deps: Deps, *, name: str, mode: Mode) -> OpenedAccount:
-    """Create an account with its first API key, its integration secret and, in a sandbox, gateway and clock (D-44)."""
+    """Create an account with an API key and an integration secret; a sandbox also gets a gateway and a clock (D-44)."""
     real_now = deps.clock()
     account = Account(new_id(real_now), mode, CURRENCY, timedelta(0))
     async with deps.db.transaction(account.account_id) as tx:
@@ -51,7 +51,7 @@ async def open_account(deps: Deps, *, name: str, mode: Mode) -> OpenedAccount:
         await accounts.insert_counter(tx)
         work = Work(deps, tx, account, now)
         _, key = await create_api_key(work, "first key")
-        secret = await integration_secret.make_secret(work)
+        secret = await integration_secret.create_secret(work)
         if mode is Mode.SANDBOX:
             await test_clock.insert(tx)
             await gateway_connections.connect(
@@ -62,7 +62,7 @@ async def open_account(deps: Deps, *, name: str, mode: Mode) -> OpenedAccount:
 
 
 async def check_key_ring(deps: Deps) -> None:
-    """Find out before anything is sealed whether this process has the ring that the newest account was sealed with.
+    """Verify that this process has the key ring that sealed the newest account, before it seals anything.
 
     Raises KeyRingError, DatabaseUnavailableError.
     """
@@ -77,15 +77,14 @@ async def check_key_ring(deps: Deps) -> None:
 
 
 async def newest_account(deps: Deps) -> UUID | None:
-    """Return the account opened last, or None when there is none yet."""
-    async with deps.db.discovery() as look:
-        return await accounts.discover_newest(look)
+    async with deps.db.discovery() as tx:
+        return await accounts.discover_newest(tx)
 
 
 async def authenticate(deps: Deps, key_text: str | None) -> Account:
-    """Return the account that an API key speaks for; a malformed key costs no query (spec 5, D-41).
+    """Return the account of an API key; a malformed key costs no query (spec 5, D-41).
 
-    Raises EngineError: `engine.unauthorized`, in the same words whatever was wrong.
+    Raises EngineError: `engine.unauthorized`, with the same text for every reason.
     """
     parsed = parse_key(key_text) if key_text else None
     if parsed is None:
@@ -96,7 +95,7 @@ async def authenticate(deps: Deps, key_text: str | None) -> Account:
         if holder is None or holder.account.mode is not parsed.mode:
             raise _unauthorized()
         now = holder.account.now(real_now)
-        if holder.last_used_at is None or now - holder.last_used_at >= TOUCH_EVERY:
+        if holder.last_used_at is None or now - holder.last_used_at >= LAST_USED_PRECISION:
             await accounts.touch_key(tx, holder.api_key_id, used_at=now)
     return holder.account
 
@@ -109,7 +108,7 @@ def _unauthorized() -> EngineError:
 
 
 async def create_api_key(work: Work, name: str) -> tuple[ApiKey, str]:
-    """Create an API key; its text is returned once and stored as a hash (D-41)."""
+    """Create an API key; only its hash is stored (D-41)."""
     text = format_key(work.account.account_id, work.account.mode, secret=secrets.token_bytes(SECRET_BYTES))
     key = ApiKey(work.new_id(), name, visible_prefix(text), work.now, None, None)
     await accounts.insert_key(work.tx, key, secret_hash=hash_secret(text))
@@ -117,7 +116,7 @@ async def create_api_key(work: Work, name: str) -> tuple[ApiKey, str]:
 
 
 async def issue_api_key(work: Work, name: str) -> shapes.Shape:
-    """Create an API key and return it with its text (D-41)."""
+    """Create an API key and return it with its secret text (D-41)."""
     key, text = await create_api_key(work, name)
     return {"key": text} | shapes.api_key(key)
 
@@ -128,6 +127,6 @@ async def list_api_keys(work: Work) -> list[shapes.Shape]:
 
 
 async def revoke_api_key(work: Work, api_key_id: UUID) -> None:
-    """Revoke a key at once and for good (D-41). Raises EngineError: `engine.not_found`."""
+    """Revoke a key immediately and permanently (D-41). Raises EngineError: `engine.not_found`."""
     if not await accounts.revoke_key(work.tx, api_key_id, revoked_at=work.now):
         raise not_found("API key", api_key_id)

@@ -1,4 +1,4 @@
-"""The integration secret: made, rotated, and opened for what is signed with it (spec 5.5 to 5.7, D-40, D-42)."""
+"""Create, rotate and open the integration secret, which signs webhooks and price calls (spec 5.5 to 5.7, D-40)."""
 
 import base64
 import secrets
@@ -14,16 +14,16 @@ from fatura.store.vault import KeyRingError
 from fatura.usecases.transaction import Work
 
 PREVIOUS_VALID_FOR = timedelta(hours=24)
-"""How long a replaced secret still signs, on the account's clock (spec 5.7)."""
+"""How long a replaced secret keeps signing, on the account's clock (spec 5.7)."""
 MAX_SIGNATURES = 8
-"""How many secrets one call is signed with at most, however often they were rotated: the header stays short."""
+"""Most secrets that sign one call, so that frequent rotations do not make the header too long."""
 
 
 async def signing_secrets(work: Work) -> tuple[str, ...]:
-    """Return the account's current secret, then the previous ones that still count, newest first (D-40).
+    """Return the current secret, then the previous ones that are still valid, newest first (D-40).
 
-    A previous one that does not open is left out, told in the log: rotating mends a current one that does not.
-    Raises KeyRingError.
+    A previous secret that cannot be opened is logged and skipped. Raises KeyRingError when the current one cannot be
+    opened; rotating the secret repairs that.
     """
     (current_id, sealed), *previous = await stored_secrets.find_valid(
         work.tx, now=work.now, limit=MAX_SIGNATURES
@@ -44,17 +44,17 @@ def _opened(work: Work, secret_id: UUID, sealed: bytes) -> str:
 
 
 async def rotate(work: Work) -> shapes.Shape:
-    """Make a new secret; the one before it still signs for 24 hours (D-40, D-42)."""
+    """Create a new secret; the previous one keeps signing for 24 hours (D-40, D-42)."""
     await stored_secrets.lock(work.tx)
     await work.refresh()
     valid_until = work.now + PREVIOUS_VALID_FOR
     await stored_secrets.retire(work.tx, valid_until=valid_until)
-    secret = await make_secret(work)
+    secret = await create_secret(work)
     return {"secret": secret, "previousValidUntil": shapes.instant(valid_until)}
 
 
-async def make_secret(work: Work) -> str:
-    """Store a fresh secret as the account's current one, sealed, and return it (D-42)."""
+async def create_secret(work: Work) -> str:
+    """Create and seal the account's current secret and return it (D-42)."""
     secret = PREFIX + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
     secret_id = work.new_id()
     sealed = work.deps.vault.seal(

@@ -1,1 +1,4 @@
-"""What an operator asks of a running engine: health, lag, call counts, and `fatura check`."""
+"""What operators see of a running engine: health, overdue work, call counts and `fatura check`.
+
+Doors: `health.check`, `lateness.measure`, `checks.findings`; use cases count calls in `call_counts`.
+"""

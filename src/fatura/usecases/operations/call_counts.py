@@ -1,4 +1,4 @@
-"""What this process counts of its calls to gateways and merchants, by how each ended; `/metrics` shows it."""
+"""Counters of this process's calls to gateways and merchants, by outcome."""
 
 from fatura.gateways.port import (
     AuthFailedError,
@@ -11,12 +11,14 @@ from fatura.gateways.port import (
 from fatura.observability import counter
 
 charge_attempts = counter(
-    "fatura_charge_attempts_total", "Calls to gateways that make or look for a charge.", "outcome"
+    "fatura_charge_attempts_total", "Calls to gateways that create or look up a charge.", "outcome"
 )
 price_calls = counter(
-    "fatura_price_calls_total", "Calls to price endpoints that price an invoice.", "outcome"
+    "fatura_price_calls_total",
+    "Calls to price endpoints for invoices; test calls are not counted.",
+    "outcome",
 )
-deliveries = counter("fatura_deliveries_total", "Attempts to push an event.", "outcome")
+deliveries = counter("fatura_deliveries_total", "Attempts to deliver an event to a webhook.", "outcome")
 
 _FAILURES: tuple[tuple[type[GatewayError], str], ...] = (
     (AuthFailedError, "credentials_refused"),
@@ -27,7 +29,7 @@ _FAILURES: tuple[tuple[type[GatewayError], str], ...] = (
 
 
 def charge_outcome(answer: Charge | GatewayError | None) -> str:
-    """Return the label of a gateway's answer: `charge`, `none` (an empty look-up), or how it failed."""
+    """Return the `outcome` label of a gateway's answer: `charge`, `none` (an empty look-up) or a failure."""
     if isinstance(answer, Charge):
         return "charge"
     if answer is None:

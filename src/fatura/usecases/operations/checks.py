@@ -1,4 +1,4 @@
-"""Check every promise in every account, read-only, on the tables as they are (`fatura check`)."""
+"""Check every invariant in every account, without writing (`fatura check`)."""
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -11,25 +11,25 @@ from fatura.store import invariants
 from fatura.store.invariants import INVARIANTS, Invariant
 from fatura.usecases.deps import Deps
 
-OFFENDERS_SHOWN = 20
+MAX_OFFENDERS = 20
 
 CHECKED = CollectorRegistry()
 _offenders = gauge(
     "fatura_invariant_offenders",
-    f"Rows that break an invariant, counted up to {OFFENDERS_SHOWN} an account; written by `fatura check --textfile`.",
+    f"Rows that violate an invariant, at most {MAX_OFFENDERS} per account; written by `fatura check --textfile`.",
     "invariant",
     registry=CHECKED,
 )
 _checked_at = gauge(
     "fatura_check_timestamp_seconds",
-    "When `fatura check --textfile` ended last, in Unix time: alert when it grows old.",
+    "Unix time of the last finished `fatura check --textfile`; alert when it is old.",
     registry=CHECKED,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A promise that an account's rows break, with the ids that break it (at most OFFENDERS_SHOWN)."""
+    """An invariant that an account's rows violate, with their ids, at most MAX_OFFENDERS."""
 
     account_id: UUID
     invariant: Invariant
@@ -37,19 +37,19 @@ class Finding:
 
 
 async def all_accounts(deps: Deps) -> Sequence[UUID]:
-    """Return all accounts. Raises DatabaseUnavailableError."""
-    async with deps.db.discovery() as look:
-        return await invariants.discover_accounts(look)
+    """Return the ids of all accounts. Raises DatabaseUnavailableError."""
+    async with deps.db.discovery() as tx:
+        return await invariants.discover_accounts(tx)
 
 
 async def findings(deps: Deps, account_id: UUID) -> AsyncIterator[Finding]:
-    """Yield what is broken in an account, each promise in a transaction of its own."""
+    """Yield the invariants that an account violates; each one is checked in its own transaction."""
     for invariant in INVARIANTS:
         async with deps.db.transaction(account_id) as tx:
             offenders = await invariants.offenders(
                 tx,
                 invariant,
-                limit=OFFENDERS_SHOWN,
+                limit=MAX_OFFENDERS,
                 real_now=deps.clock(),
                 key_ids=deps.vault.key_ids,
             )
@@ -57,8 +57,8 @@ async def findings(deps: Deps, account_id: UUID) -> AsyncIterator[Finding]:
             yield Finding(account_id, invariant, offenders)
 
 
-def measured(found: Sequence[Finding]) -> CollectorRegistry:
-    """Return metrics of a whole check: how many offenders each promise has, and when it ended (D-128)."""
+def set_metrics(found: Sequence[Finding]) -> CollectorRegistry:
+    """Set the metrics of a finished check and return their registry (D-128)."""
     for invariant in INVARIANTS:
         offenders = [len(each.offenders) for each in found if each.invariant is invariant]
         _offenders.labels(invariant.name).set(sum(offenders))

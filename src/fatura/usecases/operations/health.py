@@ -1,4 +1,4 @@
-"""Whether this process can serve, and whether its clock may be trusted (spec 4.1, D-5)."""
+"""Whether the database answers and this host's clock agrees with it (spec 4.1, D-5)."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -7,27 +7,25 @@ from fatura.store.db import DatabaseUnavailableError
 from fatura.usecases.deps import Deps
 
 MAX_CLOCK_SKEW = timedelta(seconds=30)
-"""How far the host's clock may be off the database's before nothing is generated (D-5)."""
+"""Largest difference from the database's clock at which this host generates and charges (D-5)."""
 MAX_PUSH_SKEW = timedelta(seconds=15)
-"""How far before it pushes nothing: the order of an invoice's events rests on leases alone, and those are short."""
+"""The same for deliveries: only their short lease keeps an invoice's events in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """What the readiness route shows."""
-
     database: bool
     clock: bool
 
 
 async def check(deps: Deps) -> Readiness:
-    """Ask the database for its time, which has two seconds to answer (spec 4.1)."""
+    """Check the database and the clock; the database must answer within two seconds (spec 4.1)."""
     try:
         return Readiness(database=True, clock=await clock_is_trusted(deps))
     except DatabaseUnavailableError:
         return Readiness(database=False, clock=False)
 
 
-async def clock_is_trusted(deps: Deps, *, within: timedelta = MAX_CLOCK_SKEW) -> bool:
-    """Say whether this host's clock is so close to the database's (D-5). Raises DatabaseUnavailableError."""
-    return abs(await deps.db.ping() - deps.clock()) <= within
+async def clock_is_trusted(deps: Deps, *, max_skew: timedelta = MAX_CLOCK_SKEW) -> bool:
+    """Compare this host's clock with the database's (D-5). Raises DatabaseUnavailableError."""
+    return abs(await deps.db.ping() - deps.clock()) <= max_skew

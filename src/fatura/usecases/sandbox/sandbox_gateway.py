@@ -1,4 +1,4 @@
-"""The merchant's hand on the sandbox gateway: see its charges and products, move charges, queue faults (D-46)."""
+"""The merchant's controls of the sandbox gateway: list charges and products, move charges, queue faults (D-46)."""
 
 from uuid import UUID
 
@@ -18,59 +18,47 @@ from fatura.gateways.sandbox_port import (
 from fatura.store.charging import connections
 from fatura.usecases.charging import gateway_connections, polling
 from fatura.usecases.deps import Deps
-from fatura.usecases.lane_names import LaneName
-from fatura.usecases.transaction import Work, in_transaction, load_account
+from fatura.usecases.transaction import Work, in_transaction
 
 
-async def _books(deps: Deps, account: Account) -> list[tuple[UUID, SandboxBooks]]:
-    """Return the account's sandbox connections, opened; a live account has none (D-44)."""
-
-    async def read(work: Work) -> list[tuple[UUID, SandboxBooks]]:
-        found: list[tuple[UUID, SandboxBooks]] = []
-        for stored in await connections.find_all(work.tx):
-            gateway = gateway_connections.open_gateway(work, stored)
-            if isinstance(gateway, SandboxBooks):
-                found.append((stored.connection.connection_id, gateway))
-        return found
-
-    return await in_transaction(deps, account, read)
+async def _open_books(work: Work) -> dict[UUID, SandboxBooks]:
+    """Return the account's sandbox gateways by connection; a live account has none (D-44)."""
+    books: dict[UUID, SandboxBooks] = {}
+    for stored in await connections.find_all(work.tx):
+        gateway = gateway_connections.open_gateway(work, stored)
+        if isinstance(gateway, SandboxBooks):
+            books[stored.connection.connection_id] = gateway
+    return books
 
 
 async def list_charges(deps: Deps, account: Account, invoice_id: UUID | None) -> list[shapes.Shape]:
-    """Return the sandbox's charges, of one invoice or the newest of each connection."""
-    found = [charge for _, books in await _books(deps, account) for charge in await books.charges(invoice_id)]
-    return [_charge(charge) for charge in sorted(found, key=lambda charge: charge.charge_id, reverse=True)]
+    """Return an invoice's sandbox charges, or the newest of each connection."""
+    books = await in_transaction(deps, account, _open_books)
+    charges = [charge for each in books.values() for charge in await each.charges(invoice_id)]
+    return [_charge(charge) for charge in sorted(charges, key=lambda charge: charge.charge_id, reverse=True)]
 
 
 async def list_products(deps: Deps, account: Account) -> list[shapes.Shape]:
-    """Return what was mirrored to the sandbox's catalogs."""
-    found = [product for _, books in await _books(deps, account) for product in await books.products()]
-    return [_product(product) for product in found]
+    """Return the products mirrored to the sandbox's catalogs."""
+    books = await in_transaction(deps, account, _open_books)
+    return [_product(product) for each in books.values() for product in await each.products()]
 
 
 async def move_charge(deps: Deps, account: Account, charge_id: str, move: SandboxMove) -> shapes.Shape:
-    """Pay, refuse, cancel or refund a charge, and wake reconciliation as a webhook would (D-46).
+    """Pay, refuse, cancel or refund a charge, then poll it immediately, as after a provider's webhook (D-46).
 
     Raises EngineError: `engine.not_found`, `engine.sandbox_charge_conflict`.
     """
-    for _, books in await _books(deps, account):
+    for books in (await in_transaction(deps, account, _open_books)).values():
         try:
             charge = await books.move_charge(charge_id, move)
         except NotFoundError:
             continue
         except PermanentError as error:
             raise EngineError(SANDBOX_CHARGE_CONFLICT, error.detail) from None
-        await _wake(deps, account, charge)
+        await in_transaction(deps, account, polling.poll_now, charge.invoice_id)
         return _charge(charge)
     raise not_found("sandbox charge", charge_id)
-
-
-async def _wake(deps: Deps, account: Account, charge: SandboxCharge) -> None:
-    async def effect(work: Work) -> None:
-        await polling.poll_now(work, charge.invoice_id)
-        work.notify(LaneName.RECONCILIATION)
-
-    await in_transaction(deps, await load_account(deps, account.account_id), effect)
 
 
 async def add_fault(
@@ -83,7 +71,7 @@ async def add_fault(
     times: int,
 ) -> shapes.Shape:
     """Queue a fault for the next calls of an operation (D-46). Raises EngineError: `engine.not_found`."""
-    books = dict(await _books(deps, account)).get(connection_id)
+    books = (await in_transaction(deps, account, _open_books)).get(connection_id)
     if books is None:
         raise not_found("gateway connection", connection_id)
     fault_id = await books.add_fault(operation, fault, times=times)

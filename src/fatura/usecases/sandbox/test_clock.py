@@ -1,4 +1,4 @@
-"""The test clock: a stored target, and a driver that runs the real engine through every due instant (D-45)."""
+"""The test clock: an advance stores a target, and a worker runs the lanes at every due instant up to it (D-45)."""
 
 import asyncio
 import time
@@ -22,30 +22,29 @@ from fatura.usecases.transaction import Work, in_transaction
 
 LEASE = timedelta(seconds=60)
 WAIT_SECONDS = 100
-"""How long a caller waits before it is answered 202 (D-45)."""
-LOOK_EVERY_SECONDS = 0.05
+"""How long `advance` waits for the clock before it returns; the route then answers 202 (D-45)."""
+POLL_SECONDS = 0.05
 MAX_ADVANCE = timedelta(days=3660)
 """How far one call may advance the clock."""
-
 DRIVE_SECONDS = 5
-"""How long one batch of a drive lasts before the lease is handed back."""
+"""How long one run drives a clock before it releases the lease."""
 
 RunLane = Callable[[Deps, Account], Awaitable[int]]
 
 
 class Step(Enum):
-    """What became of the clock at one step of a drive."""
+    """What one step of a drive did with the clock."""
 
     MOVED = auto()
-    WAITED = auto()
+    WORK_IS_DUE = auto()
     ENDED = auto()
 
 
 async def read(work: Work) -> shapes.Shape:
-    """Return the account's now, and how far an advance has come. Raises EngineError: `engine.clock_conflict`."""
+    """Return the account's time and the progress of an advance. Raises EngineError: `engine.clock_conflict`."""
     stored = await test_clock.find(work.tx)
     if stored is None:
-        raise _live()
+        raise _no_test_clock()
     return _shape(work, stored)
 
 
@@ -54,31 +53,27 @@ def _shape(work: Work, stored: StoredClock) -> shapes.Shape:
     return shape if stored.target_at is None else shape | {"target": shapes.instant(stored.target_at)}
 
 
-def _live() -> EngineError:
+def _no_test_clock() -> EngineError:
     return EngineError(
         CLOCK_CONFLICT, "A live account has no test clock; open a sandbox account to move time."
     )
 
 
 async def advance(deps: Deps, account: Account, *, to: datetime | None, days: int | None) -> shapes.Shape:
-    """Set the target and wait until a worker has driven the clock there, at most 100 s (D-45).
+    """Set the target and wait until a worker has driven the clock there, at most WAIT_SECONDS (D-45).
 
-    The answer's `status` is still `advancing` when that was not enough.
+    After that the answer's `status` is still `advancing`.
     Raises EngineError: `engine.clock_conflict`, `engine.invalid_request`.
     """
-
-    async def start(work: Work) -> None:
-        await _start(work, to=to, days=days)
-
     if account.mode is Mode.LIVE:
-        raise _live()
-    await in_transaction(deps, account, start)
+        raise _no_test_clock()
+    await in_transaction(deps, account, _start, to=to, days=days)
     give_up_at = time.monotonic() + WAIT_SECONDS
     while True:
         shape = await in_transaction(deps, account, read)
         if shape["status"] == "ready" or time.monotonic() >= give_up_at:
             return shape
-        await asyncio.sleep(LOOK_EVERY_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
 
 
 async def _start(work: Work, *, to: datetime | None, days: int | None) -> None:
@@ -102,40 +97,40 @@ async def _start(work: Work, *, to: datetime | None, days: int | None) -> None:
 
 
 async def drive(deps: Deps, account: Account, lanes: Mapping[str, RunLane]) -> int:
-    """Drive one account's clock towards its target, instant by instant, for a few seconds.
+    """Drive an account's clock towards its target for DRIVE_SECONDS; return how much work the lanes did.
 
-    Whoever finds it still advancing goes on, after a crash when the lease has ended. Returns how much was done.
+    The next run continues; after a crash, once the lease has expired.
     """
-
-    async def claim(work: Work) -> StoredClock | None:
-        real_now = deps.clock()
-        return await test_clock.claim(work.tx, real_now=real_now, lease_until=real_now + LEASE)
-
-    stored = await in_transaction(deps, account, claim)
+    stored = await in_transaction(deps, account, _claim)
     if stored is None or stored.target_at is None:
         return 0
     processed = Counter(stored.processed)
-    hand_back_at = time.monotonic() + DRIVE_SECONDS
-    while time.monotonic() < hand_back_at:
+    release_at = time.monotonic() + DRIVE_SECONDS
+    while time.monotonic() < release_at:
         worked = await _run_lanes(deps, account, lanes, processed=processed)
-        step = await _step(deps, account, stored.target_at, processed=processed)
+        step = await in_transaction(deps, account, _step, stored.target_at, processed=processed)
         if step is Step.ENDED:
             return processed.total()
-        if step is Step.WAITED and not worked:
-            await asyncio.sleep(LOOK_EVERY_SECONDS)
-    await _hand_back(deps, account, processed)
+        if step is Step.WORK_IS_DUE and not worked:
+            await asyncio.sleep(POLL_SECONDS)
+    await in_transaction(deps, account, _release, processed)
     return processed.total()
+
+
+async def _claim(work: Work) -> StoredClock | None:
+    real_now = work.deps.clock()
+    return await test_clock.claim(work.tx, real_now=real_now, lease_until=real_now + LEASE)
 
 
 async def _run_lanes(
     deps: Deps, account: Account, lanes: Mapping[str, RunLane], *, processed: Counter[str]
 ) -> int:
-    """Run each lane once; one that fails is told, and tried again at the next pass."""
+    """Run each lane once; a lane that fails is logged and runs again in the next pass."""
     worked = 0
     for name, run in lanes.items():
         try:
             count = await run(deps, account)
-        except Exception:  # noqa: BLE001 - told in full; the clock must not stand still for ever
+        except Exception:  # noqa: BLE001 - logged with its traceback; the clock must go on
             log.exception("test_clock.lane_failed", lane=name, account_id=str(account.account_id))
             count = 0
         processed[name] += count
@@ -143,31 +138,24 @@ async def _run_lanes(
     return worked
 
 
-async def _hand_back(deps: Deps, account: Account, processed: Counter[str]) -> None:
-    """Let any worker go on, this one included: a long drive must neither hold up a stop nor other accounts."""
-
-    async def effect(work: Work) -> None:
-        await test_clock.note_progress(work.tx, processed, lease_until=deps.clock())
-
-    await in_transaction(deps, account, effect)
+async def _release(work: Work, processed: Counter[str]) -> None:
+    """Let any worker continue: a long drive must not delay a shutdown or other accounts."""
+    await test_clock.note_progress(work.tx, processed, lease_until=work.deps.clock())
 
 
-async def _step(deps: Deps, account: Account, drive_to: datetime, *, processed: Counter[str]) -> Step:
-    """Keep the progress and the lease, and move the clock on to the next due instant when nothing is due now."""
-
-    async def move(work: Work) -> Step:
-        stored = await test_clock.lock(work.tx)
-        if stored is None or stored.target_at != drive_to:
-            return Step.ENDED  # another driver got there first
-        next_at = await discovery.next_due_at(work.tx)
-        waits = next_at is not None and next_at <= work.now
-        if not waits and work.now >= drive_to:
-            await test_clock.finish(work.tx, processed)
-            return Step.ENDED
-        if not waits:
-            instant = drive_to if next_at is None else min(next_at, drive_to)
-            await accounts.set_clock_offset(work.tx, max(instant - deps.clock(), work.account.clock_offset))
-        await test_clock.note_progress(work.tx, processed, lease_until=deps.clock() + LEASE)
-        return Step.WAITED if waits else Step.MOVED
-
-    return await in_transaction(deps, account, move)
+async def _step(work: Work, target: datetime, *, processed: Counter[str]) -> Step:
+    """Store progress and renew the lease; if nothing is due, move the clock to the next due instant."""
+    stored = await test_clock.lock(work.tx)
+    if stored is None or stored.target_at != target:
+        return Step.ENDED  # another driver finished it
+    next_at = await discovery.next_due_at(work.tx)
+    is_due = next_at is not None and next_at <= work.now
+    if not is_due and work.now >= target:
+        await test_clock.finish(work.tx, processed)
+        return Step.ENDED
+    real_now = work.deps.clock()
+    if not is_due:
+        instant = target if next_at is None else min(next_at, target)
+        await accounts.set_clock_offset(work.tx, max(instant - real_now, work.account.clock_offset))
+    await test_clock.note_progress(work.tx, processed, lease_until=real_now + LEASE)
+    return Step.WORK_IS_DUE if is_due else Step.MOVED

@@ -1,4 +1,4 @@
-"""The replay stream: oldest first, by a cursor that never skips and never ends (D-38)."""
+"""Read the event stream, oldest first, by a cursor that skips no event (D-38)."""
 
 from uuid import UUID
 
@@ -10,18 +10,18 @@ from fatura.usecases.transaction import Work
 
 START = "0"
 MAX_CURSOR_CHARS = 18
-"""Whatever has so many digits fits PostgreSQL's bigint."""
+"""Any number with this many digits fits PostgreSQL's bigint."""
 
 
 def parse_cursor(cursor: str) -> int:
-    """Return the event number a cursor stands after. Raises EngineError: `engine.invalid_request`."""
+    """Return the number of the last event before a cursor. Raises EngineError: `engine.invalid_request`."""
     if not (cursor.isascii() and cursor.isdigit()) or len(cursor) > MAX_CURSOR_CHARS:
-        raise invalid_fields(("cursor", "must be a `nextCursor` that this route has answered"))
+        raise invalid_fields(("cursor", "must be a `nextCursor` from an earlier answer of this route"))
     return int(cursor)
 
 
 async def read(work: Work, event_id: UUID) -> bytes:
-    """Return one event, byte for byte as the stream shows it (D-37). Raises EngineError: `engine.not_found`."""
+    """Return one event as JSON, byte for byte as in the stream (D-37). Raises EngineError: `engine.not_found`."""
     found = await events.find(work.tx, event_id)
     if found is None:
         raise not_found("event", event_id)
@@ -33,7 +33,7 @@ def _element(of: StoredEvent) -> str:
 
 
 async def replay(work: Work, *, after: int, limit: int, type_: str | None) -> bytes:
-    """Return the answer's JSON: the events after a cursor, byte for byte as push sends them (D-38, D-39)."""
+    """Return the JSON answer: the events after a cursor, byte for byte as webhooks deliver them (D-38, D-39)."""
     if type_ is None:
         found = await events.after(work.tx, after, limit=limit)
     else:

@@ -1,4 +1,4 @@
-"""The account's webhook, what was pushed to it, and pushing an event again (D-39)."""
+"""Register and remove the account's webhook; show and repeat deliveries (D-39)."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -19,16 +19,16 @@ REGISTER = "register one with PUT /v1/integration/webhook"
 
 
 async def register(work: Work, url: str) -> shapes.Shape:
-    """Register the webhook, or enable and try it at once, perhaps under another URL (D-39).
+    """Register the webhook, or change its URL and enable it; open deliveries become due now (D-39).
 
-    A new one gets the events from now on; one that was disabled goes on where it stopped.
+    A new webhook gets the events emitted from now on; a disabled one resumes where it stopped.
     """
     last = await counters.last_sequence(work.tx)
     while not await webhooks.insert(work.tx, url, created_at=work.now, fanned_out_to=last):
         if stored := await webhooks.lock(work.tx):
             await _resume(work, stored, url)
             break
-        last = await counters.last_sequence(work.tx)  # it was removed in between
+        last = await counters.last_sequence(work.tx)  # the webhook was removed between the two statements
     return await read(work)
 
 
@@ -42,11 +42,11 @@ async def _resume(work: Work, stored: StoredWebhook, url: str) -> None:
     if webhook.disabled_at is not None and health.failing_since is not None:
         await deliveries.reopen_given_up(work.tx, since=health.failing_since, now=work.now)
     await deliveries.restart_all(work.tx, now=work.now)
-    tried_anew = replace(NEW_ENDPOINT, last_delivered_at=health.last_delivered_at)
-    if webhook.url == url and webhook.disabled_at is None:  # it is as it was: its five days run on
+    fresh = replace(NEW_ENDPOINT, last_delivered_at=health.last_delivered_at)
+    if webhook.url == url and webhook.disabled_at is None:  # unchanged: it still counts towards DISABLE_AFTER
         known = health.without_stale_failures(now=work.now)
-        tried_anew = replace(tried_anew, failures=known.failures, failing_since=known.failing_since)
-    await webhooks.set_health(work.tx, tried_anew, disabled_at=None)
+        fresh = replace(fresh, failures=known.failures, failing_since=known.failing_since)
+    await webhooks.set_health(work.tx, fresh, disabled_at=None)
     work.notify(LaneName.PUSH, LaneName.PROBE)
 
 
@@ -59,7 +59,7 @@ async def read(work: Work) -> shapes.Shape:
 
 
 async def remove(work: Work) -> None:
-    """Forget the webhook and end what is open. Raises EngineError: `engine.not_found`."""
+    """Remove the webhook and give up its open deliveries. Raises EngineError: `engine.not_found`."""
     if await webhooks.lock(work.tx) is None:
         raise _no_webhook()
     await deliveries.give_up_all(work.tx, given_up_at=work.now)
@@ -71,14 +71,14 @@ def _no_webhook() -> EngineError:
 
 
 async def read_deliveries(work: Work, event_id: UUID) -> shapes.Shape:
-    """Return what became of an event, and its attempts. Raises EngineError: `engine.not_found`."""
+    """Return the status of an event's delivery and its attempts. Raises EngineError: `engine.not_found`."""
     return await _shape(work, await _event(work, event_id), await webhooks.find(work.tx))
 
 
 async def redeliver(work: Work, event_id: UUID) -> shapes.Shape:
-    """Push an event at once, though it was delivered, given up or never sent (D-39).
+    """Deliver an event now, even if it was delivered, given up or never sent (D-39).
 
-    One that is open keeps its place among its invoice's; any other goes beside them. Its attempts begin anew.
+    An open delivery keeps its place in its invoice's order; any other is sent outside it. Its retry schedule restarts.
     Raises EngineError: `engine.not_found`, `engine.webhook_disabled`.
     """
     event = await _event(work, event_id)
@@ -89,7 +89,7 @@ async def redeliver(work: Work, event_id: UUID) -> shapes.Shape:
             f"The account has no enabled webhook; {REGISTER}, which also enables a disabled one.",
         )
     await work.refresh()
-    await deliveries.unblock_next_events(work.tx)  # one that leaves the order can tell nobody any more
+    await deliveries.unblock_next_events(work.tx)  # one that leaves the order can no longer do this
     if event.sequence <= stored.fanned_out_to:
         known = await deliveries.find(work.tx, event.sequence)
         if known is not None and known.status is DeliveryStatus.PENDING:
@@ -110,13 +110,13 @@ async def _event(work: Work, event_id: UUID) -> StoredEvent:
 
 
 async def _shape(work: Work, event: StoredEvent, stored: StoredWebhook | None) -> shapes.Shape:
-    """Return an event's deliveries; one that the stream holds beyond what was taken up still waits its turn."""
+    """Return the JSON of an event's delivery; an event that was not fanned out yet is pending."""
     known = await deliveries.find(work.tx, event.sequence)
     if known is not None:
         status = known.status
     else:
-        waits = stored is not None and event.sequence > stored.fanned_out_to
-        status = DeliveryStatus.PENDING if waits else DeliveryStatus.NOT_SENT
+        is_pending = stored is not None and event.sequence > stored.fanned_out_to
+        status = DeliveryStatus.PENDING if is_pending else DeliveryStatus.NOT_SENT
     attempts = await deliveries.attempts_of(work.tx, event.sequence, limit=MAX_SHOWN_ATTEMPTS)
     return {
         "status": str(status),
@@ -126,7 +126,7 @@ async def _shape(work: Work, event: StoredEvent, stored: StoredWebhook | None) -
 
 
 def _due_at(known: Delivery | None, stored: StoredWebhook | None) -> datetime | None:
-    """Return when an open event is sent at the earliest; None when it is closed, and while the webhook is disabled."""
+    """Return the earliest time of the next attempt; None when closed or when the webhook is disabled."""
     if (
         known is None
         or known.next_attempt_at is None

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from fatura.usecases.operations.clock_trust import ClockTrust
+from fatura.usecases.operations.clock_skew import ClockSkew
 
 
 class _Clocks:
@@ -22,17 +22,17 @@ class _Clocks:
 
 async def test_one_answer_counts_for_a_while() -> None:
     """Lanes that look again and again cost the database one connection a second. [D-5]"""
-    clocks, trust = _Clocks(), ClockTrust()
-    skews = [await trust.skew(clocks.host, clocks.database) for _ in range(100)]
+    clocks, clock_skew = _Clocks(), ClockSkew()
+    skews = [await clock_skew.get(clocks.host, clocks.database) for _ in range(100)]
     assert clocks.asked == 1
     assert all(abs(skew) < timedelta(seconds=1) for skew in skews)
 
 
 async def test_a_clock_that_was_set_is_noticed_at_once() -> None:
     """However lately the database was asked, and whichever way the clock was set. [D-5]"""
-    clocks, trust = _Clocks(), ClockTrust()
+    clocks, clock_skew = _Clocks(), ClockSkew()
     for years in (10, 0, -10):
         clocks.set_by = timedelta(days=365 * years)
-        skew = await trust.skew(clocks.host, clocks.database)
+        skew = await clock_skew.get(clocks.host, clocks.database)
         assert abs(skew + clocks.set_by) < timedelta(seconds=1)
     assert clocks.asked == 3
