@@ -1,4 +1,4 @@
-"""A pool for the contract suites, on a database of the test's own."""
+"""A database pool for the contract suites, with one database per test."""
 
 from collections.abc import AsyncGenerator
 
@@ -11,7 +11,6 @@ pytest.register_assert_rewrite("tests.contract.gateway_contract")
 
 @pytest.fixture
 async def db(database_url: str) -> AsyncGenerator[Database]:
-    """Return a pool."""
     database = await connect(database_url, max_connections=8)
     yield database
     await database.close()

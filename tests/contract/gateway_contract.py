@@ -1,4 +1,4 @@
-"""What the engine relies on in every gateway: the suite each adapter passes over its provider's double."""
+"""The contract suite of `gateways.port`: every adapter passes it against a double of its provider."""
 
 from dataclasses import replace
 from datetime import date, timedelta
@@ -23,11 +23,10 @@ from tests.contract.provider import NOW, Provider, charge_request
 
 
 class GatewayContract:
-    """The suite; a subclass named `Test...` brings the fixture `provider`."""
+    """Subclass it as `Test...` and define the fixture `provider`."""
 
     @pytest.fixture
     async def gateway(self, provider: Provider) -> Gateway:
-        """Return the connection under test."""
         return await provider.connect()
 
     async def test_credentials_that_work_are_accepted(self, gateway: Gateway) -> None:
@@ -49,7 +48,7 @@ class GatewayContract:
         assert await gateway.get_charge(charge.charge_id) == charge
         assert await gateway.find_charge(request.invoice_id, 1) == charge
 
-    async def test_a_card_is_charged_in_as_many_installments_as_promised(self, gateway: Gateway) -> None:
+    async def test_a_card_is_charged_in_the_maximum_of_installments(self, gateway: Gateway) -> None:
         most = gateway.capabilities().max_installments
         request = replace(charge_request(PaymentMethod.CARD), installments=most if most > 1 else None)
         if PaymentMethod.CARD in gateway.capabilities().methods:
@@ -74,7 +73,7 @@ class GatewayContract:
     async def test_all_charges_since_an_instant_are_listed(
         self, gateway: Gateway, provider: Provider
     ) -> None:
-        """Whatever became of them, oldest first, each as it is read alone [D-123]."""
+        """In any state, oldest first, each equal to the charge read by its id [D-123]."""
         if not gateway.capabilities().lists_charges:
             with pytest.raises(PermanentError):
                 _ = [each async for each in gateway.charges_since(NOW)]
@@ -95,8 +94,8 @@ class GatewayContract:
         assert listed == [await gateway.get_charge(each.charge_id) for each in listed]
         assert [each async for each in gateway.charges_since(NOW + timedelta(days=1))] == []
 
-    async def test_a_list_that_fails_may_be_repeated(self, gateway: Gateway, provider: Provider) -> None:
-        """What was seen before is seen again [D-123]."""
+    async def test_a_failed_list_may_be_repeated(self, gateway: Gateway, provider: Provider) -> None:
+        """It starts from the beginning [D-123]."""
         if not gateway.capabilities().lists_charges:
             return
         created = await gateway.create_charge(charge_request())
@@ -107,7 +106,7 @@ class GatewayContract:
 
         assert [each async for each in gateway.charges_since(NOW)] == [created]
 
-    async def test_a_payment_is_seen_with_its_instant(self, gateway: Gateway, provider: Provider) -> None:
+    async def test_a_payment_is_shown_with_its_instant(self, gateway: Gateway, provider: Provider) -> None:
         created = await gateway.create_charge(charge_request())
         await provider.pay(gateway, created)
 
@@ -117,20 +116,20 @@ class GatewayContract:
         assert charge.paid_at is not None
         assert await gateway.find_charge(created.invoice_id, 1) == charge
 
-    async def test_a_refusal_is_seen(self, gateway: Gateway, provider: Provider) -> None:
+    async def test_a_refusal_is_shown(self, gateway: Gateway, provider: Provider) -> None:
         created = await gateway.create_charge(charge_request(PaymentMethod.CARD))
         await provider.refuse(gateway, created)
 
         assert await gateway.get_charge(created.charge_id) == replace(created, state=ChargeState.REFUSED)
 
-    async def test_a_cancellation_is_seen(self, gateway: Gateway, provider: Provider) -> None:
+    async def test_a_cancellation_is_shown(self, gateway: Gateway, provider: Provider) -> None:
         created = await gateway.create_charge(charge_request())
         await provider.cancel(gateway, created)
 
         assert await gateway.get_charge(created.charge_id) == replace(created, state=ChargeState.CANCELED)
 
     async def test_a_refunded_charge_stays_paid(self, gateway: Gateway, provider: Provider) -> None:
-        """A refund leaves the payment standing [D-46]."""
+        """`refunded` is set and the state stays `paid` [D-46]."""
         created = await gateway.create_charge(charge_request())
         await provider.pay(gateway, created)
         paid = await gateway.get_charge(created.charge_id)
@@ -141,7 +140,7 @@ class GatewayContract:
     async def test_a_lost_answer_is_found_by_its_reference(
         self, gateway: Gateway, provider: Provider
     ) -> None:
-        """A charge whose creation nobody confirmed is looked up, not created again [D-33]."""
+        """A charge whose creation was not confirmed can be looked up [D-33]."""
         request = charge_request()
         await provider.lose_next_answer(gateway)
 
@@ -152,7 +151,7 @@ class GatewayContract:
         assert found is not None
         assert (found.state, found.amount_cents) == (ChargeState.OPEN, request.amount_cents)
 
-    async def test_a_lost_request_left_nothing(self, gateway: Gateway, provider: Provider) -> None:
+    async def test_a_lost_request_creates_nothing(self, gateway: Gateway, provider: Provider) -> None:
         request = charge_request()
         await provider.lose_next_request(gateway)
 
@@ -162,7 +161,7 @@ class GatewayContract:
         assert await gateway.find_charge(request.invoice_id, request.attempt) is None
         assert (await gateway.create_charge(request)).state is ChargeState.OPEN
 
-    async def test_a_repeat_does_what_the_capabilities_say(self, gateway: Gateway) -> None:
+    async def test_a_repeat_matches_the_idempotency_capability(self, gateway: Gateway) -> None:
         request = charge_request()
         first, second = await gateway.create_charge(request), await gateway.create_charge(request)
 
@@ -173,7 +172,9 @@ class GatewayContract:
     @pytest.mark.parametrize(
         "wrong", [{"amount_cents": 0}, {"due_date": date(2026, 3, 9)}, {"installments": 99}]
     )
-    async def test_refused_data_is_refused_for_good(self, gateway: Gateway, wrong: dict[str, object]) -> None:
+    async def test_invalid_data_is_a_permanent_error(
+        self, gateway: Gateway, wrong: dict[str, object]
+    ) -> None:
         right: Any = charge_request(gateway.capabilities().methods[0])
         request = replace(right, **wrong)
 
@@ -184,7 +185,7 @@ class GatewayContract:
         assert refusal.value.detail
         assert await gateway.find_charge(request.invoice_id, request.attempt) is None
 
-    async def test_a_rate_limit_passes(self, gateway: Gateway, provider: Provider) -> None:
+    async def test_a_rate_limit_is_a_transient_error(self, gateway: Gateway, provider: Provider) -> None:
         request = charge_request()
         await provider.limit_next_request(gateway)
 
@@ -194,7 +195,7 @@ class GatewayContract:
         assert await gateway.find_charge(request.invoice_id, request.attempt) is None
         assert (await gateway.create_charge(request)).state is ChargeState.OPEN
 
-    async def test_a_read_that_fails_may_be_repeated(self, gateway: Gateway, provider: Provider) -> None:
+    async def test_a_failed_read_may_be_repeated(self, gateway: Gateway, provider: Provider) -> None:
         created = await gateway.create_charge(charge_request())
         await provider.fail_next_read(gateway)
 
@@ -204,7 +205,7 @@ class GatewayContract:
         assert await gateway.get_charge(created.charge_id) == created
 
     async def test_a_canceled_charge_stays_canceled(self, gateway: Gateway) -> None:
-        """The answer shows the charge as it is read from then on, and a repeat is the same [D-27 charge]."""
+        """The answer equals later reads, and a repeat changes nothing [D-27 charge]."""
         created = await gateway.create_charge(charge_request())
         canceled = replace(created, state=ChargeState.CANCELED)
 
@@ -213,7 +214,7 @@ class GatewayContract:
         assert await gateway.get_charge(created.charge_id) == canceled
 
     async def test_a_paid_charge_is_not_canceled(self, gateway: Gateway, provider: Provider) -> None:
-        """It comes back as it is [D-27 not confirmed]."""
+        """It is returned unchanged [D-27 not confirmed]."""
         created = await gateway.create_charge(charge_request())
         await provider.pay(gateway, created)
         paid = await gateway.get_charge(created.charge_id)
@@ -221,8 +222,8 @@ class GatewayContract:
         assert await gateway.cancel_charge(created.charge_id) == paid
         assert await gateway.get_charge(created.charge_id) == paid
 
-    async def test_a_lost_cancel_may_be_repeated(self, gateway: Gateway, provider: Provider) -> None:
-        """Nobody knows what came of it until the charge is read [D-27 not confirmed]."""
+    async def test_a_lost_cancellation_may_be_repeated(self, gateway: Gateway, provider: Provider) -> None:
+        """Its outcome is unknown until the charge is read [D-27 not confirmed]."""
         created = await gateway.create_charge(charge_request())
         await provider.lose_next_cancel(gateway)
 
@@ -233,7 +234,7 @@ class GatewayContract:
         assert (await gateway.cancel_charge(created.charge_id)).state is ChargeState.CANCELED
 
     async def test_a_webhook_names_its_charge(self, gateway: Gateway, provider: Provider) -> None:
-        """Or says that it could be any; a charge that it does not name stays out of it [D-35 webhook]."""
+        """Or names none, which means any; other charges are not named [D-35 webhook]."""
         created = await gateway.create_charge(charge_request())
 
         hint = gateway.read_webhook(provider.webhook(gateway, created))
@@ -241,7 +242,7 @@ class GatewayContract:
         assert hint.charge_ids in {None, (created.charge_id,)}
 
     @pytest.mark.parametrize("body", [b"", b"{}", b"\xff", b"[" * 60_000, b'{"chargeId":"sbx_0"}'])
-    async def test_a_webhook_that_is_not_the_provider_s_is_refused(
+    async def test_an_unauthentic_webhook_is_refused(
         self, gateway: Gateway, provider: Provider, body: bytes
     ) -> None:
         """Unsigned, signed for another body, or for another connection [D-35 webhook refused]."""
@@ -260,7 +261,7 @@ class GatewayContract:
             other.read_webhook(genuine)
 
     async def test_a_product_is_mirrored_once(self, gateway: Gateway, provider: Provider) -> None:
-        """A product mirrored again is brought up to date, not doubled [spec 2.2 mirroring]."""
+        """Mirroring again updates the product [spec 2.2 mirroring]."""
         product = ProductMirror(uuid4(), "Gold", None)
         if not gateway.capabilities().product_catalog:
             with pytest.raises(PermanentError):
@@ -273,7 +274,9 @@ class GatewayContract:
         assert first == second
         assert await provider.catalog(gateway) == {first: "Gold 2026"}
 
-    async def test_another_connection_sees_nothing(self, gateway: Gateway, provider: Provider) -> None:
+    async def test_another_connection_does_not_see_the_charge(
+        self, gateway: Gateway, provider: Provider
+    ) -> None:
         created = await gateway.create_charge(charge_request())
         other = await provider.connect()
 

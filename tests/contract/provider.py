@@ -1,4 +1,4 @@
-"""A payment provider's double as the contract suite drives it, and a charge that none of them refuses."""
+"""The interface of a provider's double for the contract suite, and a charge request that every provider accepts."""
 
 from datetime import UTC, date, datetime
 from typing import Protocol
@@ -12,18 +12,18 @@ DUE_DATE = date(2026, 3, 15)
 
 
 class Provider(Protocol):
-    """A provider as the suite drives it: its connections, its charges, and the network on the way to it."""
+    """A double of a provider: its connections, its charges, and faults of the network."""
 
     async def connect(self) -> Gateway:
-        """Return a new connection at `NOW`, in an account of its own, set up for all the provider can do."""
+        """Return a new connection at `NOW`, in an account of its own, with every capability enabled."""
         ...
 
     async def pay(self, gateway: Gateway, charge: Charge) -> None:
-        """Let the payer pay."""
+        """Pay the charge as the payer."""
         ...
 
     async def refuse(self, gateway: Gateway, charge: Charge) -> None:
-        """Let the payment be refused."""
+        """Refuse the payment."""
         ...
 
     async def cancel(self, gateway: Gateway, charge: Charge) -> None:
@@ -35,40 +35,40 @@ class Provider(Protocol):
         ...
 
     async def lose_next_request(self, gateway: Gateway) -> None:
-        """Let the next create time out before the provider sees it."""
+        """Make the next creation time out before the provider receives it."""
         ...
 
     async def lose_next_answer(self, gateway: Gateway) -> None:
-        """Let the next create time out after the provider did its work."""
+        """Make the next creation time out after the provider created the charge."""
         ...
 
     async def lose_next_cancel(self, gateway: Gateway) -> None:
-        """Let the next cancelling of a charge time out after the provider did its work."""
+        """Make the next cancellation time out after the provider canceled the charge."""
         ...
 
     async def limit_next_request(self, gateway: Gateway) -> None:
-        """Let the provider answer the next create that it is asked too often."""
+        """Make the provider refuse the next creation with its rate limit."""
         ...
 
     async def fail_next_read(self, gateway: Gateway) -> None:
-        """Let the next read of a charge fail on the provider's side."""
+        """Make the next read of a charge fail at the provider."""
         ...
 
     async def fail_next_list(self, gateway: Gateway) -> None:
-        """Let the next page of a list of charges fail on the provider's side."""
+        """Make the next page of a list of charges fail at the provider."""
         ...
 
     def webhook(self, gateway: Gateway, charge: Charge) -> Webhook:
-        """Return what the provider sends when something happens to a charge, signed as of now."""
+        """Return the webhook that the provider sends for a charge, signed with the current time."""
         ...
 
     async def catalog(self, gateway: Gateway) -> dict[str, str]:
-        """Return the names in the provider's product catalog by the ids there."""
+        """Return the product names in the provider's catalog, by their ids there."""
         ...
 
 
 def charge_request(method: PaymentMethod = PaymentMethod.PIX) -> ChargeRequest:
-    """Return a request for a charge of 99.90 that no gateway has a reason to refuse."""
+    """Return a request for a charge of 99.90 that every gateway accepts."""
     return ChargeRequest(
         invoice_id=uuid4(),
         attempt=1,

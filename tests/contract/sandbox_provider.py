@@ -1,4 +1,4 @@
-"""The sandbox as the shared contract suite drives it: through the merchant's side of its books."""
+"""The sandbox as a double for the contract suite, driven through the merchant's side of it."""
 
 import json
 import time
@@ -28,12 +28,12 @@ from tests.contract.provider import NOW
 
 @dataclass(frozen=True, slots=True)
 class SandboxProvider:
-    """Makes sandbox connections in a real database, and works their books."""
+    """Creates sandbox connections in a real database."""
 
     db: Database
 
     async def add(self, *, account_id: UUID | None = None, **settings: Any) -> ConnectionConfig:
-        """Store a connection, in a new account unless one is named."""
+        """Insert a connection, in a new account by default."""
         config = ConnectionConfig(account_id or uuid4(), uuid4(), settings, {}, NOW)
         connection = Connection(
             connection_id=config.connection_id,
@@ -53,62 +53,49 @@ class SandboxProvider:
         return config
 
     def gateway(self, config: ConnectionConfig) -> SandboxGateway:
-        """Return the adapter bound to a connection."""
         return SandboxGateway(self.db, config)
 
     async def connect(self) -> Gateway:
-        """Return a connection with a catalog, in an account of its own, that takes webhooks."""
+        """Return a connection with a catalog and webhooks, in an account of its own."""
         return self.gateway(await self.add(productCatalog=True, webhookSecret=uuid4().hex))
 
     async def pay(self, gateway: Gateway, charge: Charge) -> None:
-        """Let the payer pay."""
         await _books(gateway).move_charge(charge.charge_id, SandboxMove.PAY)
 
     async def refuse(self, gateway: Gateway, charge: Charge) -> None:
-        """Let the payment be refused."""
         await _books(gateway).move_charge(charge.charge_id, SandboxMove.REFUSE)
 
     async def cancel(self, gateway: Gateway, charge: Charge) -> None:
-        """Cancel the charge in the books."""
         await _books(gateway).move_charge(charge.charge_id, SandboxMove.CANCEL)
 
     async def refund(self, gateway: Gateway, charge: Charge) -> None:
-        """Refund the charge in the books."""
         await _books(gateway).move_charge(charge.charge_id, SandboxMove.REFUND)
 
     async def lose_next_request(self, gateway: Gateway) -> None:
-        """Let the next create time out before the sandbox sees it."""
         await _books(gateway).add_fault(SandboxOperation.CREATE_CHARGE, SandboxFault.TIMEOUT_BEFORE, times=1)
 
     async def lose_next_answer(self, gateway: Gateway) -> None:
-        """Let the next create time out after the charge was made."""
         await _books(gateway).add_fault(SandboxOperation.CREATE_CHARGE, SandboxFault.TIMEOUT_AFTER, times=1)
 
     async def lose_next_cancel(self, gateway: Gateway) -> None:
-        """Let the next cancelling time out after the charge was canceled."""
         await _books(gateway).add_fault(SandboxOperation.CANCEL_CHARGE, SandboxFault.TIMEOUT_AFTER, times=1)
 
     async def limit_next_request(self, gateway: Gateway) -> None:
-        """Let the next create be one too many."""
         await _books(gateway).add_fault(SandboxOperation.CREATE_CHARGE, SandboxFault.RATE_LIMITED, times=1)
 
     async def fail_next_read(self, gateway: Gateway) -> None:
-        """Let the next read of a charge fail."""
         await _books(gateway).add_fault(SandboxOperation.GET_CHARGE, SandboxFault.SERVER_ERROR, times=1)
 
     async def fail_next_list(self, gateway: Gateway) -> None:
-        """Let the next page of a list fail."""
         await _books(gateway).add_fault(SandboxOperation.LIST_CHARGES, SandboxFault.SERVER_ERROR, times=1)
 
     def webhook(self, gateway: Gateway, charge: Charge) -> Webhook:
-        """Return a webhook about a charge, signed with the connection's secret."""
         assert isinstance(gateway, SandboxGateway)
         body = json.dumps({"chargeId": charge.charge_id}).encode()
         secret: str = gateway._config.settings["webhookSecret"]
         return Webhook({WEBHOOK_SIGNATURE: sign(body, [secret], timestamp=int(time.time()))}, "", body)
 
     async def catalog(self, gateway: Gateway) -> dict[str, str]:
-        """Return the names in the catalog by the ids there."""
         return {product.gateway_product_id: product.name for product in await _books(gateway).products()}
 
 

@@ -1,4 +1,4 @@
-"""The sandbox passes the contract of all gateways, and shows the merchant its books."""
+"""The sandbox passes the gateway contract, and lets the merchant see and move its charges."""
 
 import asyncio
 import time
@@ -24,12 +24,11 @@ MILLISECOND = timedelta(milliseconds=1)
 
 @pytest.fixture
 def provider(db: Database) -> SandboxProvider:
-    """Return the sandbox over the test's database."""
     return SandboxProvider(db)
 
 
 class TestSandbox(GatewayContract):
-    """The shared suite [D-44, D-46]."""
+    """The contract suite [D-44, D-46]."""
 
 
 @pytest.mark.parametrize(
@@ -49,7 +48,7 @@ class TestSandbox(GatewayContract):
 async def test_payers_behave_as_the_settings_say(
     provider: SandboxProvider, behaviour: str, at: datetime, state: ChargeState, paid_at: datetime | None
 ) -> None:
-    """Charges move by themselves on the account's clock [D-46]."""
+    """Charges change with the account's clock [D-46]."""
     config = await provider.add(behaviour=behaviour)
     created = await provider.gateway(config).create_charge(charge_request())
 
@@ -58,7 +57,7 @@ async def test_payers_behave_as_the_settings_say(
     assert (charge.state, charge.paid_at) == (state, paid_at)
 
 
-async def test_a_charge_due_today_is_paid_as_it_is_made(provider: SandboxProvider) -> None:
+async def test_a_charge_due_today_is_paid_when_it_is_created(provider: SandboxProvider) -> None:
     gateway = provider.gateway(await provider.add())
 
     charge = await gateway.create_charge(replace(charge_request(), due_date=NOW.date()))
@@ -66,8 +65,8 @@ async def test_a_charge_due_today_is_paid_as_it_is_made(provider: SandboxProvide
     assert (charge.state, charge.paid_at) == (ChargeState.PAID, NOW)
 
 
-async def test_what_time_did_is_written_down_when_it_is_read(provider: SandboxProvider) -> None:
-    """A charge paid once stays paid, whatever the settings become [D-46]."""
+async def test_a_change_with_time_is_stored_when_the_charge_is_read(provider: SandboxProvider) -> None:
+    """A paid charge stays paid when the settings change [D-46]."""
     config = await provider.add()
     created = await provider.gateway(config).create_charge(charge_request())
     due = provider.gateway(replace(config, now=DUE))
@@ -87,10 +86,10 @@ async def test_what_time_did_is_written_down_when_it_is_read(provider: SandboxPr
         ("never_pay", ChargeState.OPEN, None),
     ],
 )
-async def test_an_open_charge_follows_the_settings_of_today(
+async def test_an_open_charge_follows_the_current_settings(
     provider: SandboxProvider, behaviour: str, state: ChargeState, paid_at: datetime | None
 ) -> None:
-    """PATCHed settings hold for charges that are still open [D-46]."""
+    """Changed settings apply to charges that are still open [D-46]."""
     config = await provider.add(behaviour="never_pay")
     created = await provider.gateway(config).create_charge(charge_request())
     later = replace(config, now=DUE + timedelta(days=5), settings={"behaviour": behaviour})
@@ -126,7 +125,7 @@ WAY_TO = {
 async def test_a_merchant_moves_charges_by_hand(
     provider: SandboxProvider, before: SandboxStatus, after: tuple[SandboxStatus | None, ...]
 ) -> None:
-    """Each move from each status, repeats included; None is refused and changes nothing [D-46]."""
+    """Each move from each status, with repeats; None means refused and unchanged [D-46]."""
     gateway = provider.gateway(await provider.add())
     for move, target in zip(SandboxMove, after, strict=True):
         charge_id = (await gateway.create_charge(charge_request())).charge_id
@@ -156,7 +155,7 @@ async def test_time_moves_a_charge_before_the_merchant_does(provider: SandboxPro
     assert (await due.move_charge(created.charge_id, SandboxMove.PAY)).paid_at == DUE
 
 
-async def test_of_two_moves_at_once_one_is_made(provider: SandboxProvider) -> None:
+async def test_one_of_two_concurrent_moves_succeeds(provider: SandboxProvider) -> None:
     gateway = provider.gateway(await provider.add())
     for _ in range(8):
         created = await gateway.create_charge(charge_request())
@@ -171,8 +170,8 @@ async def test_of_two_moves_at_once_one_is_made(provider: SandboxProvider) -> No
         assert await gateway.charges(created.invoice_id) == [made]
 
 
-async def test_the_books_list_charges_newest_first(provider: SandboxProvider) -> None:
-    """A charge shows all that GET /v1/sandbox/charges answers [D-46]."""
+async def test_the_merchant_lists_charges_newest_first(provider: SandboxProvider) -> None:
+    """A charge has every field of GET /v1/sandbox/charges [D-46]."""
     config = await provider.add()
     gateway = provider.gateway(config)
     request = replace(charge_request(PaymentMethod.CARD), installments=3)
@@ -189,7 +188,7 @@ async def test_the_books_list_charges_newest_first(provider: SandboxProvider) ->
     assert await gateway.charges(uuid4()) == []
 
 
-async def test_connections_of_one_account_have_books_of_their_own(provider: SandboxProvider) -> None:
+async def test_connections_of_one_account_have_separate_charges(provider: SandboxProvider) -> None:
     config = await provider.add(productCatalog=True)
     created = await provider.gateway(config).create_charge(charge_request())
     neighbour = provider.gateway(await provider.add(account_id=config.account_id, productCatalog=True))
@@ -201,7 +200,7 @@ async def test_connections_of_one_account_have_books_of_their_own(provider: Sand
 
 
 async def test_a_webhook_of_a_connection_without_a_secret_is_refused(provider: SandboxProvider) -> None:
-    """Whatever it is signed with. [D-35 webhook refused]"""
+    """No signature is accepted. [D-35 webhook refused]"""
     gateway = provider.gateway(await provider.add())
     signed = sign(b"{}", ["None"], timestamp=int(time.time()))
 
@@ -223,10 +222,10 @@ async def test_a_webhook_of_a_connection_without_a_secret_is_refused(provider: S
         (b'{"chargeId": "sbx_00000000000000000000000000000001"}', ("sbx_00000000000000000000000000000001",)),
     ],
 )
-async def test_what_an_authentic_webhook_may_hold(
+async def test_the_charges_named_by_an_authentic_webhook(
     provider: SandboxProvider, body: bytes, named: tuple[str, ...] | None
 ) -> None:
-    """One that names no charge means any; a charge that cannot be is none. [D-35 webhook]"""
+    """A body without a charge names None; a malformed charge id names nothing. [D-35 webhook]"""
     gateway = provider.gateway(await provider.add(webhookSecret="s" * 16))
     headers = {WEBHOOK_SIGNATURE: sign(body, ["s" * 16], timestamp=int(time.time()))}
 
@@ -234,7 +233,7 @@ async def test_what_an_authentic_webhook_may_hold(
 
 
 async def test_an_old_webhook_is_refused(provider: SandboxProvider) -> None:
-    """By real time, whatever the account's clock shows. [D-35 webhook refused]"""
+    """Its age is measured in real time, not on the account's clock. [D-35 webhook refused]"""
     gateway = provider.gateway(await provider.add(webhookSecret="s" * 16))
     for age_seconds in (-400, 400):
         signed = sign(b"{}", ["s" * 16], timestamp=int(time.time()) - age_seconds)

@@ -1,4 +1,4 @@
-"""Faults that a merchant queues in the sandbox, and how the engine meets them (D-46)."""
+"""Faults that a merchant queues in the sandbox, and the errors that calls raise for them (D-46)."""
 
 import asyncio
 from uuid import UUID, uuid4
@@ -25,7 +25,6 @@ LIST, PRODUCT = SandboxOperation.LIST_CHARGES, SandboxOperation.CREATE_PRODUCT
 
 @pytest.fixture
 async def gateway(db: Database) -> SandboxGateway:
-    """Return a connection with a catalog."""
     provider = SandboxProvider(db)
     return provider.gateway(await provider.add(productCatalog=True))
 
@@ -33,7 +32,7 @@ async def gateway(db: Database) -> SandboxGateway:
 async def run(
     gateway: SandboxGateway, operation: SandboxOperation, charge_id: str, product_id: UUID
 ) -> object:
-    """Make the call that an operation stands for."""
+    """Make the call of an operation."""
     match operation:
         case SandboxOperation.CREATE_CHARGE:
             return await gateway.create_charge(charge_request())
@@ -58,7 +57,7 @@ async def run(
         (SandboxFault.REJECTED, PermanentError, PermanentError, False),
     ],
 )
-async def test_every_fault_meets_every_operation(
+async def test_every_fault_affects_every_operation(
     gateway: SandboxGateway,
     operation: SandboxOperation,
     fault: SandboxFault,
@@ -67,7 +66,7 @@ async def test_every_fault_meets_every_operation(
     *,
     was_done: bool,
 ) -> None:
-    """Which error each fault becomes, what was done all the same, and that it passes [D-46]."""
+    """Each fault raises its error, only `timeout_after` does the work, and it ends after two calls [D-46]."""
     charge_id, product_id = (await gateway.create_charge(charge_request())).charge_id, uuid4()
     await gateway.add_fault(operation, fault, times=2)
 
@@ -84,35 +83,35 @@ async def test_every_fault_meets_every_operation(
         await run(gateway, every, charge_id, product_id)
 
 
-async def test_faults_are_met_in_the_order_they_were_queued(gateway: SandboxGateway) -> None:
+async def test_faults_take_effect_in_the_order_they_were_queued(gateway: SandboxGateway) -> None:
     queued = [SandboxFault.REJECTED, SandboxFault.RATE_LIMITED] * 3
     for fault in queued:
         await gateway.add_fault(LIST, fault, times=2)
 
-    met = [await _fault_met(gateway) for _ in range(13)]
+    met = [await _raised(gateway) for _ in range(13)]
 
     rejected, limited = [PermanentError] * 2, [TransientError] * 2
     assert met == [*(rejected + limited) * 3, None]
 
 
-async def test_calls_at_once_meet_a_fault_as_often_as_it_was_queued(gateway: SandboxGateway) -> None:
+async def test_concurrent_calls_take_a_fault_as_often_as_it_was_queued(gateway: SandboxGateway) -> None:
     await gateway.add_fault(LIST, SandboxFault.RATE_LIMITED, times=3)
     await gateway.add_fault(LIST, SandboxFault.REJECTED, times=4)
 
-    met = await asyncio.gather(*(_fault_met(gateway) for _ in range(16)))
+    met = await asyncio.gather(*(_raised(gateway) for _ in range(16)))
 
     assert (met.count(TransientError), met.count(PermanentError), met.count(None)) == (3, 4, 9)
 
 
-async def test_a_fault_meets_its_own_connection_only(gateway: SandboxGateway, db: Database) -> None:
+async def test_a_fault_affects_only_its_own_connection(gateway: SandboxGateway, db: Database) -> None:
     provider = SandboxProvider(db)
     await gateway.add_fault(LIST, SandboxFault.REJECTED, times=1)
 
-    assert await _fault_met(provider.gateway(await provider.add())) is None
-    assert await _fault_met(gateway) is PermanentError
+    assert await _raised(provider.gateway(await provider.add())) is None
+    assert await _raised(gateway) is PermanentError
 
 
-async def _fault_met(gateway: SandboxGateway) -> type[GatewayError] | None:
+async def _raised(gateway: SandboxGateway) -> type[GatewayError] | None:
     try:
         await gateway.find_charge(uuid4(), 1)
     except GatewayError as error:

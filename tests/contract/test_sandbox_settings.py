@@ -12,23 +12,21 @@ from fatura.gateways.port import Capabilities, ConnectionConfig, GatewaySettings
 
 
 class NoDatabase:
-    """Settings are judged without a database."""
+    """A database that must not be used: settings are validated without one."""
 
     def transaction(self, account_id: UUID) -> NoReturn:
-        """Fail."""
         raise AssertionError(account_id)
 
 
 def capabilities(settings: dict[str, Any], credentials: dict[str, Any] | None = None) -> Capabilities:
-    """Return what a connection with these settings can do."""
     config = ConnectionConfig(
         uuid4(), uuid4(), settings, credentials or {}, datetime(2026, 3, 10, tzinfo=UTC)
     )
     return SandboxGateway(NoDatabase(), config).capabilities()
 
 
-def test_the_defaults_issue_everything() -> None:
-    """All three methods, 12 installments, issuing, without a catalog [D-46]."""
+def test_the_defaults_allow_everything_but_a_catalog() -> None:
+    """All three methods, 12 installments, issuing, no catalog [D-46]."""
     assert capabilities({}) == Capabilities(
         issues_charges=True,
         methods=(PaymentMethod.CARD, PaymentMethod.PIX, PaymentMethod.BOLETO),
@@ -39,7 +37,7 @@ def test_the_defaults_issue_everything() -> None:
     )
 
 
-def test_every_setting_is_heeded() -> None:
+def test_every_setting_is_used() -> None:
     settings = {
         "methods": ["boleto", "card"],
         "maxInstallments": 1,
@@ -79,15 +77,15 @@ WRONG: list[tuple[str, str, list[Any]]] = [
 
 @pytest.mark.parametrize(("setting", "message", "values"), WRONG)
 def test_a_wrong_setting_is_named(setting: str, message: str, values: list[Any]) -> None:
-    """Types are taken as strictly as in any body [D-8]."""
+    """Types are not converted, as in any body [D-8]."""
     for value in values:
         with pytest.raises(GatewaySettingsError) as refusal:
             capabilities({setting: value})
         assert refusal.value.fields == ((f"settings.{setting}", message),), value
 
 
-def test_all_that_is_wrong_is_named_at_once() -> None:
-    """Credentials included: the sandbox has none [D-46]."""
+def test_all_invalid_fields_are_named_together() -> None:
+    """Credentials are included, because the sandbox has none [D-46]."""
     with pytest.raises(GatewaySettingsError) as refusal:
         capabilities({"behaviour": "x", "methods": ["pix"], "maxInstallments": 0}, {"apiKey": "secret"})
 

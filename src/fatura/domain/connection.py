@@ -1,4 +1,4 @@
-"""Gateway connections: what each issues, and which may bill (spec 4.3, 4.4, D-20, D-21)."""
+"""Gateway connections: what each can issue, and which one bills a subscription (spec 4.3, 4.4, D-20, D-21)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,17 +32,17 @@ class Connection:
 
     @property
     def may_bill(self) -> bool:
-        """Say whether new subscriptions may be pinned to this connection."""
+        """Say whether new subscriptions may use this connection."""
         return self.active and self.issues_charges
 
 
 def installments_of(method: PaymentMethod, max_installments: int) -> int | None:
-    """Return an invoice's installments: the terms' maximum on a card above 1, else null (D-25)."""
+    """Return an invoice's installments: the maximum for a card if above 1, else None (D-25)."""
     return max_installments if method is PaymentMethod.CARD and max_installments > 1 else None
 
 
 def check_support(method: PaymentMethod, installments: int, *, connections: Sequence[Connection]) -> None:
-    """Refuse terms that no billing connection supports; nothing is converted (spec 4.3, D-20, D-21).
+    """Refuse terms that no billing connection supports (spec 4.3, D-20, D-21).
 
     Raises EngineError: `engine.payment_method_unsupported` or `engine.installments_unsupported`.
     """
@@ -67,14 +67,14 @@ def check_support(method: PaymentMethod, installments: int, *, connections: Sequ
         )
 
 
-def choose(connections: Sequence[Connection], asked: UUID | None) -> Connection:
-    """Return the connection that will bill a new subscription (spec 4.4 gateway rules 1 to 4, D-21).
+def choose(connections: Sequence[Connection], requested: UUID | None) -> Connection:
+    """Return the connection that bills a new subscription (spec 4.4 gateway rules 1 to 4, D-21).
 
     Raises EngineError: `engine.gateway_choice_required` or `engine.gateway_connection_not_found`.
     """
     options = [connection for connection in connections if connection.may_bill]
-    if asked is not None:
-        options = [connection for connection in options if connection.connection_id == asked]
+    if requested is not None:
+        options = [connection for connection in options if connection.connection_id == requested]
     if not options:
         raise EngineError(
             GATEWAY_CONNECTION_NOT_FOUND,

@@ -1,1 +1,1 @@
-"""Payment gateways behind one port."""
+"""Payment providers behind one contract: `port` defines it, `registry` lists providers, `adapters` implement it."""

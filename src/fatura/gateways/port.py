@@ -1,4 +1,7 @@
-"""What the engine asks of a payment provider, and the ways in which it can fail (D-33, D-34, D-43)."""
+"""The contract between the engine and a payment provider's adapter (D-33 to D-35, D-43).
+
+Implement `Gateway`, raise only the errors at the end of this file, and pass the tests in `tests/contract`.
+"""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,24 +13,32 @@ from uuid import UUID
 from fatura.domain.offer import PaymentMethod
 
 CALL_TIMEOUT_SECONDS = 20
-"""Deadline of one call to a gateway."""
+"""Deadline of one call. The engine cancels the call after it; adapters need no timeout of their own."""
 
 
 class ChargeState(StrEnum):
-    """What a gateway says of a charge."""
+    """The state of a charge at the gateway."""
 
     OPEN = "open"
+    """The payer can still pay it."""
     PAID = "paid"
+    """A payment was confirmed. Refunds and disputes do not change this state."""
     REFUSED = "refused"
+    """The payment was declined; the payer may try again."""
     EXPIRED = "expired"
+    """The provider ended it unpaid."""
     CANCELED = "canceled"
+    """It can no longer be paid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a connection can do, as its provider and settings allow.
+    """What a connection can do with its provider and settings.
 
-    `lists_charges`: it can say which charges were made since an instant, which a restore from a backup needs.
+    `idempotency` decides what follows a lost answer (D-33). With "key" the provider deduplicates requests by a key
+    for `idempotency_ttl`, and with "natural_id" by our reference without limit: the engine repeats the request. With
+    "lookup" it only finds charges by reference: the engine looks the charge up first. With "none" a person decides.
+    `lists_charges` says that `charges_since` works, which a restore from a backup needs (D-123).
     """
 
     issues_charges: bool
@@ -41,7 +52,7 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionConfig:
-    """One merchant's connection as an adapter needs it: settings, opened credentials, the account's clock."""
+    """A merchant's connection: its settings, its decrypted credentials, and the account's clock at this moment."""
 
     account_id: UUID
     connection_id: UUID
@@ -52,7 +63,7 @@ class ConnectionConfig:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line the payer reads."""
+    """One line of the charge's description for the payer."""
 
     description: str
     amount_cents: int
@@ -60,7 +71,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Payer:
-    """Who pays."""
+    """The customer; `document` is a tax id (CPF or CNPJ) when it is known."""
 
     customer_id: UUID
     name: str
@@ -70,7 +81,11 @@ class Payer:
 
 @dataclass(frozen=True, slots=True)
 class ChargeRequest:
-    """A charge to create; `invoice_id` and `attempt` together are its reference (D-33)."""
+    """A charge to create.
+
+    `invoice_id` and `attempt` together are its reference: store both with the charge, and derive the idempotency key
+    from them. `installments` is set only for a card payment in more than one. `due_date` is today or later.
+    """
 
     invoice_id: UUID
     attempt: int
@@ -85,9 +100,9 @@ class ChargeRequest:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """A charge as the gateway shows it; `paid_at` and `refunded` qualify a payment.
+    """A charge as the gateway shows it, with the reference from its request.
 
-    `due_date` is null where the provider does not show it.
+    `refunded` and `disputed` qualify a paid charge. `due_date` is None if the provider does not show it.
     """
 
     charge_id: str
@@ -103,7 +118,7 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class ProductMirror:
-    """A product to be shown in the gateway's own catalog (spec 2.2)."""
+    """A product to show in the gateway's own catalog (spec 2.2)."""
 
     product_id: UUID
     name: str
@@ -112,7 +127,7 @@ class ProductMirror:
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """A request that says it comes from a provider, as it came: header names in lower case, the query, the raw body."""
+    """A received request that claims to come from the provider: lower-case header names, raw query, raw body."""
 
     headers: Mapping[str, str]
     query: str
@@ -121,111 +136,123 @@ class Webhook:
 
 @dataclass(frozen=True, slots=True)
 class WebhookHint:
-    """Which charges an authentic webhook is about, never what became of them (D-35); None: it does not say which."""
+    """The charges that an authentic webhook names, or None if it names none; never their state (D-35)."""
 
     charge_ids: tuple[str, ...] | None
 
 
 class Gateway(Protocol):
-    """One connection to one provider; made for each use, holds no state of its own."""
+    """One connection to one provider.
+
+    The engine makes a new instance for each batch of work, uses it concurrently, and calls it with no database
+    transaction open. An instance keeps no state between calls. Every call may raise TransientError and AuthFailedError;
+    each method names its other errors. An exception that is not a GatewayError counts as a crash: its outcome is
+    unknown.
+    """
 
     provider: ClassVar[str]
 
     def capabilities(self) -> Capabilities:
-        """Return what the connection can do with its settings. Raises GatewaySettingsError."""
+        """Validate settings and credentials without a call, and return what they allow. Raises GatewaySettingsError."""
         ...
 
     async def check_credentials(self) -> None:
-        """Ask the provider whether the credentials work. Raises AuthFailedError, TransientError."""
+        """Check the credentials at the provider with a call that changes nothing. Raises AuthFailedError."""
         ...
 
     async def create_charge(self, request: ChargeRequest) -> Charge:
-        """Create a charge. Raises any GatewayError; UnknownOutcomeError when it may exist all the same."""
+        """Create a charge.
+
+        Raises PermanentError when the provider refuses the data, and UnknownOutcomeError when the charge may exist.
+        TransientError promises that no charge was created.
+        """
         ...
 
     async def find_charge(self, invoice_id: UUID, attempt: int) -> Charge | None:
-        """Look a charge up by its reference. Raises TransientError, AuthFailedError."""
+        """Return the oldest charge with a reference, or None. Not called with `idempotency` "none"."""
         ...
 
     async def find_charges(self, invoice_id: UUID, attempt: int) -> Sequence[Charge]:
-        """Return all charges with a reference, oldest first. Raises TransientError, AuthFailedError."""
+        """Return all charges with a reference, canceled ones too, oldest first."""
         ...
 
     async def get_charge(self, charge_id: str) -> Charge:
-        """Return a charge. Raises NotFoundError, TransientError, AuthFailedError."""
+        """Return a charge with its current state. Raises NotFoundError."""
         ...
 
     def charges_since(self, since: datetime) -> AsyncIterator[Charge]:
-        """Yield every charge that this connection made at or after an instant of its clock, oldest first.
+        """Yield the charges created at or after `since`, on the account's clock, oldest first and in any state.
 
-        Whatever became of them, and whoever still knows them; pages are fetched as they are needed. What carries no
-        reference of ours is left out. Raises TransientError, AuthFailedError between charges; PermanentError where
-        `lists_charges` is false.
+        Fetch pages as they are consumed; each has CALL_TIMEOUT_SECONDS. Leave out charges without our reference.
+        Raises PermanentError if `lists_charges` is false.
         """
         ...
 
     async def cancel_charge(self, charge_id: str) -> Charge:
-        """Cancel a charge for good, and return it as it is afterwards; safe to repeat (D-27).
+        """Cancel a charge and return it as it is afterwards; safe to repeat (D-27).
 
-        CANCELED says that it can no longer be paid. One that the provider will not cancel comes back as it is (PAID).
-        Raises NotFoundError, and any other GatewayError; UnknownOutcomeError when it may be canceled all the same.
+        Return CANCELED only if it can no longer be paid. Return a charge that cannot be canceled unchanged, such as a
+        paid one. Raises NotFoundError, PermanentError, and UnknownOutcomeError when it may have been canceled.
         """
         ...
 
     def read_webhook(self, webhook: Webhook) -> WebhookHint:
-        """Return what an authentic webhook is about. Asks nobody: strangers send them by the thousand (D-35).
+        """Verify the provider's signature and return the charges that the webhook names.
 
-        Raises AuthFailedError for whatever is not signed as the provider signs.
+        Make no call, because anyone can send webhooks in large numbers (D-35). Raises AuthFailedError if the signature
+        is missing, wrong or too old.
         """
         ...
 
     async def mirror_product(self, product: ProductMirror) -> str:
-        """Create or update the product in the provider's catalog; safe to repeat. Returns its id there."""
+        """Create or update a product in the provider's catalog and return its id there; safe to repeat.
+
+        Raises UnknownOutcomeError, and PermanentError, also where `product_catalog` is false.
+        """
         ...
 
 
 class GatewayFactory(Protocol):
-    """Makes a Gateway for one connection."""
-
     def __call__(self, config: ConnectionConfig) -> Gateway:
-        """Bind the provider's adapter to a connection."""
+        """Return the adapter of a connection, without any call or validation."""
         ...
 
 
 class GatewayError(Exception):
-    """Anything that went wrong between us and a gateway; the subclass says what follows from it."""
+    """A failed call; raise one of the subclasses, which decide what the engine does next."""
 
 
 class TransientError(GatewayError):
-    """Nothing was done, and later it may work: network down before sending, 429, 503 (D-34)."""
+    """Nothing was done and a later call may work: no connection, HTTP 429, or 503 before processing (D-34)."""
 
 
 class UnknownOutcomeError(GatewayError):
-    """The request may have taken effect: time-out, reset or 5xx after sending. Never resent blind (D-33)."""
+    """The request may have taken effect: timeout, reset or HTTP 5xx after sending. Never resent blind (D-33)."""
 
 
 class PermanentError(GatewayError):
-    """The gateway refuses the data; the same request will never work (D-34)."""
+    """The provider refuses the data; the same request will never work (D-34).
+
+    `code` and `detail` are the provider's own words and are shown to the merchant.
+    """
 
     def __init__(self, code: str, detail: str) -> None:
-        """Keep the provider's code and what it says."""
         super().__init__(f"{code}: {detail}")
         self.code = code
         self.detail = detail
 
 
 class AuthFailedError(GatewayError):
-    """The credentials are refused: the connection waits until they are mended (D-34)."""
+    """The provider refuses the credentials; work on the connection waits until they are changed (D-34)."""
 
 
 class NotFoundError(GatewayError):
-    """The gateway knows no such charge."""
+    """The provider knows no such charge."""
 
 
 class GatewaySettingsError(GatewayError):
-    """The settings or credentials given for a connection break the provider's contract: `(path, message)` pairs."""
+    """Settings or credentials are invalid; `fields` holds `(path, message)` for each, such as `settings.methods`."""
 
     def __init__(self, fields: tuple[tuple[str, str], ...]) -> None:
-        """Keep every invalid field."""
         super().__init__(str(fields))
         self.fields = fields

@@ -1,4 +1,4 @@
-"""The providers that this process knows, by name; the bootstrap fills it."""
+"""The table of payment providers, filled by `bootstrap`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,10 +9,7 @@ from fatura.gateways.port import GatewayFactory
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """A payment provider: how its connections are made, and in which accounts they may stand (D-44).
-
-    `secret_settings` are kept sealed, with the credentials.
-    """
+    """A payment provider and the account modes that may use it (D-44); `secret_settings` are stored encrypted."""
 
     factory: GatewayFactory
     modes: frozenset[Mode]

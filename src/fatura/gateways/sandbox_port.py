@@ -1,6 +1,6 @@
-"""The merchant's side of the sandbox gateway, as a provider's dashboard would offer it (D-46).
+"""The merchant's side of the sandbox gateway, like a provider's dashboard (D-46).
 
-The billing engine itself knows the sandbox through `gateways.port` only, like any other provider.
+The billing engine uses the sandbox through `gateways.port` only, like any other provider.
 """
 
 from collections.abc import Sequence
@@ -14,13 +14,13 @@ from fatura.domain.offer import PaymentMethod
 from fatura.gateways.port import Gateway
 
 CHARGES_LISTED = 1000
-"""How many charges a list shows at most, newest first, when no invoice is named."""
+"""Maximum number of charges in a list that is not limited to one invoice."""
 MAX_FAULT_TIMES = 1000
-"""How many calls a queued fault may meet at most."""
+"""Maximum number of calls that one queued fault affects."""
 
 
 class SandboxStatus(StrEnum):
-    """What has become of a charge in the sandbox."""
+    """The status of a sandbox charge."""
 
     OPEN = "open"
     PAID = "paid"
@@ -30,7 +30,7 @@ class SandboxStatus(StrEnum):
 
 
 class SandboxMove(StrEnum):
-    """What a merchant may make happen to a charge."""
+    """A change that a merchant makes to a charge."""
 
     PAY = "pay"
     REFUSE = "refuse"
@@ -39,7 +39,7 @@ class SandboxMove(StrEnum):
 
 
 class SandboxOperation(StrEnum):
-    """The calls that a fault can be queued for; a look-up by reference is a `list_charges`."""
+    """A call for which faults can be queued; a look-up by reference is a `list_charges`."""
 
     CREATE_CHARGE = "create_charge"
     GET_CHARGE = "get_charge"
@@ -53,7 +53,7 @@ WEBHOOK_SIGNATURE = "x-sandbox-signature"
 
 
 class SandboxFault(StrEnum):
-    """How a call goes wrong; `timeout_after` alone does its work first and loses the answer."""
+    """How a call fails; only `timeout_after` carries it out first and then loses the answer."""
 
     TIMEOUT_BEFORE = "timeout_before"
     TIMEOUT_AFTER = "timeout_after"
@@ -64,7 +64,7 @@ class SandboxFault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SandboxCharge:
-    """A charge in the sandbox's books; `charge_id` is the invoice's `gatewayInvoiceId`."""
+    """A sandbox charge; `charge_id` is the invoice's `gatewayInvoiceId`."""
 
     charge_id: str
     connection_id: UUID
@@ -91,32 +91,31 @@ class SandboxProduct:
 
     @property
     def gateway_product_id(self) -> str:
-        """Return its id in the catalog."""
         return f"prod_{self.product_id}"
 
 
 @runtime_checkable
 class SandboxBooks(Gateway, Protocol):
-    """What the Gateway of a sandbox connection offers besides. No fault touches these calls."""
+    """The merchant's calls on a sandbox connection's Gateway. Queued faults do not affect them."""
 
     async def charges(self, invoice_id: UUID | None) -> Sequence[SandboxCharge]:
-        """Return an invoice's charges, or the CHARGES_LISTED newest of the connection; newest first."""
+        """Return an invoice's charges, or the connection's newest CHARGES_LISTED, newest first."""
         ...
 
     async def move_charge(self, charge_id: str, move: SandboxMove) -> SandboxCharge:
-        """Pay, refuse, cancel or refund a charge; a move already made changes nothing.
+        """Pay, refuse, cancel or refund a charge; repeating a move changes nothing.
 
         Raises NotFoundError, and PermanentError `charge_status` when the charge's status does not allow it.
         """
         ...
 
     async def products(self) -> Sequence[SandboxProduct]:
-        """Return what was mirrored to the connection's catalog, newest first."""
+        """Return the products mirrored to the connection's catalog, newest first."""
         ...
 
     async def add_fault(self, operation: SandboxOperation, fault: SandboxFault, *, times: int) -> UUID:
         """Queue a fault for the next `times` (1..MAX_FAULT_TIMES) calls of an operation, and return its id.
 
-        Faults of one operation are met in the order in which they were queued.
+        Faults of one operation take effect in the order in which they were queued.
         """
         ...

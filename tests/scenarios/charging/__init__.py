@@ -1,1 +1,1 @@
-"""Scenarios of charging."""
+"""Scenarios of issuing, polling, paying and canceling charges."""

@@ -1,4 +1,4 @@
-"""One charge an invoice, whatever the gateway does and whoever dies when: what its own books hold in the end."""
+"""Each invoice gets exactly one charge, whatever fails at the gateway and whenever a worker dies."""
 
 import asyncio
 import random
@@ -26,8 +26,8 @@ FAULTS = ("timeout_before", "timeout_after", "server_error", "rate_limited", "re
 
 @pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_creating_goes_wrong(world: World, fault: str, times: int) -> None:
-    """In the end one charge stands in the books; a refusal makes none and waits for a person. [D-33, D-46]"""
+async def test_a_failed_creation_ends_with_one_charge(world: World, fault: str, times: int) -> None:
+    """A refusal makes no charge and waits for a person. [D-33, D-46]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", fault, times=times)
 
@@ -44,8 +44,10 @@ async def test_creating_goes_wrong(world: World, fault: str, times: int) -> None
 
 @pytest.mark.parametrize(("looking_up", "times"), [*((fault, 1) for fault in FAULTS), ("server_error", 12)])
 @pytest.mark.parametrize("creating", ["timeout_before", "timeout_after"])
-async def test_looking_up_goes_wrong_too(world: World, creating: str, looking_up: str, times: int) -> None:
-    """A look-up that fails says nothing: neither that a charge is there nor that it is not. [D-33, D-46]"""
+async def test_a_failed_look_up_decides_nothing(
+    world: World, creating: str, looking_up: str, times: int
+) -> None:
+    """It proves neither that the charge exists nor that it does not. [D-33, D-46]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", creating)
     await queue_fault(world, "list_charges", looking_up, times=times)
@@ -60,8 +62,8 @@ async def test_looking_up_goes_wrong_too(world: World, creating: str, looking_up
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_asking_after_a_charge_goes_wrong(world: World, fault: str) -> None:
-    """The gateway is asked again until it answers; until then nothing is claimed. [D-35 polling, D-46]"""
+async def test_a_failed_poll_is_repeated(world: World, fault: str) -> None:
+    """The invoice does not change until the gateway answers. [D-35 polling, D-46]"""
     invoice = await ready_invoice(world)
     await world.run("issuance")
     await pass_time(world, days=2)
@@ -78,8 +80,8 @@ async def test_asking_after_a_charge_goes_wrong(world: World, fault: str) -> Non
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_mirroring_a_product_goes_wrong(world: World, fault: str) -> None:
-    """The catalog shows the product once; a refused one is given up. [spec 2.2 mirroring, D-46]"""
+async def test_a_failed_mirroring_is_repeated(world: World, fault: str) -> None:
+    """The catalog has the product once; a refused product is given up. [spec 2.2 mirroring, D-46]"""
     await world.set_up_gateway(productCatalog=True)
     await queue_fault(world, "create_product", fault, times=3)
 
@@ -91,11 +93,13 @@ async def test_mirroring_a_product_goes_wrong(world: World, fault: str) -> None:
 
 
 @pytest.mark.parametrize("fault", ["timeout_before", "server_error"])
-async def test_absence_is_believed_after_two_empty_look_ups_a_minute_apart(world: World, fault: str) -> None:
-    """Before the second one nothing is sent again, and one right after the send proves nothing. [D-33]"""
+async def test_a_charge_is_believed_absent_after_two_empty_look_ups_a_minute_apart(
+    world: World, fault: str
+) -> None:
+    """Nothing is sent again before the second look-up. A look-up right after the call does not count. [D-33]"""
     await ready_invoice(world)
     await queue_fault(world, "create_charge", fault)
-    await queue_fault(world, "create_charge", "rejected")  # so that a second send would be told
+    await queue_fault(world, "create_charge", "rejected")  # a second request would emit an event
     await world.run("issuance")
     seen: list[tuple[str, int]] = []
     for seconds in (6, 76, 55, 10):
@@ -108,7 +112,7 @@ async def test_absence_is_believed_after_two_empty_look_ups_a_minute_apart(world
 
 
 async def test_a_charge_that_appears_late_is_found_by_the_second_look_up(world: World) -> None:
-    """The gateway took the first request after all: it is adopted, and none is sent again. [D-33]"""
+    """The invoice is issued with it, and no request is sent again. [D-33]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "timeout_before")
     await world.run("issuance")
@@ -121,8 +125,8 @@ async def test_a_charge_that_appears_late_is_found_by_the_second_look_up(world: 
     assert [charge["chargeId"] for charge in await charges(world)] == [LATE]
 
 
-async def test_a_found_charge_over_another_amount_is_parked_for_a_person(world: World) -> None:
-    """The invoice is not issued on it, and no second charge is made. [D-33]"""
+async def test_a_found_charge_with_another_amount_waits_for_a_person(world: World) -> None:
+    """The invoice is not issued with it, and no second charge is created. [D-33]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "timeout_before")
     await world.run("issuance")
@@ -140,7 +144,7 @@ LATE = f"sbx_{0:032x}"
 
 
 async def _appear(world: World, invoice: Json, *, amount_cents: int) -> None:
-    """Let the gateway's books hold a charge that the engine never heard of."""
+    """Insert a charge at the gateway that the engine does not know."""
     await world.sql(
         """
         INSERT INTO sandbox_charge (account_id, charge_id, connection_id, invoice_id, attempt, amount_cents,
@@ -164,7 +168,7 @@ async def _appear(world: World, invoice: Json, *, amount_cents: int) -> None:
 async def test_a_worker_dies_between_reserving_and_recording(
     world: World, stopped_at: str, charges_made: int
 ) -> None:
-    """Another worker finds out what came of the call; one charge stands in the end. [D-33]"""
+    """Another worker looks the charge up; one charge exists in the end. [D-33]"""
     invoice = await ready_invoice(world)
     async with table_held(world, stopped_at):
         dying = asyncio.create_task(world.run("issuance"))
@@ -176,7 +180,7 @@ async def test_a_worker_dies_between_reserving_and_recording(
     assert len(await charges(world)) == charges_made
 
     await world.run("issuance")
-    assert (await read(world, invoice))["status"] == "ready"  # the dead worker's lease still stands
+    assert (await read(world, invoice))["status"] == "ready"  # the dead worker's lease has not expired
     await _end_leases(world)
     await pass_time(world, minutes=5)
 
@@ -186,14 +190,14 @@ async def test_a_worker_dies_between_reserving_and_recording(
 
 
 async def _end_leases(world: World) -> None:
-    """Let the leases run out now: they are 60 s of real time, which no test clock shortens."""
+    """Expire the leases: they last 60 s of real time, which a test clock does not change."""
     await world.sql(
         "UPDATE invoice SET lease_until = now() - interval '1 second' WHERE account_id = $1", world.account_id
     )
 
 
-async def test_two_look_ups_are_a_minute_apart_on_the_accounts_clock(world: World) -> None:
-    """What the engine notes of them: the second send comes 60 s or more after the first empty look-up. [D-33]"""
+async def test_two_look_ups_are_a_minute_apart_on_the_account_s_clock(world: World) -> None:
+    """The stored instants show it: the second request follows the first empty look-up by at least 60 s. [D-33]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "server_error")
 
@@ -213,13 +217,13 @@ STATUS_OF = {
     "refused": {"overdue"},
     "canceled": {"canceled"},
 }
-"""What an invoice may be, by what the books say of its charge."""
+"""The possible statuses of an invoice by the status of its charge."""
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_whatever_goes_wrong_the_books_and_the_invoices_agree(world: World, seed: int) -> None:
-    """Faults, deeds, passing time and workers beside each other, at random: one charge an invoice. [D-33, D-46]"""
-    chance = random.Random(seed)  # noqa: S311 - a repeatable story, no secret
+async def test_charges_and_invoices_agree_after_random_faults(world: World, seed: int) -> None:
+    """Random faults, payments, time and concurrent workers leave one charge for each invoice. [D-33, D-46]"""
+    chance = random.Random(seed)  # noqa: S311 - a repeatable sequence, no secret
     await world.set_up_gateway(behaviour=("pay_on_due", "pay_at_once", "never_pay", "refuse")[seed])
     plan = await world.plan()
     for _ in range(6):

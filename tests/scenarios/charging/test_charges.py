@@ -1,4 +1,4 @@
-"""Charges as a merchant sees them: an invoice is issued when the gateway has confirmed, and paid when it says so."""
+"""An invoice is issued when the gateway confirms its charge, and paid when the gateway reports the payment."""
 
 from datetime import datetime, timedelta
 
@@ -20,7 +20,7 @@ from tests.support.world import World, columns, item, rows
 
 
 async def test_an_invoice_is_issued_with_the_charge_that_the_gateway_confirmed(world: World) -> None:
-    """The charge's id and instant stand on the invoice, and the event says so. [spec 3.3 ready to issued]"""
+    """The invoice and the event show the charge's id and instant. [spec 3.3 ready to issued]"""
     ready = await read(world, await ready_invoice(world))
 
     await world.run("issuance")
@@ -48,7 +48,7 @@ async def test_an_invoice_is_issued_with_the_charge_that_the_gateway_confirmed(w
 
 
 async def test_card_installments_reach_the_gateway(world: World) -> None:
-    """Method and installments of the invoice are the charge's. [D-25]"""
+    """The charge has the invoice's method and installments. [D-25]"""
     invoice = await issued_invoice(world, defaultPaymentMethod="card", maxInstallments=3)
 
     (charge,) = await charges(world, invoice)
@@ -59,7 +59,7 @@ async def test_card_installments_reach_the_gateway(world: World) -> None:
     "fault", ["timeout_before", "timeout_after", "server_error", "rate_limited", "rejected"]
 )
 async def test_nothing_is_issued_before_the_gateway_confirms(world: World, fault: str) -> None:
-    """Without a confirmation the invoice stays `ready`, whatever the gateway did. [spec 3.3 rule 1]"""
+    """Without a confirmation the invoice stays `ready`. [spec 3.3 rule 1]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", fault)
 
@@ -72,7 +72,7 @@ async def test_nothing_is_issued_before_the_gateway_confirms(world: World, fault
 
 
 async def test_payment_confirmed_on_the_due_date(world: World) -> None:
-    """Reconciliation finds the payment and stamps it. [spec 3.3 issued to paid, D-35 polling]"""
+    """A poll finds the payment and sets `paidAt`. [spec 3.3 issued to paid, D-35 polling]"""
     invoice = await issued_invoice(world)
 
     await world.advance(invoice["dueDate"])
@@ -85,8 +85,8 @@ async def test_payment_confirmed_on_the_due_date(world: World) -> None:
     assert await world.broken() == []
 
 
-async def test_payment_at_once(world: World) -> None:
-    """A charge that is paid as it is created is issued first, then paid. [spec 3.3 issued to paid, D-46]"""
+async def test_a_charge_paid_immediately(world: World) -> None:
+    """The invoice is issued first, then paid. [spec 3.3 issued to paid, D-46]"""
     await world.set_up_gateway(behaviour="pay_at_once")
     invoice = await ready_invoice(world)
 
@@ -97,8 +97,8 @@ async def test_payment_at_once(world: World) -> None:
     assert kinds == ["invoice.created", "invoice.issued", "invoice.paid"]
 
 
-async def test_a_payment_is_told_once_however_often_it_is_asked_after(world: World) -> None:
-    """Asking again, paying again: one event. [D-36]"""
+async def test_a_payment_emits_one_event_however_often_it_is_polled(world: World) -> None:
+    """Neither another poll nor another payment emits an event. [D-36]"""
     invoice = await issued_invoice(world)
     (charge,) = await charges(world)
     for _ in range(3):
@@ -118,7 +118,7 @@ async def test_a_payment_is_told_once_however_often_it_is_asked_after(world: Wor
 async def test_a_total_of_zero_never_reaches_the_gateway(
     world: World, cents: int, discounts: list[tuple[int, int, int | None]]
 ) -> None:
-    """The invoice is born paid, with no charge and no `issuedAt`. [spec 3.3 rule 2, D-9]"""
+    """The invoice is created as paid, with no charge and no `issuedAt`. [spec 3.3 rule 2, D-9]"""
     await queue_fault(world, "create_charge", "rejected", times=1000)
     subscription = await world.enroll(await world.plan(item(await world.product(cents), *discounts)))
 
@@ -135,8 +135,8 @@ async def test_a_total_of_zero_never_reaches_the_gateway(
     assert await world.broken() == []
 
 
-async def test_a_free_line_beside_a_priced_one_is_charged_together(world: World) -> None:
-    """The total is the sum of what is priced. [D-9]"""
+async def test_a_free_item_and_a_priced_item_make_one_charge(world: World) -> None:
+    """The total is the sum of the priced items. [D-9]"""
     free, priced = await world.product(0), await world.product(500)
     subscription = await world.enroll(await world.plan(free, priced))
 
@@ -147,8 +147,8 @@ async def test_a_free_line_beside_a_priced_one_is_charged_together(world: World)
     assert [charge["amountCents"] for charge in await charges(world)] == [500]
 
 
-async def test_without_variable_items_an_invoice_is_born_ready(world: World) -> None:
-    """Its creation is told as `ready`; `invoice.ready` is for moves only. [D-24]"""
+async def test_an_invoice_without_variable_items_is_created_ready(world: World) -> None:
+    """`invoice.created` shows `ready`; `invoice.ready` is emitted for moves only. [D-24]"""
     await ready_invoice(world)
 
     (created,) = await world.events("invoice.created")
@@ -157,8 +157,8 @@ async def test_without_variable_items_an_invoice_is_born_ready(world: World) -> 
     assert await world.events("invoice.ready", "invoice.held") == []
 
 
-async def test_a_failed_charge_is_tried_again_on_the_same_invoice(world: World) -> None:
-    """No second invoice is made for it, and no second charge. [spec 3.3 rule 3]"""
+async def test_a_failed_charge_is_retried_on_the_same_invoice(world: World) -> None:
+    """No second invoice and no second charge is created. [spec 3.3 rule 3]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "rate_limited", times=4)
 
@@ -169,8 +169,8 @@ async def test_a_failed_charge_is_tried_again_on_the_same_invoice(world: World) 
     assert len(await world.events("invoice.created")) == 1
 
 
-async def test_a_transient_failure_is_retried_ever_more_rarely_and_told_once(world: World) -> None:
-    """Growing delays up to an hour, for ever; `invoice.issue_delayed` once, after an hour. [D-34]"""
+async def test_a_transient_failure_is_retried_with_growing_delays(world: World) -> None:
+    """Delays grow to an hour and stay there; `invoice.issue_delayed` is emitted once, after an hour. [D-34]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "rate_limited", times=30)
     since = await now(world)
@@ -189,8 +189,8 @@ async def test_a_transient_failure_is_retried_ever_more_rarely_and_told_once(wor
     assert await world.broken() == []
 
 
-async def test_a_refusal_of_the_data_waits_for_a_person(world: World) -> None:
-    """The invoice stays `ready`, the reason is told once, and nothing goes on by itself. [D-34]"""
+async def test_refused_data_waits_for_a_person(world: World) -> None:
+    """The invoice stays `ready`, one event carries the reason, and nothing is retried. [D-34]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "rejected")
 
@@ -204,8 +204,8 @@ async def test_a_refusal_of_the_data_waits_for_a_person(world: World) -> None:
     assert await world.events("invoice.issue_delayed") == []
 
 
-async def test_an_inactive_connection_holds_the_invoice_until_it_is_active_again(world: World) -> None:
-    """It stays `ready`, is told as delayed once, and goes on by itself without time passing. [D-34]"""
+async def test_an_invoice_waits_while_its_connection_is_inactive(world: World) -> None:
+    """It stays `ready`, one event reports the delay, and activation issues it immediately. [D-34]"""
     invoice = await ready_invoice(world)
     await patch_connection(world, active=False)
 
@@ -223,8 +223,8 @@ async def test_an_inactive_connection_holds_the_invoice_until_it_is_active_again
     assert len(await charges(world)) == 1
 
 
-async def test_a_method_that_the_gateway_gave_up_is_refused_there(world: World) -> None:
-    """What the pinned connection no longer issues fails for good, in the gateway's words. [D-34]"""
+async def test_a_method_that_the_connection_no_longer_supports_is_refused(world: World) -> None:
+    """The failure is permanent and carries the gateway's message. [D-34]"""
     await ready_invoice(world)
     await world.set_up_gateway(methods=["card"])
 
@@ -234,8 +234,8 @@ async def test_a_method_that_the_gateway_gave_up_is_refused_there(world: World) 
     assert failed["data"]["error"]["code"] == "method_unsupported"
 
 
-async def test_missed_cycles_are_charged_with_a_due_date_that_has_not_passed(world: World) -> None:
-    """The charge's due date is the later of the invoice's and today; the invoice keeps its own. [D-5]"""
+async def test_missed_cycles_are_charged_with_a_due_date_of_today(world: World) -> None:
+    """The charge is due on the later of the invoice's due date and today. [D-5]"""
     invoice = await ready_invoice(world)
     await patch_connection(world, active=False)
     await pass_time(world, days=5)

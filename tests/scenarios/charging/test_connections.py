@@ -1,10 +1,10 @@
-"""What a change of a gateway connection sets going, and what one broken connection leaves alone."""
+"""Changing a gateway connection retries waiting work; a broken connection does not affect others."""
 
 from tests.support.world import World
 
 
 async def _polls(world: World) -> list[object]:
-    """Return when each invoice's charge is asked after next."""
+    """Return the instant of each charge's next poll."""
     return [
         row["at"] for row in await world.sql("SELECT next_attempt_at AS at FROM invoice ORDER BY invoice_id")
     ]
@@ -14,8 +14,8 @@ async def _first_connection(world: World) -> str:
     return (await world.get("/v1/integration")).json["gateways"][0]["connectionId"]
 
 
-async def test_a_new_label_wakes_nothing(world: World) -> None:
-    """Only what could change an answer has open charges asked after at once. [D-43, D-46]"""
+async def test_a_new_label_polls_nothing(world: World) -> None:
+    """Only new settings, credentials or activation poll open charges immediately. [D-43, D-46]"""
     await world.set_up_gateway(behaviour="never_pay")
     for _ in range(3):
         await world.enroll(await world.plan())
@@ -32,7 +32,7 @@ async def test_a_new_label_wakes_nothing(world: World) -> None:
 
 
 async def test_a_refused_product_is_mirrored_after_the_connection_changed(world: World) -> None:
-    """And a mirrored one again when its name changes. [spec 2.2 mirroring]"""
+    """A mirrored product is mirrored again when its name changes. [spec 2.2 mirroring]"""
     await world.set_up_gateway(productCatalog=True)
     fault = {
         "connectionId": await _first_connection(world),
@@ -53,8 +53,8 @@ async def test_a_refused_product_is_mirrored_after_the_connection_changed(world:
     assert mirrored["name"] == "Platinum"
 
 
-async def test_credentials_that_do_not_open_stop_one_connection_only(world: World) -> None:
-    """Its invoices wait and say so; the other's are issued, and the clock reaches its target. [D-34, D-45]"""
+async def test_unreadable_credentials_stop_only_their_own_connection(world: World) -> None:
+    """Its invoices wait and emit the delay; invoices of the other connection are issued. [D-34, D-45]"""
     plan = await world.plan()
     broken, sound = await _first_connection(world), (await world.connect())["connectionId"]
     waiting = await world.enroll(plan, gatewayConnectionId=broken)
@@ -71,7 +71,7 @@ async def test_credentials_that_do_not_open_stop_one_connection_only(world: Worl
     (told,) = await world.events("invoice.issue_delayed")
     assert told["data"]["error"]["code"] == "unreadable"
 
-    # Nothing but new credentials mends it; a label can be changed all the while. [D-43]
+    # Only new credentials repair the connection; its label can still be changed. [D-43]
     path = f"/v1/integration/gateways/{broken}"
     assert (await world.patch(path, {"label": "Broken"})).status == 200
     refused = await world.patch(path, {"settings": {"maxInstallments": 3}})

@@ -1,4 +1,4 @@
-"""A payment provider's webhook: authenticated its way, never believed, it has charges asked after at once (D-35)."""
+"""A provider's webhook is authenticated and polls the charges that it names; its content is not trusted (D-35)."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ SECRET = "a-secret-of-sandbox"
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """A webhook to send; left alone it is genuine and names a charge."""
+    """A webhook to send; by default it is genuine and names a charge."""
 
     body: bytes
     account: str
@@ -41,7 +41,7 @@ class Hook:
     at: int = 0
 
     async def send(self, world: World) -> Answer:
-        """Send it as a provider does: without an API key."""
+        """Send it without an API key, as a provider does."""
         signed = sign(self.body, [self.secret], timestamp=self.at or int(time.time()))
         response = await world._client.post(
             f"/gateways/{self.account}/{self.connection}/webhook",
@@ -52,14 +52,14 @@ class Hook:
 
 
 async def hook(world: World, invoice: Json | None, **changes: Json) -> Hook:
-    """Return a genuine webhook about an invoice's charge, or about any."""
+    """Return a genuine webhook that names an invoice's charge, or none."""
     body = json.dumps({"chargeId": invoice["gatewayInvoiceId"], "status": "paid"} if invoice else {}).encode()
     genuine = Hook(body, str(world.account_id), await connection_id(world))
     return replace(genuine, **changes)
 
 
-async def paid_behind_our_back(world: World, invoice: Json) -> None:
-    """Let the customer pay, with nobody to tell the engine."""
+async def paid_unnoticed(world: World, invoice: Json) -> None:
+    """Pay the charge at the gateway without notifying the engine."""
     await world.sql(
         "UPDATE sandbox_charge SET status = 'paid', paid_at = now() WHERE charge_id = $1",
         invoice["gatewayInvoiceId"],
@@ -68,18 +68,18 @@ async def paid_behind_our_back(world: World, invoice: Json) -> None:
 
 @pytest.fixture
 async def issued(world: World) -> Json:
-    """An issued invoice of a connection that takes webhooks, and will not be asked after for a day."""
+    """Return an issued invoice of a connection with webhooks; its next poll is a day away."""
     await world.set_up_gateway(webhookSecret=SECRET, behaviour="never_pay")
     invoice = await issued_invoice(world)
     assert await world.run("reconciliation") == 0
     return invoice
 
 
-async def test_it_has_the_named_charge_asked_after_at_once(world: World, issued: Json):
-    """And no other one. [D-35 webhook, D-114]"""
+async def test_a_webhook_polls_the_named_charge_immediately(world: World, issued: Json):
+    """No other charge is polled. [D-35 webhook, D-114]"""
     other = await issued_invoice(world)
     for each in (issued, other):
-        await paid_behind_our_back(world, each)
+        await paid_unnoticed(world, each)
 
     answer = await (await hook(world, issued)).send(world)
 
@@ -88,22 +88,22 @@ async def test_it_has_the_named_charge_asked_after_at_once(world: World, issued:
     assert [(await read(world, each))["status"] for each in (issued, other)] == ["paid", "issued"]
 
 
-async def test_its_word_is_not_taken_for_anything(world: World, issued: Json):
-    """It says paid; the gateway says open. [D-35 webhook]"""
+async def test_the_state_in_a_webhook_is_ignored(world: World, issued: Json):
+    """The webhook says paid, the gateway says open. [D-35 webhook]"""
     assert (await (await hook(world, issued)).send(world)).status == 200
     assert await world.run("reconciliation") == 1
     assert (await read(world, issued))["status"] == "issued"
     assert len(await world.events("invoice.paid")) == 0
 
 
-async def test_one_that_names_no_charge_means_all_open_ones(world: World, issued: Json):
-    """Of its own connection. [D-35 webhook]"""
+async def test_a_webhook_without_a_charge_polls_all_open_ones(world: World, issued: Json):
+    """Only those of its own connection. [D-35 webhook]"""
     second = await issued_invoice(world)
     elsewhere = (await world.connect(behaviour="never_pay"))["connectionId"]
     subscription = await world.enroll(await world.plan(), gatewayConnectionId=elsewhere)
     await world.run("generation", "issuance")
     for each in (issued, second, *await world.invoices(subscription)):
-        await paid_behind_our_back(world, each)
+        await paid_unnoticed(world, each)
 
     await (await hook(world, None)).send(world)
 
@@ -113,16 +113,16 @@ async def test_one_that_names_no_charge_means_all_open_ones(world: World, issued
 
 
 @pytest.mark.parametrize("state", ["paid", "canceled"])
-async def test_a_closed_invoice_s_charge_is_asked_after_too(world: World, issued: Json, state: str):
-    """A refund, or a payment where none was due, is told. [D-35 webhook, D-27 payment unexpected]"""
+async def test_a_webhook_polls_the_charge_of_a_closed_invoice(world: World, issued: Json, state: str):
+    """A refund or an unexpected payment emits its event. [D-35 webhook, D-27 payment unexpected]"""
     if state == "paid":
-        await paid_behind_our_back(world, issued)
+        await paid_unnoticed(world, issued)
         await (await hook(world, issued)).send(world)
         await world.run("reconciliation")
         await world.sql("UPDATE sandbox_charge SET status = 'refunded'")
     else:
         await world.made(f"/v1/invoices/{issued['id']}/cancel")
-        await paid_behind_our_back(world, issued)
+        await paid_unnoticed(world, issued)
 
     await (await hook(world, issued)).send(world)
     await world.run("reconciliation")
@@ -133,18 +133,18 @@ async def test_a_closed_invoice_s_charge_is_asked_after_too(world: World, issued
 
 
 @pytest.mark.parametrize("named", [True, False])
-async def test_an_answer_on_its_way_is_not_the_last_word(world: World, issued: Json, *, named: bool):
-    """What came while the gateway was being asked has it asked once more. [D-35 webhook]"""
+async def test_a_webhook_during_a_poll_polls_again(world: World, issued: Json, *, named: bool):
+    """The answer in progress may be older than the webhook. [D-35 webhook]"""
     await (await hook(world, issued)).send(world)
-    async with table_held(world, "sandbox_fault"):  # where the gateway's answer is waited for
+    async with table_held(world, "sandbox_fault"):  # the gateway's answer waits here
         asking = asyncio.create_task(world.run("reconciliation"))
         await until_waiting(world)
         await (await hook(world, issued if named else None)).send(world)
     assert await asking == 2
 
 
-async def test_it_holds_charges_in_the_order_in_which_others_do(world: World, issued: Json):
-    """While it waits for one it holds none after it, whatever their states: no deadlock. [D-35 webhook]"""
+async def test_a_webhook_locks_invoices_in_id_order(world: World, issued: Json):
+    """While it waits for one invoice it locks none after it, so no deadlock occurs. [D-35 webhook]"""
     second = await issued_invoice(world)
     await world.made(f"/v1/sandbox/charges/{issued['gatewayInvoiceId']}/refuse")
     await world.run("reconciliation")
@@ -157,11 +157,11 @@ async def test_it_holds_charges_in_the_order_in_which_others_do(world: World, is
     assert await world.run("reconciliation") == 2
 
 
-async def test_webhooks_without_end_put_no_payment_off(
+async def test_continuous_webhooks_do_not_delay_a_payment(
     world: World, issued: Json, monkeypatch: pytest.MonkeyPatch
 ):
-    """One comes with every answer: that it is paid counts, and a refund since is asked for. [D-35 webhook replayed]"""
-    await paid_behind_our_back(world, issued)
+    """One arrives during every poll: the payment is recorded, and a later refund is found. [D-35 webhook replayed]"""
+    await paid_unnoticed(world, issued)
     genuine, asked = await hook(world, None), 0
     get_charge = SandboxGateway.get_charge
 
@@ -181,8 +181,8 @@ async def test_webhooks_without_end_put_no_payment_off(
     assert [event["type"] for event in await world.events()][-2:] == ["invoice.paid", "invoice.refunded"]
 
 
-async def test_whatever_is_not_authentic_is_answered_alike(world: World, issued: Json):
-    """Byte for byte, headers too, and nobody is asked. [D-35 webhook refused, D-11, spec 5.4]"""
+async def test_every_unauthentic_webhook_gets_the_same_answer(world: World, issued: Json):
+    """Status, headers and body are equal, and nothing is polled. [D-35 webhook refused, D-11, spec 5.4]"""
     genuine = await hook(world, issued)
     other = await world.another()
     live = await world.another(Mode.LIVE)
@@ -221,16 +221,16 @@ async def test_whatever_is_not_authentic_is_answered_alike(world: World, issued:
     assert (await (await hook(world, issued, connection=upper)).send(world)).status == 200
 
 
-async def test_a_charge_it_does_not_know_is_nothing(world: World, issued: Json):
-    """Nor is anything that a charge id cannot be. [D-35 webhook]"""
+async def test_a_webhook_about_an_unknown_charge_does_nothing(world: World, issued: Json):
+    """The same holds for a malformed charge id. [D-35 webhook]"""
     for named in (f"sbx_{uuid4().hex}", "", "\0", "\ud800", "x" * 5000):
         body = json.dumps({"chargeId": named}).encode()
         assert (await (await hook(world, issued, body=body)).send(world)).status == 200
     assert await world.run("reconciliation") == 0
 
 
-async def test_how_large_it_may_be(world: World, issued: Json):
-    """64 KiB, whoever sends it. [D-35 webhook]"""
+async def test_a_webhook_has_a_maximum_size(world: World, issued: Json):
+    """64 KiB, for any sender. [D-35 webhook]"""
     fits, large = (b"{" + b" " * (size - 2) + b"}" for size in (64 * 1024, 64 * 1024 + 1))
     assert (await (await hook(world, issued, body=fits)).send(world)).status == 200
     answer = await (await hook(world, issued, body=large)).send(world)
@@ -242,7 +242,7 @@ async def test_a_thousand_replays_change_nothing(world: World, issued: Json):
 
     [D-35 webhook replayed]
     """
-    await paid_behind_our_back(world, issued)
+    await paid_unnoticed(world, issued)
     genuine = await hook(world, issued)
     await genuine.send(world)
     await world.run("reconciliation")
@@ -262,8 +262,8 @@ async def test_a_thousand_replays_change_nothing(world: World, issued: Json):
     assert await world.broken() == []
 
 
-async def test_a_flood_is_cut_off(database_url: str):
-    """At the rate of an API key, each connection by itself, before anything is read. [D-35 webhook replayed]"""
+async def test_a_flood_of_webhooks_is_limited(database_url: str):
+    """Each connection has the rate limit of an API key, checked before the body is read. [D-35 webhook replayed]"""
     async with open_world(database_url, FATURA_RATE_LIMIT="5") as world:
         forged = await hook(world, None, secret="not-the-secret-!!")
         answers = [await forged.send(world) for _ in range(15)]
@@ -275,16 +275,16 @@ async def test_a_flood_is_cut_off(database_url: str):
         assert (await other.send(world)).status == 404
 
 
-async def test_it_is_not_authenticated_by_an_api_key(world: World, issued: Json):
-    """A key is neither needed nor enough, and shows no secret. [D-35 webhook refused]"""
+async def test_an_api_key_does_not_authenticate_a_webhook(world: World, issued: Json):
+    """A key is neither needed nor sufficient, and the answer shows no secret. [D-35 webhook refused]"""
     path = f"/gateways/{world.account_id}/{await connection_id(world)}/webhook"
     assert (await world.post(path, {"chargeId": issued["gatewayInvoiceId"]})).status == 404
     assert (await world.get(path)).status == 405
     assert SECRET.encode() not in (await world.get("/v1/integration")).body
 
 
-async def test_one_charge_for_each_invoice_whatever_the_webhooks_say(world: World, issued: Json):
-    """They issue nothing. [D-35 webhook]"""
+async def test_webhooks_create_no_charges(world: World, issued: Json):
+    """Each invoice keeps its one charge. [D-35 webhook]"""
     await (await hook(world, None)).send(world)
     await world.run()
     assert len(await charges(world, issued)) == 1

@@ -1,4 +1,4 @@
-"""A gateway that makes a charge long after it was asked to: the second one is found, told and canceled."""
+"""A gateway creates a charge long after the call: the second charge is found, emitted and canceled (D-125)."""
 
 import pytest
 
@@ -9,7 +9,7 @@ LATE = f"sbx_{0xF << 124:032x}"
 
 
 async def _believed_absent(world: World) -> Json:
-    """Charge an invoice whose first sending was lost, and believed absent after two empty look-ups."""
+    """Issue an invoice whose first request was lost and whose charge was believed absent."""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "timeout_before")
     await world.run("issuance")
@@ -19,7 +19,7 @@ async def _believed_absent(world: World) -> Json:
 
 
 async def _appear(world: World, invoice: Json, *, status: str) -> None:
-    """Let the gateway make the first charge after all."""
+    """Insert the first request's charge at the gateway."""
     await world.sql(
         """
         INSERT INTO sandbox_charge (account_id, charge_id, connection_id, invoice_id, attempt, amount_cents,
@@ -36,14 +36,14 @@ async def _appear(world: World, invoice: Json, *, status: str) -> None:
     )
 
 
-async def _told(world: World) -> list[str]:
+async def _second_charges(world: World) -> list[str]:
     alerts = await world.events("invoice.issue_failed")
     assert all(each["data"]["error"]["code"] == "second_charge" for each in alerts)
     return [each["data"]["error"]["gatewayInvoiceId"] for each in alerts]
 
 
-async def test_a_charge_made_late_beside_another_is_canceled_and_told_once(world: World) -> None:
-    """The invoice keeps the charge that its payer was shown; nobody can pay the other. [D-33, D-125]"""
+async def test_a_late_second_charge_is_canceled_and_emitted_once(world: World) -> None:
+    """The invoice keeps the charge that its payer saw; the other can no longer be paid. [D-33, D-125]"""
     invoice = await _believed_absent(world)
     known = (await read(world, invoice))["gatewayInvoiceId"]
     assert known is not None
@@ -54,12 +54,12 @@ async def test_a_charge_made_late_beside_another_is_canceled_and_told_once(world
     states = {each["chargeId"]: each["status"] for each in await charges(world)}
     assert states == {known: "open", LATE: "canceled"}
     assert (await read(world, invoice))["gatewayInvoiceId"] == known
-    assert await _told(world) == [LATE]
+    assert await _second_charges(world) == [LATE]
     assert await world.broken() == []
 
 
-async def test_a_gateway_that_does_not_cancel_is_asked_again(world: World) -> None:
-    """The look after finds the charge still open, tells it again and cancels it. [D-33, D-125]"""
+async def test_a_failed_cancellation_is_repeated_by_the_next_check(world: World) -> None:
+    """It finds the charge still open, emits it again and cancels it. [D-33, D-125]"""
     invoice = await _believed_absent(world)
     await _appear(world, invoice, status="open")
     await queue_fault(world, "cancel_charge", "timeout_before")
@@ -67,12 +67,12 @@ async def test_a_gateway_that_does_not_cancel_is_asked_again(world: World) -> No
     await pass_time(world, days=1, hours=2)
 
     assert sorted(each["status"] for each in await charges(world)) == ["canceled", "open"]
-    assert await _told(world) == [LATE, LATE]
+    assert await _second_charges(world) == [LATE, LATE]
 
 
 @pytest.mark.parametrize(("status", "unexpected"), [("open", 0), ("paid", 1)])
-async def test_a_charge_made_late_on_a_canceled_invoice(world: World, status: str, unexpected: int) -> None:
-    """It is canceled; what was paid before is told as an unexpected payment, once. [D-27 payment unexpected, D-125]"""
+async def test_a_late_charge_of_a_canceled_invoice(world: World, status: str, unexpected: int) -> None:
+    """It is canceled; if it is paid, one unexpected payment is emitted. [D-27 payment unexpected, D-125]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     for fault in ("timeout_before", "rate_limited"):
@@ -88,5 +88,7 @@ async def test_a_charge_made_late_on_a_canceled_invoice(world: World, status: st
     (charge,) = await charges(world)
     assert charge["status"] == ("canceled" if status == "open" else "paid")
     assert len(await world.events("invoice.payment_unexpected")) == unexpected
-    assert await _told(world) == [LATE] * (1 if status == "open" else 4)  # at each look while it stands
+    assert await _second_charges(world) == [LATE] * (
+        1 if status == "open" else 4
+    )  # at each check while it exists
     assert await world.broken() == []

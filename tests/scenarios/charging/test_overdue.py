@@ -1,4 +1,4 @@
-"""When an invoice is overdue, and what becomes of a charge afterwards: late payment, refusal, cancellation, refund."""
+"""When an invoice becomes overdue, and how late payments, refusals, cancellations and refunds are recorded."""
 
 import asyncio
 from datetime import datetime, timedelta
@@ -25,7 +25,7 @@ SAO_PAULO = ZoneInfo("America/Sao_Paulo")
 
 
 def local_day(event: Json) -> str:
-    """Return the Sao Paulo date on which an event happened."""
+    """Return the Sao Paulo date of an event."""
     return datetime.fromisoformat(event["createdAt"]).astimezone(SAO_PAULO).date().isoformat()
 
 
@@ -70,7 +70,7 @@ ANY_DAY = rows("""
 async def test_an_unpaid_charge_is_overdue_after_its_last_day(
     world: World, method: str, table: list[tuple[str, ...]]
 ) -> None:
-    """The due date for card and pix; for boleto two banking days after it can be paid. [D-26]"""
+    """That is the due date for card and pix, and two banking days after it for boleto. [D-26]"""
     await world.set_up_gateway(behaviour="never_pay")
     await world.advance(f"{table[0][0][:7]}-01")
     plan = await world.plan(periodMonths=12, defaultPaymentMethod=method)
@@ -86,8 +86,8 @@ async def test_an_unpaid_charge_is_overdue_after_its_last_day(
     assert await world.broken() == []
 
 
-async def test_overdue_is_never_claimed_before_the_gateway_was_asked(world: World) -> None:
-    """While the gateway does not answer, a past due date alone says nothing. [D-26, D-35 polling]"""
+async def test_an_invoice_is_not_overdue_before_the_gateway_was_polled(world: World) -> None:
+    """While the gateway does not answer, a past due date is not enough. [D-26, D-35 polling]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)
     await pass_time(world, days=3)
@@ -98,8 +98,8 @@ async def test_overdue_is_never_claimed_before_the_gateway_was_asked(world: Worl
     assert (await read(world, invoice))["status"] == "issued"
 
 
-async def test_a_refused_charge_is_overdue_at_once(world: World) -> None:
-    """What the gateway refuses is not waited for. [D-26, D-34]"""
+async def test_a_refused_charge_is_overdue_immediately(world: World) -> None:
+    """The engine does not wait for the due date. [D-26, D-34]"""
     await world.set_up_gateway(behaviour="refuse")
     invoice = await ready_invoice(world, defaultPaymentMethod="card")
 
@@ -110,8 +110,8 @@ async def test_a_refused_charge_is_overdue_at_once(world: World) -> None:
     assert kinds == ["invoice.created", "invoice.issued", "invoice.overdue"]
 
 
-async def test_an_invoice_charged_late_is_overdue_after_the_charges_due_date(world: World) -> None:
-    """Its own due date has long passed when the charge is made; the charge's day counts. [D-5, D-26]"""
+async def test_an_invoice_charged_late_is_overdue_after_the_charge_s_due_date(world: World) -> None:
+    """Its own due date has passed when the charge is created; the charge's due date counts. [D-5, D-26]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     await patch_connection(world, active=False)
@@ -130,7 +130,7 @@ async def test_an_invoice_charged_late_is_overdue_after_the_charges_due_date(wor
 
 
 async def test_a_late_payment_makes_an_overdue_invoice_paid(world: World) -> None:
-    """Confirmed later, it is paid all the same. [D-26]"""
+    """A later confirmation moves it to `paid`. [D-26]"""
     await world.set_up_gateway(behaviour="refuse")
     invoice = await ready_invoice(world)
     await world.run()
@@ -151,7 +151,7 @@ async def test_a_late_payment_makes_an_overdue_invoice_paid(world: World) -> Non
 
 
 async def test_a_late_payment_is_found_by_polling_alone(world: World) -> None:
-    """Nothing wakes the engine; the daily question finds it. [D-35 polling]"""
+    """No webhook arrives; the daily poll finds the payment. [D-35 polling]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)
     await pass_time(world, days=10)
@@ -166,8 +166,8 @@ async def test_a_late_payment_is_found_by_polling_alone(world: World) -> None:
     assert (await read(world, invoice))["status"] == "paid"
 
 
-async def test_a_charge_of_an_inactive_connection_is_still_asked_after(world: World) -> None:
-    """An inactive connection takes no new charges; what it holds may be paid all the same. [D-35 polling]"""
+async def test_a_charge_of_an_inactive_connection_is_still_polled(world: World) -> None:
+    """An inactive connection gets no new charges, but its open charges may be paid. [D-35 polling]"""
     invoice = await issued_invoice(world)
     await patch_connection(world, active=False)
 
@@ -176,8 +176,8 @@ async def test_a_charge_of_an_inactive_connection_is_still_asked_after(world: Wo
     assert (await read(world, invoice))["status"] == "paid"
 
 
-async def test_a_payment_after_years_is_found_when_the_gateway_tells(world: World) -> None:
-    """Polling has ended by then; a deed in the sandbox wakes the asking as a webhook would. [D-26, D-46]"""
+async def test_a_payment_after_years_is_found_when_the_charge_is_polled(world: World) -> None:
+    """Scheduled polling has ended; a sandbox move polls the charge as a webhook would. [D-26, D-46]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world, periodMonths=12)
     await world.post(f"/v1/subscriptions/{invoice['subscriptionId']}/cancel")
@@ -190,8 +190,8 @@ async def test_a_payment_after_years_is_found_when_the_gateway_tells(world: Worl
     assert (await read(world, invoice))["status"] == "paid"
 
 
-async def test_a_refund_is_told_once_and_the_invoice_stays_paid(world: World) -> None:
-    """However often it is asked after. [D-36]"""
+async def test_a_refund_emits_one_event_and_the_invoice_stays_paid(world: World) -> None:
+    """Further polls emit nothing. [D-36]"""
     await world.set_up_gateway(behaviour="pay_at_once")
     invoice = await ready_invoice(world)
     await world.run()
@@ -207,8 +207,8 @@ async def test_a_refund_is_told_once_and_the_invoice_stays_paid(world: World) ->
     assert len(await world.events("invoice.paid")) == 1
 
 
-async def test_paid_and_refunded_before_anybody_asked(world: World) -> None:
-    """One answer tells both: first the payment, then the refund. [D-36]"""
+async def test_a_charge_paid_and_refunded_before_the_next_poll(world: World) -> None:
+    """One answer emits both: first the payment, then the refund. [D-36]"""
     invoice = await issued_invoice(world)
     (charge,) = await charges(world)
     await move(world, charge, "pay")
@@ -223,7 +223,7 @@ async def test_paid_and_refunded_before_anybody_asked(world: World) -> None:
 
 @pytest.mark.parametrize("behaviour", ["never_pay", "refuse"], ids=["issued", "overdue"])
 async def test_a_charge_canceled_at_the_gateway_cancels_the_invoice(world: World, behaviour: str) -> None:
-    """From `issued` and from `overdue`; nothing is charged again. [D-28]"""
+    """From `issued` and from `overdue`; no other charge is created. [D-28]"""
     await world.set_up_gateway(behaviour=behaviour)
     invoice = await ready_invoice(world)
     await world.run()
@@ -239,8 +239,8 @@ async def test_a_charge_canceled_at_the_gateway_cancels_the_invoice(world: World
     assert await world.broken() == []
 
 
-async def test_a_payment_while_the_gateway_is_being_asked_is_not_missed(world: World) -> None:
-    """A change that comes after the answer and before it is recorded is asked after again. [D-46]"""
+async def test_a_payment_during_a_poll_is_not_missed(world: World) -> None:
+    """A payment between the gateway's answer and its recording causes another poll. [D-46]"""
     prompt = await issued_invoice(world)
     slow = await world.connect(behaviour="never_pay")
     plan = await world.plan(item(await world.product(500)))
@@ -248,11 +248,11 @@ async def test_a_payment_while_the_gateway_is_being_asked_is_not_missed(world: W
     await world.run("generation", "issuance")
     await pass_time(world, days=2)
     (unpaid,) = [each for each in await charges(world) if each["connectionId"] == slow["connectionId"]]
-    await _turn_the_day_without_a_worker(world, prompt)
+    await _reach_the_due_date_without_workers(world, prompt)
 
     async with row_held(world, "sandbox_charge", charge_id=prompt["gatewayInvoiceId"]):
         asking = asyncio.create_task(world.run("reconciliation"))
-        await until_waiting(world)  # the other charge has been answered as unpaid by now
+        await until_waiting(world)  # by now the other charge was answered as unpaid
         await asyncio.sleep(0.05)
         await move(world, unpaid, "pay")
     await asking
@@ -261,8 +261,8 @@ async def test_a_payment_while_the_gateway_is_being_asked_is_not_missed(world: W
     assert (await read(world, {"id": unpaid["invoiceId"]}))["status"] == "paid"
 
 
-async def _turn_the_day_without_a_worker(world: World, invoice: Json) -> None:
-    """Move the clock to the due date while nobody works: both charges are then due for asking at once."""
+async def _reach_the_due_date_without_workers(world: World, invoice: Json) -> None:
+    """Move the clock to the due date with no worker running, so that both polls are due together."""
     gap = datetime.fromisoformat(f"{invoice['dueDate']}T04:00:00+00:00") - await now(world)
     await world.sql(
         "UPDATE account SET clock_offset = clock_offset + $2 WHERE account_id = $1", world.account_id, gap

@@ -1,4 +1,4 @@
-"""A person has an invoice issued again: after a refusal, sooner than by itself, and never twice (D-34)."""
+"""`retry-issuance` issues an invoice after a refusal or before its next retry, and never twice (D-34)."""
 
 import asyncio
 
@@ -31,7 +31,7 @@ async def states(world: World) -> list[tuple[int, str]]:
 
 
 async def test_after_a_refusal_the_next_attempt_is_sent(world: World):
-    """The answer is the invoice when the gateway has answered; a refusal again is told again.
+    """The response shows the invoice after the gateway's answer; another refusal emits another event.
 
     [D-34 retry, D-34, D-113]
     """
@@ -56,21 +56,21 @@ async def test_after_a_refusal_the_next_attempt_is_sent(world: World):
 
 
 def invoice_items(invoice: Json) -> Json:
-    """Return the items of a detail: there are some."""
+    """Return the invoice's items, which must not be empty."""
     assert invoice["items"]
     return invoice["items"]
 
 
-async def test_an_invoice_that_nothing_happened_to_yet(world: World):
-    """It is due anyway, and issued at once. [D-34 retry]"""
+async def test_an_invoice_that_was_never_sent_is_issued(world: World):
+    """Its first attempt is sent immediately. [D-34 retry]"""
     invoice = await ready_invoice(world)
     assert (await retry(world, invoice)).json["status"] == "issued"
     assert await world.run("issuance") == 0
     assert len(await charges(world)) == 1
 
 
-async def test_sooner_than_by_itself(world: World):
-    """A transient failure is not waited out. [D-34 retry]"""
+async def test_a_retry_does_not_wait_for_the_next_delay(world: World):
+    """A transient failure is retried immediately. [D-34 retry]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "rate_limited", times=3)
     await world.run("issuance")
@@ -84,7 +84,7 @@ async def test_sooner_than_by_itself(world: World):
     ("fault", "made"), [("timeout_after", 1), ("timeout_before", 0), ("server_error", 0)]
 )
 async def test_an_unknown_outcome_is_looked_up_and_not_sent_again(world: World, fault: str, made: int):
-    """However often a person asks, until two look-ups have shown that there is nothing. [D-34 retry, D-33]"""
+    """Repeated requests look it up until two look-ups were empty. [D-34 retry, D-33]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", fault)
     await world.run("issuance")
@@ -99,8 +99,8 @@ async def test_an_unknown_outcome_is_looked_up_and_not_sent_again(world: World, 
     assert len(await charges(world)) == 1
 
 
-async def test_when_a_person_has_looked_the_next_attempt_is_sent(world: World):
-    """What was parked is given up; the charge that was there already is the person's. [D-34 retry, D-33]"""
+async def test_a_retry_closes_a_parked_attempt_and_sends_the_next(world: World):
+    """The person who retries is responsible for the charge of the parked attempt. [D-34 retry, D-33]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     await park(world)
@@ -116,8 +116,8 @@ async def test_when_a_person_has_looked_the_next_attempt_is_sent(world: World):
     assert await world.broken() == []
 
 
-async def test_while_it_is_under_way_nothing_is_sent_twice(world: World):
-    """The answer shows the invoice as it is, at once. [D-34 retry, D-33]"""
+async def test_a_retry_during_issuance_sends_nothing(world: World):
+    """The response shows the current invoice immediately. [D-34 retry, D-33]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "list_charges", "rejected")
     async with table_held(world, "sandbox_charge"):
@@ -133,8 +133,8 @@ async def test_while_it_is_under_way_nothing_is_sent_twice(world: World):
 
 
 @pytest.mark.parametrize("refused", [True, False])
-async def test_many_at_once_make_one_charge(world: World, *, refused: bool):
-    """Beside the workers too, after a refusal or not. [D-34 retry, D-33]"""
+async def test_concurrent_retries_create_one_charge(world: World, *, refused: bool):
+    """Workers run concurrently; with and without an earlier refusal. [D-34 retry, D-33]"""
     invoice = await ready_invoice(world)
     if refused:
         await queue_fault(world, "create_charge", "rejected")
@@ -152,8 +152,8 @@ async def test_many_at_once_make_one_charge(world: World, *, refused: bool):
     assert await world.broken() == []
 
 
-async def test_a_connection_that_cannot_bill_is_waited_for(world: World):
-    """The invoice stays ready, and goes on by itself when that is mended. [D-34 retry, D-34]"""
+async def test_a_retry_waits_for_an_unusable_connection(world: World):
+    """The invoice stays `ready` and is issued once the connection works. [D-34 retry, D-34]"""
     invoice = await ready_invoice(world)
     await patch_connection(world, active=False)
     for _ in range(2):
@@ -165,8 +165,8 @@ async def test_a_connection_that_cannot_bill_is_waited_for(world: World):
     assert (await read(world, invoice))["status"] == "issued"
 
 
-async def test_elsewhere_it_is_refused(world: World):
-    """In every other state, with the next step; nothing changes, unknown ids are unknown. [D-34 retry, D-11]"""
+async def test_a_retry_is_refused_in_every_other_state(world: World):
+    """The error names the next step and nothing changes; an unknown id is a 404. [D-34 retry, D-11]"""
     issued = await issued_invoice(world)
     canceled, draft = (
         await ready_invoice(world),
@@ -195,8 +195,8 @@ async def test_elsewhere_it_is_refused(world: World):
     assert await world.invoices() == before
 
 
-async def test_it_ignores_an_idempotency_key(world: World):
-    """It is safe to repeat without: each call does what there is to do then. [D-34 retry, D-14]"""
+async def test_a_retry_ignores_an_idempotency_key(world: World):
+    """It is safe to repeat: each call does only what is still needed. [D-34 retry, D-14]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "rejected")
     path = f"/v1/invoices/{invoice['id']}/retry-issuance"
@@ -208,8 +208,8 @@ async def test_it_ignores_an_idempotency_key(world: World):
     ]
 
 
-async def test_a_repeat_gives_up_no_attempt_that_it_may_have_sent_itself(world: World):
-    """The answer was lost, and so was the gateway's: only a fresh key says that a person has looked again. [D-113]"""
+async def test_a_repeat_keeps_a_parked_attempt_that_it_may_have_sent(world: World):
+    """Both answers were lost; only a new key shows that a person has looked at the gateway since. [D-113]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     path = f"/v1/invoices/{invoice['id']}/retry-issuance"
@@ -235,8 +235,8 @@ async def test_a_repeat_gives_up_no_attempt_that_it_may_have_sent_itself(world: 
     assert await world.broken() == []
 
 
-async def test_a_repeat_gives_up_no_attempt_that_was_under_way(world: World):
-    """Who asked while a worker was at it has not looked for what came of that. [D-113]"""
+async def test_a_repeat_keeps_a_parked_attempt_that_was_in_progress(world: World):
+    """The first request met a running attempt; its repeat proves no look at the gateway. [D-113]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     path = f"/v1/invoices/{invoice['id']}/retry-issuance"
@@ -250,8 +250,8 @@ async def test_a_repeat_gives_up_no_attempt_that_was_under_way(world: World):
     assert (await world.post(path, key="second")).json["status"] == "issued"
 
 
-async def test_a_key_of_another_request_stops_nothing(world: World):
-    """Only a repeat of the very request does. [D-113, D-14]"""
+async def test_the_key_of_another_request_is_no_repeat(world: World):
+    """Only the same request with the same key is a repeat. [D-113, D-14]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     await park(world)
@@ -261,10 +261,10 @@ async def test_a_key_of_another_request_stops_nothing(world: World):
     assert answer.json["status"] == "issued"
 
 
-async def test_a_host_whose_clock_is_off_leaves_it_to_the_workers(
+async def test_a_host_with_a_wrong_clock_leaves_issuing_to_the_workers(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
-    """Its leases could not be trusted; the invoice is due at once all the same. [D-34 retry, D-5]"""
+    """Its leases cannot be trusted; the invoice becomes due immediately. [D-34 retry, D-5]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "rejected")
     await world.run("issuance")

@@ -1,1 +1,1 @@
-"""Scenarios of restore."""
+"""Scenarios of a restore from a backup."""

@@ -1,4 +1,4 @@
-"""A gateway that is ahead of the database, as after a restore from a backup: nothing is charged again (D-123)."""
+"""After a restore from a backup the gateway has charges that the database lacks; none is created again (D-123)."""
 
 import asyncio
 from datetime import timedelta
@@ -31,7 +31,7 @@ from tests.support.world import Json, World
 
 
 async def gateway_of(world: World) -> Gateway:
-    """Return the account's first connection."""
+    """Return the adapter of the account's first connection."""
 
     async def effect(work: Work) -> Gateway | None:
         return gateway_connections.open_gateway(work, (await connections.find_all(work.tx))[0])
@@ -41,8 +41,8 @@ async def gateway_of(world: World) -> Gateway:
     return opened
 
 
-async def charged_elsewhere(world: World, invoice_id: UUID, cents: int, *, attempt: int = 1) -> Charge:
-    """Let the gateway hold a charge that the database knows nothing of."""
+async def charge_unknown_here(world: World, invoice_id: UUID, cents: int, *, attempt: int = 1) -> Charge:
+    """Create a charge at the gateway that the database does not have."""
     request = ChargeRequest(
         invoice_id=invoice_id,
         attempt=attempt,
@@ -66,17 +66,17 @@ async def compare(world: World, *, dry_run: bool = False) -> RestoreReport:
 
 
 async def issued_by(world: World, invoice: Json) -> str | None:
-    """Let the workers work, and return the invoice's charge; while it has none, the gateway's may be too many."""
+    """Run the workers and return the invoice's charge; without one, the gateway may hold several."""
     await world.run()
     charge_id: str | None = (await read(world, invoice))["gatewayInvoiceId"]
     assert set(await world.broken()) <= ({"one_sandbox_charge"} if charge_id is None else set())
     return charge_id
 
 
-async def test_an_invoice_that_was_charged_after_the_backup_adopts_its_charge(world: World):
-    """It is not sent, and told as any issued one. [D-123, D-33]"""
+async def test_an_invoice_charged_after_the_backup_is_issued_with_that_charge(world: World):
+    """No request is sent, and one `invoice.issued` is emitted. [D-123, D-33]"""
     invoice = await ready_invoice(world)
-    charge = await charged_elsewhere(world, UUID(invoice["id"]), invoice["totalCents"])
+    charge = await charge_unknown_here(world, UUID(invoice["id"]), invoice["totalCents"])
 
     assert (await compare(world, dry_run=True)).counts == {MatchKind.ADOPTED: 1}
     assert await attempts(world) == []
@@ -88,12 +88,12 @@ async def test_an_invoice_that_was_charged_after_the_backup_adopts_its_charge(wo
     assert (await compare(world)).counts == {MatchKind.KNOWN: 1}
 
 
-async def test_a_cycle_that_was_billed_after_the_backup_gets_its_invoice_back(world: World):
-    """Under the id that the client was told, by the charge that the gateway holds; two at once. [D-123]"""
+async def test_a_cycle_billed_after_the_backup_gets_the_same_invoice_id(world: World):
+    """The invoice is issued with the gateway's charge; here for two cycles together. [D-123]"""
     subscription = await world.enroll(await world.plan())
     billed = [(UUID(subscription["id"]), cycle) for cycle in (1, 2)]
     lost = ids.invoice_ids(await now(world) - timedelta(seconds=5), billed)
-    made = [await charged_elsewhere(world, invoice_id, 9990) for invoice_id in lost]
+    made = [await charge_unknown_here(world, invoice_id, 9990) for invoice_id in lost]
 
     assert (await compare(world)).counts == {MatchKind.LOST: 2}
     await pass_time(world, seconds=1)
@@ -106,11 +106,11 @@ async def test_a_cycle_that_was_billed_after_the_backup_gets_its_invoice_back(wo
     assert await world.broken() == []
 
 
-async def test_a_charge_over_another_amount_waits_for_a_person(world: World):
-    """However often issuance is retried, until it is canceled at the gateway; then the next one is sent. [D-123]"""
+async def test_a_charge_with_another_amount_waits_for_a_person(world: World):
+    """Retries park it again until it is canceled at the gateway; then the next attempt is sent. [D-123]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
-    await charged_elsewhere(world, UUID(invoice["id"]), invoice["totalCents"] + 1)
+    await charge_unknown_here(world, UUID(invoice["id"]), invoice["totalCents"] + 1)
     await compare(world)
 
     assert await issued_by(world, invoice) is None
@@ -126,12 +126,12 @@ async def test_a_charge_over_another_amount_waits_for_a_person(world: World):
     assert issued_charge == (await charges(world))[0]["chargeId"] != stray["chargeId"]
 
 
-async def test_of_two_live_charges_none_is_chosen(world: World):
-    """A person cancels one, and the other is adopted. [D-123]"""
+async def test_two_live_charges_wait_for_a_person(world: World):
+    """After a person cancels one, the invoice is issued with the other. [D-123]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     for attempt in (1, 2):
-        await charged_elsewhere(world, UUID(invoice["id"]), invoice["totalCents"], attempt=attempt)
+        await charge_unknown_here(world, UUID(invoice["id"]), invoice["totalCents"], attempt=attempt)
     assert (await compare(world)).counts == {MatchKind.ADOPTED: 2}
 
     assert await issued_by(world, invoice) is None
@@ -145,11 +145,11 @@ async def test_of_two_live_charges_none_is_chosen(world: World):
     assert len(await charges(world)) == 2
 
 
-async def test_a_charge_that_was_canceled_since_cancels_its_invoice(world: World):
-    """It is not charged again. [D-123, D-27]"""
+async def test_a_charge_canceled_after_the_backup_cancels_its_invoice(world: World):
+    """No other charge is created. [D-123, D-27]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
-    await charged_elsewhere(world, UUID(invoice["id"]), invoice["totalCents"])
+    await charge_unknown_here(world, UUID(invoice["id"]), invoice["totalCents"])
     await move(world, (await charges(world))[0], "cancel")
     await compare(world)
 
@@ -160,7 +160,7 @@ async def test_a_charge_that_was_canceled_since_cancels_its_invoice(world: World
 
 
 async def test_while_an_account_is_frozen_nothing_is_charged(world: World):
-    """Not by workers, nor by hand; once it is released, all goes on. [D-123, D-34 retry]"""
+    """Workers and requests create nothing; after the release billing resumes. [D-123, D-34 retry]"""
     invoice = await ready_invoice(world)
     subscription = await world.enroll(await world.plan())
     await comparison.freeze(world.deps, world.account_id)
@@ -178,15 +178,15 @@ async def test_while_an_account_is_frozen_nothing_is_charged(world: World):
     assert len(await world.invoices(subscription)) == 1
 
 
-async def test_charges_that_nothing_explains_are_told(world: World):
-    """A subscription that is not here, an invoice that has another charge, a subscription canceled since. [D-123]"""
+async def test_unmatched_charges_are_reported(world: World):
+    """Unknown subscription, invoice with another charge, canceled subscription. [D-123]"""
     invoice = await ready_invoice(world)
     await world.run("issuance")
     canceled = await world.enroll(await world.plan())
     await world.post(f"/v1/subscriptions/{canceled['id']}/cancel")
     [lost] = ids.invoice_ids(await now(world), [(UUID(canceled["id"]), 1)])
     for invoice_id in (uuid4(), UUID(invoice["id"]), lost):
-        await charged_elsewhere(world, invoice_id, 500, attempt=2)
+        await charge_unknown_here(world, invoice_id, 500, attempt=2)
 
     report = await compare(world)
 
@@ -196,8 +196,8 @@ async def test_charges_that_nothing_explains_are_told(world: World):
 
 
 @pytest.mark.parametrize("fault", ["server_error", "rate_limited"])
-async def test_an_account_whose_gateway_does_not_answer_stays_frozen(world: World, fault: str):
-    """Until it is compared, or a person says that it was. [D-123]"""
+async def test_an_account_stays_frozen_while_its_gateway_does_not_answer(world: World, fault: str):
+    """It is released after a comparison, or when a person skips the connection. [D-123]"""
     invoice = await ready_invoice(world)
     connection_id = (await world.get("/v1/integration")).json["gateways"][0]["connectionId"]
     body = {"connectionId": connection_id, "operation": "list_charges", "fault": fault, "times": 1}
@@ -214,11 +214,11 @@ async def test_an_account_whose_gateway_does_not_answer_stays_frozen(world: Worl
     assert await issued_by(world, invoice) is not None
 
 
-async def test_a_worker_that_was_sending_meanwhile_decides_nothing(world: World):
-    """Its charge is looked at together with the one that was found: a person chooses. [D-123, D-33]"""
+async def test_a_charge_sent_during_the_comparison_is_looked_up_with_the_others(world: World):
+    """A person chooses between the worker's charge and the found one. [D-123, D-33]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
-    await charged_elsewhere(world, UUID(invoice["id"]), invoice["totalCents"], attempt=2)
+    await charge_unknown_here(world, UUID(invoice["id"]), invoice["totalCents"], attempt=2)
     async with table_held(world, "sandbox_charge"):
         sending = asyncio.create_task(world.run("issuance"))
         await until_waiting(world)

@@ -1,1 +1,1 @@
-"""One module per payment provider; only the bootstrap names them."""
+"""One package per payment provider; only `bootstrap` imports them."""

@@ -1,4 +1,4 @@
-"""Gateway connections: what each can do, its settings and its sealed credentials (D-43)."""
+"""SQL of `gateway_connection`: capabilities, settings and encrypted credentials (D-43)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ CREDENTIALS_PLACE = "gateway_connection.credentials_sealed"
 
 @dataclass(frozen=True, slots=True)
 class StoredConnection:
-    """A connection with what only its adapter may see."""
+    """A connection with the settings and encrypted secrets of its adapter."""
 
     connection: Connection
     settings: Mapping[str, Any]
@@ -24,7 +24,6 @@ class StoredConnection:
 
 
 async def insert(tx: Tx, stored: StoredConnection) -> None:
-    """Store a new connection."""
     connection = stored.connection
     await tx.execute(
         """
@@ -47,7 +46,7 @@ async def insert(tx: Tx, stored: StoredConnection) -> None:
 
 
 async def update(tx: Tx, stored: StoredConnection) -> None:
-    """Write what may change of a connection."""
+    """Update the columns of a connection that may change."""
     connection = stored.connection
     await tx.execute(
         """
@@ -68,7 +67,6 @@ async def update(tx: Tx, stored: StoredConnection) -> None:
 
 
 async def lock(tx: Tx, connection_id: UUID) -> StoredConnection | None:
-    """Return a connection and hold it against other writers."""
     row = await tx.fetchrow(
         """
         SELECT g.connection_id, g.provider, g.label, g.active, g.issues_charges, g.methods, g.max_installments,
@@ -81,7 +79,6 @@ async def lock(tx: Tx, connection_id: UUID) -> StoredConnection | None:
 
 
 async def find(tx: Tx, connection_id: UUID) -> StoredConnection | None:
-    """Return a connection."""
     row = await tx.fetchrow(
         """
         SELECT g.connection_id, g.provider, g.label, g.active, g.issues_charges, g.methods, g.max_installments,

@@ -1,1 +1,1 @@
-"""The sandbox gateway: an adapter with its own storage."""
+"""The sandbox gateway: a provider simulated with tables of its own (D-44, D-46)."""

@@ -1,7 +1,7 @@
-"""The `sandbox` provider: a stateful gateway of its own that sandbox accounts bill through (D-44, D-46).
+"""The `sandbox` provider: a simulated gateway for sandbox accounts (D-44, D-46).
 
-Every call opens its own transactions, never the engine's. Time passes on the account's clock, and what it
-changes is written down when a charge is next read.
+Every call opens its own transactions, never the engine's. Charges change with the account's clock; the change is
+stored when a charge is next read.
 """
 
 import re
@@ -52,22 +52,18 @@ _WRITES = (
 class SandboxGateway:
     """One sandbox connection; implements `port.Gateway` and `sandbox_port.SandboxBooks`.
 
-    A failing database is no answer of the sandbox: its errors pass through, and a create so ended is a crash.
+    Database errors pass through, because they are no answer of the sandbox; the engine treats them as a crash.
     """
 
     provider: ClassVar[str] = "sandbox"
     __slots__ = ("_config", "_database")
 
     def __init__(self, database: books.Database, config: ConnectionConfig) -> None:
-        """Keep the database lent by the bootstrap, and the connection."""
         self._database = database
         self._config = config
 
     def capabilities(self) -> Capabilities:
-        """Return what the settings allow; a repeat is guarded against by looking the reference up alone.
-
-        Raises GatewaySettingsError.
-        """
+        """Raises GatewaySettingsError."""
         settings = self._settings()
         return Capabilities(
             issues_charges=settings.issues_charges,
@@ -79,10 +75,10 @@ class SandboxGateway:
         )
 
     async def check_credentials(self) -> None:
-        """Accept: there are none, and `capabilities` refuses any that are given."""
+        """Accept: the sandbox has no credentials, and `capabilities` refuses any that are given."""
 
     async def create_charge(self, request: ChargeRequest) -> Charge:
-        """Create a charge, which the behaviour may settle at once; a repeat creates a second one.
+        """Create a charge; a repeat creates a second one. Some behaviours pay or refuse it immediately.
 
         Raises UnknownOutcomeError, TransientError, PermanentError.
         """
@@ -108,22 +104,22 @@ class SandboxGateway:
         return as_charge(charge)
 
     async def find_charge(self, invoice_id: UUID, attempt: int) -> Charge | None:
-        """Return the oldest charge with this reference. Raises TransientError, PermanentError `rejected`."""
+        """Raises TransientError, PermanentError `rejected`."""
         return next(iter(await self.find_charges(invoice_id, attempt)), None)
 
     async def find_charges(self, invoice_id: UUID, attempt: int) -> Sequence[Charge]:
-        """Return all charges with this reference. Raises TransientError, PermanentError `rejected`."""
+        """Raises TransientError, PermanentError `rejected`."""
         async with self._call(SandboxOperation.LIST_CHARGES):
             charges = await self.charges(invoice_id)
         return [as_charge(charge) for charge in reversed(charges) if charge.attempt == attempt]
 
     async def get_charge(self, charge_id: str) -> Charge:
-        """Return a charge. Raises NotFoundError, TransientError, PermanentError `rejected`."""
+        """Raises NotFoundError, TransientError, PermanentError `rejected`."""
         async with self._call(SandboxOperation.GET_CHARGE), self._transaction() as tx:
             return as_charge(await self._find(tx, charge_id))
 
     async def charges_since(self, since: datetime) -> AsyncIterator[Charge]:
-        """Yield the charges made since an instant, oldest first. Raises TransientError, PermanentError `rejected`."""
+        """Raises TransientError, PermanentError `rejected`."""
         after = ""
         while True:
             async with self._call(SandboxOperation.LIST_CHARGES), self._transaction() as tx:
@@ -136,7 +132,7 @@ class SandboxGateway:
             after = charges[-1].charge_id
 
     async def cancel_charge(self, charge_id: str) -> Charge:
-        """Cancel an open or refused charge, and return it as it is then; another one is left as it is.
+        """Cancel a charge that is open or refused; return any other charge unchanged.
 
         Raises NotFoundError, UnknownOutcomeError, TransientError, PermanentError `rejected`.
         """
@@ -148,14 +144,11 @@ class SandboxGateway:
             return as_charge(await self._find(tx, charge_id))
 
     def read_webhook(self, webhook: Webhook) -> WebhookHint:
-        """Return what a webhook signed with the setting `webhookSecret` is about. Raises AuthFailedError."""
+        """Verify with the setting `webhookSecret`. Raises AuthFailedError."""
         return hint(webhook, secret=self._settings().webhook_secret)
 
     async def mirror_product(self, product: ProductMirror) -> str:
-        """Create or update a product of the catalog, and return its id there.
-
-        Raises UnknownOutcomeError, TransientError, PermanentError.
-        """
+        """Raises UnknownOutcomeError, TransientError, PermanentError."""
         settings, connection_id = self._settings(), self._config.connection_id
         mirrored = SandboxProduct(
             connection_id, product.product_id, product.name, product.description, created_at=self._config.now
@@ -168,7 +161,6 @@ class SandboxGateway:
         return mirrored.gateway_product_id
 
     async def charges(self, invoice_id: UUID | None) -> Sequence[SandboxCharge]:
-        """Return an invoice's charges, or the CHARGES_LISTED newest of the connection; newest first."""
         connection_id = self._config.connection_id
         async with self._transaction() as tx:
             if invoice_id is None:
@@ -176,7 +168,7 @@ class SandboxGateway:
             return await self._settled(tx, await books.charges_of_invoice(tx, connection_id, invoice_id))
 
     async def move_charge(self, charge_id: str, move: SandboxMove) -> SandboxCharge:
-        """Pay, refuse, cancel or refund a charge, after what time has made of it; a repeat changes nothing.
+        """Pay, refuse, cancel or refund a charge; time changes it first. A repeat changes nothing.
 
         Raises NotFoundError, PermanentError `charge_status`.
         """
@@ -193,12 +185,10 @@ class SandboxGateway:
         return charge
 
     async def products(self) -> Sequence[SandboxProduct]:
-        """Return what was mirrored to the connection's catalog, newest first."""
         async with self._transaction() as tx:
             return await books.products(tx, self._config.connection_id)
 
     async def add_fault(self, operation: SandboxOperation, fault: SandboxFault, *, times: int) -> UUID:
-        """Queue a fault for the next `times` calls of an operation, and return its id."""
         assert 1 <= times <= MAX_FAULT_TIMES, times
         fault_id, connection_id = _new_id(), self._config.connection_id
         async with self._transaction() as tx:
@@ -215,7 +205,7 @@ class SandboxGateway:
 
     @asynccontextmanager
     async def _call(self, operation: SandboxOperation) -> AsyncGenerator[None]:
-        """Run a call as the network lets it: a queued fault stops it, or loses its answer."""
+        """Run a call; a queued fault prevents it, or loses its answer after it was carried out."""
         async with self._transaction() as tx:
             fault = await books.take_fault(tx, self._config.connection_id, operation)
         no_answer = UnknownOutcomeError if operation in _WRITES else TransientError
@@ -232,7 +222,7 @@ class SandboxGateway:
             raise no_answer(fault)
 
     async def _find(self, tx: books.Tx, charge_id: str) -> SandboxCharge:
-        """Return a charge as it is now; an id that the sandbox cannot have given out costs no query."""
+        """Return a charge as of now; an id of another form costs no query."""
         charge = None
         if _CHARGE_ID.fullmatch(charge_id):
             charge = await books.find_charge(tx, self._config.connection_id, charge_id)
@@ -241,7 +231,7 @@ class SandboxGateway:
         return (await self._settled(tx, [charge]))[0]
 
     async def _settled(self, tx: books.Tx, charges: list[SandboxCharge]) -> list[SandboxCharge]:
-        """Write down what time has made of open charges, and return the charges as they are now."""
+        """Store how open charges changed with time, and return all charges as of now."""
         behaviour, now = self._settings().behaviour, self._config.now
         outcomes = {
             charge.charge_id: outcome(
@@ -260,5 +250,5 @@ class SandboxGateway:
 
 
 def _new_id() -> UUID:
-    """Return an id of the sandbox's own real clock: in the order of creation even within a millisecond."""
+    """Return an id by real time, ordered by creation even within a millisecond."""
     return UUID(bytes=uuid_utils.uuid7().bytes)

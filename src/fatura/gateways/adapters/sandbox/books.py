@@ -1,6 +1,6 @@
-"""The sandbox gateway's books in SQL: what a provider would keep on its own side (D-46).
+"""SQL of the sandbox's own tables: its charges, products and queued faults (D-46).
 
-No statement here reads or writes a table of the engine, and the engine's `store` never reads these.
+No statement here uses a table of the engine, and the engine's `store` never uses these tables.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,39 +20,31 @@ from fatura.gateways.sandbox_port import (
 )
 
 CHARGES_A_PAGE = 500
-"""How many charges are read at once when all since an instant are listed."""
+"""Charges read at once by `charges_since`."""
 
 
 class Tx(Protocol):
-    """A transaction of one account that passes `account_id` as `$1` itself, as the one of `store.db` does."""
+    """A transaction of one account that passes `account_id` as `$1`, like that of `store.db`."""
 
-    async def fetch(self, sql: LiteralString, *values: object) -> Sequence[Any]:
-        """Return the rows of a statement."""
-        ...
+    async def fetch(self, sql: LiteralString, *values: object) -> Sequence[Any]: ...
 
-    async def fetchrow(self, sql: LiteralString, *values: object) -> Any:
-        """Return the first row of a statement, or None."""
-        ...
+    async def fetchrow(self, sql: LiteralString, *values: object) -> Any: ...
 
-    async def fetchval(self, sql: LiteralString, *values: object) -> Any:
-        """Return the first value of a statement, or None."""
-        ...
+    async def fetchval(self, sql: LiteralString, *values: object) -> Any: ...
 
     async def execute(self, sql: LiteralString, *values: object) -> int:
-        """Return how many rows a statement touched."""
+        """Return the number of affected rows."""
         ...
 
 
 class Database(Protocol):
-    """What the sandbox needs of a database: a neighbour of `store`, it is lent one by the bootstrap."""
+    """The part of `store.db.Database` that the sandbox uses; `bootstrap` passes it in."""
 
-    def transaction(self, account_id: UUID) -> AbstractAsyncContextManager[Tx]:
-        """Open a transaction of one account."""
-        ...
+    def transaction(self, account_id: UUID) -> AbstractAsyncContextManager[Tx]: ...
 
 
 async def insert_charge(tx: Tx, charge: SandboxCharge) -> None:
-    """Store a new charge; a second one for the same reference is taken like the first."""
+    """Insert a charge; a reference may have several."""
     await tx.execute(
         """
         INSERT INTO sandbox_charge (account_id, charge_id, connection_id, invoice_id, attempt, amount_cents,
@@ -74,7 +66,6 @@ async def insert_charge(tx: Tx, charge: SandboxCharge) -> None:
 
 
 async def find_charge(tx: Tx, connection_id: UUID, charge_id: str) -> SandboxCharge | None:
-    """Return a charge of the connection."""
     row = await tx.fetchrow(
         """
         SELECT c.charge_id, c.connection_id, c.invoice_id, c.attempt, c.amount_cents, c.payment_method,
@@ -88,7 +79,7 @@ async def find_charge(tx: Tx, connection_id: UUID, charge_id: str) -> SandboxCha
 
 
 async def charges_of_invoice(tx: Tx, connection_id: UUID, invoice_id: UUID) -> list[SandboxCharge]:
-    """Return all charges ever created for an invoice, newest first."""
+    """Return all charges of an invoice, newest first."""
     rows = await tx.fetch(
         """
         SELECT c.charge_id, c.connection_id, c.invoice_id, c.attempt, c.amount_cents, c.payment_method,
@@ -118,7 +109,7 @@ async def newest_charges(tx: Tx, connection_id: UUID, limit: int) -> list[Sandbo
 
 
 async def charges_since(tx: Tx, connection_id: UUID, since: datetime, *, after: str) -> list[SandboxCharge]:
-    """Return the connection's next CHARGES_A_PAGE charges made since an instant, oldest first, after an id."""
+    """Return a page of the charges created since an instant, oldest first, after an id."""
     rows = await tx.fetch(
         """
         SELECT c.charge_id, c.connection_id, c.invoice_id, c.attempt, c.amount_cents, c.payment_method,
@@ -138,7 +129,7 @@ async def charges_since(tx: Tx, connection_id: UUID, since: datetime, *, after: 
 async def settle_charges(
     tx: Tx, connection_id: UUID, outcomes: Mapping[str, Outcome]
 ) -> dict[str, SandboxCharge]:
-    """Close open charges by id, and return those that were still open, as they are now."""
+    """Set the outcomes of charges by id, and return the updated ones; those no longer open are skipped."""
     rows = await tx.fetch(
         """
         UPDATE sandbox_charge c SET status = o.status, paid_at = o.paid_at
@@ -158,7 +149,7 @@ async def settle_charges(
 async def move_charge(
     tx: Tx, connection_id: UUID, charge_id: str, *, rule: Rule, paid_at: datetime | None
 ) -> bool:
-    """Move a charge if its status allows it, and say whether it did; a payment keeps the instant it has."""
+    """Move a charge if its status allows it, and say whether it did; an existing `paid_at` stays."""
     touched = await tx.execute(
         """
         UPDATE sandbox_charge c SET status = $5, paid_at = coalesce(c.paid_at, $6)
@@ -174,7 +165,7 @@ async def move_charge(
 
 
 async def upsert_product(tx: Tx, product: SandboxProduct) -> None:
-    """Create a product of the catalog, or bring it up to date."""
+    """Insert or update a product of the catalog."""
     await tx.execute(
         """
         INSERT INTO sandbox_product (account_id, connection_id, product_id, name, description, created_at)
@@ -211,7 +202,7 @@ async def insert_fault(
     fault: SandboxFault,
     times: int,
 ) -> None:
-    """Queue a fault behind those that wait."""
+    """Queue a fault after the existing ones."""
     await tx.execute(
         """
         INSERT INTO sandbox_fault (account_id, sandbox_fault_id, connection_id, operation, fault, times_left)
@@ -226,7 +217,7 @@ async def insert_fault(
 
 
 async def take_fault(tx: Tx, connection_id: UUID, operation: SandboxOperation) -> SandboxFault | None:
-    """Use up one occurrence of the oldest fault waiting for an operation; callers at once take one each."""
+    """Take one occurrence of the operation's oldest fault; concurrent callers take one each."""
     fault = await tx.fetchval(
         """
         WITH oldest AS MATERIALIZED (

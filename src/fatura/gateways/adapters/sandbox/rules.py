@@ -1,4 +1,4 @@
-"""What the sandbox decides without its storage: which charges it takes, and what becomes of them (D-46)."""
+"""The sandbox's rules: which charges it accepts, how they move, and how payers behave (D-46)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ STATES: Mapping[SandboxStatus, ChargeState] = {
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """From which statuses a move leads to which."""
+    """The statuses in which a move is allowed, and the status after it."""
 
     sources: tuple[SandboxStatus, ...]
     target: SandboxStatus
@@ -37,14 +37,14 @@ MOVES: Mapping[SandboxMove, Rule] = {
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What has become of a charge that was open."""
+    """The status of a charge that was open."""
 
     status: SandboxStatus
     paid_at: datetime | None = None
 
 
 def outcome(behaviour: Behaviour, *, due_date: date, created_at: datetime, now: datetime) -> Outcome:
-    """Return what the payer has made of an open charge by now; `pay_on_due` pays as the due date begins."""
+    """Return the status of an open charge as of now; `pay_on_due` pays at the start of the due date."""
     match behaviour:
         case Behaviour.PAY_AT_ONCE:
             return Outcome(SandboxStatus.PAID, now)
@@ -58,7 +58,7 @@ def outcome(behaviour: Behaviour, *, due_date: date, created_at: datetime, now: 
 
 
 def check_request(request: ChargeRequest, settings: SandboxSettings, *, now: datetime) -> None:
-    """Refuse a charge as a provider does: for good, and before anything is stored. Raises PermanentError."""
+    """Check a request before anything is stored. Raises PermanentError."""
     if not settings.issues_charges:
         raise PermanentError("not_issuing", "This connection issues no charges.")
     if request.method not in settings.methods:
@@ -75,7 +75,7 @@ def check_request(request: ChargeRequest, settings: SandboxSettings, *, now: dat
 
 
 def as_charge(stored: SandboxCharge) -> Charge:
-    """Return a charge as the port shows it: a refunded one was paid."""
+    """Return a stored charge in the port's type, where a refunded charge is also paid."""
     return Charge(
         charge_id=stored.charge_id,
         invoice_id=stored.invoice_id,

@@ -1,4 +1,4 @@
-"""The settings of a sandbox connection: their defaults, and every way in which they can be wrong (D-46)."""
+"""The settings of a sandbox connection: defaults and validation (D-46)."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from fatura.gateways.port import GatewaySettingsError
 
 
 class Behaviour(StrEnum):
-    """What payers do with the charges of a connection, unless the merchant moves one by hand."""
+    """How payers treat a connection's charges, unless the merchant moves one by hand."""
 
     PAY_ON_DUE = "pay_on_due"
     PAY_AT_ONCE = "pay_at_once"
@@ -22,7 +22,7 @@ class Behaviour(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SandboxSettings:
-    """Settings that were found valid."""
+    """Validated settings."""
 
     methods: tuple[PaymentMethod, ...]
     max_installments: int
@@ -44,7 +44,7 @@ SECRET_SETTINGS = frozenset({"webhookSecret"})
 
 
 def parse(settings: Mapping[str, Any], credentials: Mapping[str, Any]) -> SandboxSettings:
-    """Return the settings with the defaults filled in; JSON types are taken strictly (D-8).
+    """Validate settings and fill in the defaults; JSON types are not converted (D-8).
 
     Raises GatewaySettingsError with every invalid field; `credentials` must be empty.
     """

@@ -12,9 +12,9 @@ _CHARGE_ID = re.compile("sbx_[0-9a-f]{32}")
 
 
 def hint(webhook: Webhook, *, secret: str | None) -> WebhookHint:
-    """Return which charge a webhook names; one that names none means any. Raises AuthFailedError.
+    """Verify a webhook and return the charge that it names. Raises AuthFailedError.
 
-    A connection without a `webhookSecret` takes no webhooks.
+    A connection without a `webhookSecret` accepts no webhooks.
     """
     if secret is None:
         raise AuthFailedError("the connection has no webhookSecret")
