@@ -39,6 +39,9 @@ format: .venv/dev.stamp ## put the code into its form and mend what can be mende
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 
+contract: .venv/dev.stamp ## judge the OpenAPI document with the generators and linters that its users have
+	@$(BIN)/python -m tools.contract $(ARGS)
+
 spec: .venv/dev.stamp ## list what is built and cited by no test; ALL=1 lists what comes later, too
 	@$(BIN)/python -m tools.spec $(if $(ALL),--all)
 
@@ -48,6 +51,7 @@ docs: .venv/dev.stamp ## write the generated pages of docs/reference anew
 lock: .venv/dev.stamp ## pin the dependencies again; ARGS=--upgrade takes the newest
 	$(LOCK) $(ARGS) pyproject.toml --group build -o requirements.lock
 	$(LOCK) $(ARGS) pyproject.toml --group dev -c requirements.lock -o requirements-dev.lock
+	$(LOCK) $(ARGS) tools/contract/requirements.in -o tools/contract/requirements.lock
 
 bench: .venv/dev.stamp ## measure, as ratios
 	@$(BIN)/python -m bench $(ARGS)
@@ -55,7 +59,7 @@ bench: .venv/dev.stamp ## measure, as ratios
 bench-peers: .venv/dev.stamp ## install two other billing programs under bench/peers, and measure beside them
 	@$(BIN)/python -m bench peers $(ARGS)
 
-.PHONY: help install demo up test faults check format spec docs lock bench bench-peers
+.PHONY: help install demo up test faults check contract format spec docs lock bench bench-peers
 
 .venv/run.stamp: requirements.lock pyproject.toml tools/venv.sh
 	@sh tools/venv.sh

@@ -1,0 +1,1 @@
+"""`make contract`: judge the OpenAPI document with the generators and linters that its users have."""

