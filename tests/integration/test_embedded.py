@@ -1,4 +1,4 @@
-"""The embedded PostgreSQL's life: shared by processes, and outliving the death of any of them. [D-47]"""
+"""The embedded PostgreSQL is shared by processes and survives the death of each of them. [D-47]"""
 
 import os
 import signal
@@ -22,7 +22,7 @@ def data_dir(tmp_path: Path) -> Generator[Path]:
     sweep(folder)
 
 
-def test_a_fresh_folder_becomes_a_database_that_row_security_binds(data_dir: Path):
+def test_a_new_database_has_a_role_that_row_security_binds(data_dir: Path):
     with start(data_dir) as server:
         role = "SELECT rolsuper OR rolbypassrls OR rolcreaterole FROM pg_roles WHERE rolname = current_user"
         assert value(server.url, role) is False
@@ -49,26 +49,26 @@ def test_a_fresh_folder_becomes_a_database_that_row_security_binds(data_dir: Pat
         ]
 
 
-def test_it_listens_on_a_socket_only_its_user_can_reach(data_dir: Path):
+def test_only_the_user_of_the_server_can_enter_the_folder_of_its_socket(data_dir: Path):
     with start(data_dir) as server:
         folder = Path(parse_qs(urlsplit(server.url).query)["host"][0])
         assert folder.stat().st_mode & 0o777 == 0o700
         assert value(server.url, "SHOW listen_addresses") == ""
 
 
-def test_what_was_written_is_there_after_a_stop(data_dir: Path):
+def test_data_survives_a_stop(data_dir: Path):
     with start(data_dir) as server:
         value(server.url, "CREATE TABLE kept AS SELECT 7 AS n")
         pid = postmaster(data_dir)
     assert not is_running(pid)
-    server.stop()  # may be called again
+    server.stop()  # a second time
     with start(data_dir) as server:
         assert value(server.url, "SELECT n FROM kept") == 7
 
 
 def test_processes_share_a_server_and_the_last_one_stops_it(data_dir: Path):
     with using(data_dir) as first, using(data_dir) as second:
-        assert first.says() == second.says()  # both began at once, on a fresh folder
+        assert first.says() == second.says()  # both started at once, on a new folder
         pid = postmaster(data_dir)
         with start(data_dir) as server:
             assert value(server.url, "SELECT 1") == 1
@@ -78,7 +78,7 @@ def test_processes_share_a_server_and_the_last_one_stops_it(data_dir: Path):
         assert not is_running(pid)
 
 
-def test_sigterm_of_the_owner_stops_the_server(data_dir: Path):
+def test_sigterm_of_the_last_user_stops_the_server(data_dir: Path):
     with using(data_dir) as owner:
         assert owner.says().startswith("postgresql://")
         pid = postmaster(data_dir)
@@ -87,7 +87,7 @@ def test_sigterm_of_the_owner_stops_the_server(data_dir: Path):
 
 
 @pytest.mark.parametrize("after_seconds", [0.1, 0.25, 0.4])
-def test_sigterm_during_the_first_start_leaves_nothing_behind(data_dir: Path, after_seconds: float):
+def test_sigterm_during_the_first_start_leaves_no_server(data_dir: Path, after_seconds: float):
     with using(data_dir) as owner:
         until((data_dir / "lock.users").exists)
         time.sleep(after_seconds)
@@ -98,7 +98,7 @@ def test_sigterm_during_the_first_start_leaves_nothing_behind(data_dir: Path, af
         assert value(server.url, "SELECT 1") == 1
 
 
-def test_the_terminals_interrupt_does_not_reach_the_server(data_dir: Path):
+def test_ctrl_c_does_not_reach_the_server(data_dir: Path):
     with using(data_dir) as owner:
         url = owner.says()
         os.killpg(owner.process.pid, signal.SIGINT)
@@ -107,7 +107,7 @@ def test_the_terminals_interrupt_does_not_reach_the_server(data_dir: Path):
         assert owner.leave() == 0
 
 
-def test_after_kill_9_of_the_owner_the_next_start_takes_the_server_over(data_dir: Path):
+def test_the_next_start_uses_the_server_of_a_killed_process(data_dir: Path):
     with using(data_dir) as owner:
         owner.says()
         orphan = postmaster(data_dir)
@@ -118,7 +118,7 @@ def test_after_kill_9_of_the_owner_the_next_start_takes_the_server_over(data_dir
         assert not is_running(orphan)
 
 
-def test_after_kill_9_of_the_postmaster_the_next_start_serves_the_old_users_too(data_dir: Path):
+def test_users_of_a_killed_postmaster_reach_the_next_one(data_dir: Path):
     with using(data_dir) as user:
         url = user.says()
         value(url, "CREATE TABLE kept AS SELECT 7 AS n")
@@ -130,7 +130,7 @@ def test_after_kill_9_of_the_postmaster_the_next_start_serves_the_old_users_too(
         assert user.leave() == 0
 
 
-def test_a_pid_file_whose_number_is_another_process_by_now_is_no_obstacle(data_dir: Path):
+def test_a_pid_file_may_name_a_process_of_someone_else(data_dir: Path):
     with using(data_dir) as owner, subprocess.Popen(["sleep", "10"]) as stranger:
         owner.says()
         pid_file = data_dir / "postgres" / "postmaster.pid"
@@ -162,7 +162,7 @@ async def test_a_killed_backend_costs_a_reconnect_within_five_seconds(data_dir: 
 
 
 @pytest.mark.parametrize("name", ["d" * 120, "a space, a comma, an é and a \"quote'"])
-def test_any_path_will_do(tmp_path: Path, name: str):
+def test_the_data_folder_may_have_any_path(tmp_path: Path, name: str):
     data_dir = tmp_path / name
     with start(data_dir) as server:
         assert value(server.url, "SELECT 1") == 1
@@ -173,7 +173,7 @@ def test_any_path_will_do(tmp_path: Path, name: str):
     assert not socket_dir.exists()
 
 
-def test_tcp_asks_for_the_password_that_the_url_carries(data_dir: Path):
+def test_tcp_connections_need_the_password_in_the_url(data_dir: Path):
     with start(data_dir, tcp=True) as server:
         with using(data_dir) as user:
             url = user.says()
@@ -185,12 +185,12 @@ def test_tcp_asks_for_the_password_that_the_url_carries(data_dir: Path):
     assert (data_dir / "postgres.password").stat().st_mode & 0o777 == 0o600
 
 
-def test_the_first_user_may_give_settings(data_dir: Path):
+def test_the_first_user_chooses_the_settings(data_dir: Path):
     with start(data_dir, settings={"fsync": "off"}) as server:
         assert value(server.url, "SHOW fsync") == "off"
 
 
-def test_a_log_that_grew_is_cut(data_dir: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_large_log_is_cut(data_dir: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("fatura.postgres.folder.LOG_LIMIT_BYTES", 4000)
     monkeypatch.setattr("fatura.postgres.folder.LOG_KEPT_BYTES", 1000)
     with start(data_dir) as server:

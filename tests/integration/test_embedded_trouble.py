@@ -1,4 +1,4 @@
-"""What an embedded PostgreSQL says when it cannot start, and how it runs for root and for others. [D-47]"""
+"""Errors of the embedded PostgreSQL, and how it runs for root and for other users. [D-47]"""
 
 import os
 import pwd
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fatura.postgres import EmbeddedPostgresError, binaries, start
+from fatura.postgres import EmbeddedPostgresError, binaries, os_user, start
 from fatura.postgres.folder import DataFolder
 from fatura.postgres.os_user import OsUser, choose
 from tests.support.postgres_processes import IS_ROOT, is_running, postmaster, sweep, using, value
@@ -28,7 +28,7 @@ def data_dir(tmp_path: Path) -> Generator[Path]:
 
 @pytest.fixture
 def open_dir() -> Generator[Path]:
-    """A folder which all users may enter; tmp_path is its owner's alone."""
+    """A folder that all users may enter; only its owner may enter tmp_path."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
@@ -36,7 +36,7 @@ def open_dir() -> Generator[Path]:
 
 
 def refusal(data_dir: Path, *, bin_dir: Path | None = None, settings: dict[str, str] | None = None) -> str:
-    """Return what a start is refused with, which is one line."""
+    """Return the error of a start, which is one line."""
     with pytest.raises(EmbeddedPostgresError) as caught:
         start(data_dir, bin_dir=bin_dir, settings=settings)
     assert "\n" not in str(caught.value)
@@ -48,23 +48,23 @@ def nobody() -> OsUser:
     return OsUser(entry.pw_uid, entry.pw_gid, "nobody", switched=True)
 
 
-def test_no_programs(data_dir: Path, tmp_path: Path):
-    told = refusal(data_dir, bin_dir=tmp_path)
-    assert f"PostgreSQL 15 or newer was not found in {tmp_path} (found: none)" in told
-    assert "FATURA_PG_BIN" in told
-    assert "FATURA_DATABASE_URL" in told
+def test_missing_programs_are_reported(data_dir: Path, tmp_path: Path):
+    error = refusal(data_dir, bin_dir=tmp_path)
+    assert f"PostgreSQL 15 or newer was not found in {tmp_path} (found: none)" in error
+    assert "FATURA_PG_BIN" in error
+    assert "FATURA_DATABASE_URL" in error
 
 
-def test_a_cluster_of_another_major_version(data_dir: Path):
+def test_a_cluster_of_a_missing_major_version_is_refused(data_dir: Path):
     with start(data_dir):
         pass
     (data_dir / "postgres" / "PG_VERSION").write_text("12\n")
-    told = refusal(data_dir)
-    assert "the data folder was made by PostgreSQL 12, which was not found" in told
-    assert "point FATURA_PG_BIN to the bin folder of a PostgreSQL 12" in told
+    error = refusal(data_dir)
+    assert "the data folder was made by PostgreSQL 12, which was not found" in error
+    assert "point FATURA_PG_BIN to the bin folder of a PostgreSQL 12" in error
 
 
-def test_a_cluster_is_opened_by_programs_of_its_own_version(data_dir: Path):
+def test_a_cluster_is_opened_with_programs_of_its_major_version(data_dir: Path):
     newest = binaries.find(None, None)
     older = [each for each in map(_found, range(binaries.OLDEST_MAJOR, newest.major)) if each]
     if not older:
@@ -82,19 +82,19 @@ def _found(major: int) -> binaries.Binaries | None:
         return None
 
 
-def test_a_folder_of_something_else(data_dir: Path):
+def test_a_folder_with_other_files_is_refused(data_dir: Path):
     (data_dir / "postgres").mkdir(parents=True)
     (data_dir / "postgres" / "holiday.jpg").touch()
     assert "is neither empty nor a PostgreSQL cluster: move it away" in refusal(data_dir)
     assert (data_dir / "postgres" / "holiday.jpg").exists()
 
 
-def test_a_file_instead_of_a_folder(data_dir: Path):
+def test_a_file_instead_of_a_folder_is_refused(data_dir: Path):
     data_dir.touch()
     assert "is not a folder of Fatura's own: choose another" in refusal(data_dir)
 
 
-def test_a_first_start_that_was_broken_off_is_begun_anew(data_dir: Path):
+def test_an_interrupted_first_start_is_repeated(data_dir: Path):
     (data_dir / "postgres.new").mkdir(parents=True)
     (data_dir / "postgres.new" / "PG_VERSION").write_text("18\n")
     (data_dir / "postgres").mkdir()
@@ -102,15 +102,15 @@ def test_a_first_start_that_was_broken_off_is_begun_anew(data_dir: Path):
         assert value(server.url, "SELECT 1") == 1
 
 
-def test_a_server_that_dies_at_start_is_quoted(data_dir: Path):
-    told = refusal(data_dir, settings={"shared_buffers": "plenty"})
-    assert 'invalid value for parameter "shared_buffers": "plenty"' in told
-    assert str(data_dir / "postgres.log") in told
+def test_the_error_of_a_server_that_exits_at_start_is_shown(data_dir: Path):
+    error = refusal(data_dir, settings={"shared_buffers": "plenty"})
+    assert 'invalid value for parameter "shared_buffers": "plenty"' in error
+    assert str(data_dir / "postgres.log") in error
     with start(data_dir) as server:
         assert value(server.url, "SELECT 1") == 1
 
 
-def test_a_server_that_somebody_else_started_is_not_touched(data_dir: Path, open_dir: Path):
+def test_a_server_that_fatura_did_not_start_is_not_stopped(data_dir: Path, open_dir: Path):
     with start(data_dir):
         pass
     folder = DataFolder(data_dir, choose(data_dir / "postgres", data_dir))
@@ -129,8 +129,8 @@ def test_a_server_that_somebody_else_started_is_not_touched(data_dir: Path, open
 
 @pytest.mark.skipif(not IS_ROOT, reason="only root can mount a small disk")
 @pytest.mark.parametrize("size_megabytes", [20, 70])
-def test_a_full_disk(tmp_path: Path, size_megabytes: int):
-    """20 MB are too few for a first start; 70 are enough, until something fills the rest."""
+def test_a_full_disk_is_reported(tmp_path: Path, size_megabytes: int):
+    """20 MB are too few for a first start; 70 MB are enough until the disk is filled."""
     with small_disk(tmp_path, size_megabytes) as disk:
         if size_megabytes > 50:
             with start(disk / "data"):
@@ -152,7 +152,7 @@ def small_disk(tmp_path: Path, size_megabytes: int) -> Generator[Path]:
 
 
 @AS_ROOT
-def test_root_runs_it_as_somebody_else_even_below_a_closed_home(data_dir: Path, tmp_path: Path):
+def test_root_runs_it_as_another_user_even_in_a_closed_folder(data_dir: Path, tmp_path: Path):
     tmp_path.chmod(0o700)
     before = tmp_path.stat()
     with start(data_dir) as server:
@@ -164,7 +164,7 @@ def test_root_runs_it_as_somebody_else_even_below_a_closed_home(data_dir: Path, 
 
 
 @AS_ROOT
-def test_root_runs_a_copy_of_programs_that_the_other_user_cannot_reach(
+def test_root_copies_programs_that_the_other_user_cannot_run(
     open_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     programs = binaries.find(None, None)
@@ -175,7 +175,7 @@ def test_root_runs_a_copy_of_programs_that_the_other_user_cannot_reach(
     for part in (package, package.with_name(f"{package.name}.libs")):
         shutil.copytree(part, closed / part.name, ignore=shutil.ignore_patterns("include", "pginstall"))
     closed.chmod(0o700)
-    monkeypatch.setattr(binaries, "COPIES", (tmp_path, open_dir / "copies"))
+    monkeypatch.setattr(binaries, "COPIES", open_dir / "copies")
     data_dir = open_dir / "data"
     bin_dir = closed / programs.folder.relative_to(package.parent)
     for _ in range(2):
@@ -188,7 +188,7 @@ def test_root_runs_a_copy_of_programs_that_the_other_user_cannot_reach(
 
 
 @AS_ROOT
-def test_root_keeps_to_the_owner_of_the_folder(open_dir: Path):
+def test_root_runs_it_as_the_owner_of_the_folder(open_dir: Path):
     data_dir = open_dir / "data"
     data_dir.mkdir(mode=0o700)
     os.chown(data_dir, nobody().uid, nobody().gid)
@@ -206,12 +206,18 @@ def test_root_keeps_to_the_owner_of_the_folder(open_dir: Path):
 
 
 @AS_ROOT
-def test_an_ordinary_user_needs_a_folder_of_their_own(open_dir: Path):
+def test_an_ordinary_user_cannot_use_the_folder_of_another(open_dir: Path):
     bin_dir = str(binaries.reachable(binaries.find(None, None), nobody()).folder)
     with start(open_dir / "data"):
         pass
     for place in (open_dir / "data", open_dir / "absent"):
         with using(place, bin_dir=bin_dir, uid=nobody().uid) as user:
-            told = user.says()
-            assert "Permission denied" in told
-            assert "make it yours or choose another data folder" in told
+            error = user.says()
+            assert "Permission denied" in error
+            assert "make it yours or choose another data folder" in error
+
+
+@AS_ROOT
+def test_root_is_refused_where_it_cannot_become_another_user(data_dir: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(os_user, "_UNPRIVILEGED", ("missing-user",))
+    assert "there is no user missing-user: start Fatura as an ordinary user" in refusal(data_dir)

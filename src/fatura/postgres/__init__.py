@@ -1,4 +1,4 @@
-"""PostgreSQL for people who have none: `start` a server over a data folder, use its `url`, `stop` it."""
+"""An embedded PostgreSQL: `start` a server on a data folder, connect to its `url`, `stop` it."""
 
 from fatura.postgres.failure import EmbeddedPostgresError
 from fatura.postgres.server import Server, start

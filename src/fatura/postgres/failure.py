@@ -1,4 +1,4 @@
-"""What an embedded PostgreSQL fails with: one line that says what is wrong and what to do next."""
+"""Errors of the embedded PostgreSQL: one line each, with the cause and the next step."""
 
 import errno
 import os
@@ -16,11 +16,11 @@ _HINTS = {
     "already exists": "another PostgreSQL seems to use this cluster: stop that one and start again",
     "pre-existing shared memory block": "processes of an earlier server still run: end them and start again",
     "could not look up effective user ID": (
-        "this user's number has no name here: run as a user who stands in /etc/passwd, "
+        "this user id has no name here: run as a user listed in /etc/passwd, "
         "or name a database in FATURA_DATABASE_URL"
     ),
     "wrong ownership": "the cluster belongs to another user: run as that user, or choose another data folder",
-    "invalid permissions": "others may enter the cluster's folder: run `chmod 700` on it and start again",
+    "invalid permissions": "other users may enter the folder of the cluster: run `chmod 700` on it and start again",
 }
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _CLOSED = {errno.EACCES, errno.EPERM, errno.EROFS}
@@ -28,12 +28,12 @@ _OCCUPIED = {errno.EEXIST, errno.ENOTDIR, errno.ELOOP}
 
 
 class EmbeddedPostgresError(Exception):
-    """PostgreSQL could not be found, created, started or stopped; the message tells the next step."""
+    """PostgreSQL could not be found, created, started or stopped; the message names the next step."""
 
 
 @contextmanager
-def told_plainly(data_dir: Path) -> Generator[None]:
-    """Turn what the operating system refuses into an EmbeddedPostgresError about the data folder."""
+def folder_errors(data_dir: Path) -> Generator[None]:
+    """Turn an OSError into an EmbeddedPostgresError about the data folder."""
     try:
         yield
     except OSError as error:
@@ -52,19 +52,19 @@ def told_plainly(data_dir: Path) -> Generator[None]:
 
 
 def failed(doing: str, output: str, *, where: Path) -> EmbeddedPostgresError:
-    """Return the error of a program that failed while `doing` something in a folder, with its last words."""
+    """Return the error of a program that failed while `doing` something in a folder, with its last output."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    said = " | ".join(lines[-LINES_SHOWN:]) or "nothing"
+    shown = " | ".join(lines[-LINES_SHOWN:]) or "nothing"
     hints = [hint for sign, hint in _HINTS.items() if sign in output]
     if shutil.disk_usage(where).free < FREE_BYTES_NEEDED:
         hints = [_HINTS["No space left on device"]]
     return EmbeddedPostgresError(
-        f"{doing} {where} failed: {''.join(f'{hint}; ' for hint in hints[:1])}it said: {said}"
+        f"{doing} {where} failed: {''.join(f'{hint}; ' for hint in hints[:1])}its output: {shown}"
     )
 
 
 def text_from(log: Path, offset_bytes: int) -> str:
-    """Return what was written to the log after the given offset."""
+    """Return the text of the log after an offset."""
     with log.open("rb") as file:
         file.seek(min(offset_bytes, os.fstat(file.fileno()).st_size))
         return file.read().decode(errors="replace")

@@ -1,4 +1,4 @@
-"""The data folder: its files, and the three locks that tell who uses the server and whether it lives."""
+"""The data folder: its files, and the locks that show whether the server is used and whether it runs."""
 
 import fcntl
 import os
@@ -15,14 +15,14 @@ LOG_KEPT_BYTES = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class DataFolder:
-    """A data folder and the user whose cluster lies in it.
+    """A data folder and the user that PostgreSQL runs as.
 
-    All locks are `flock`s, so the kernel drops them with the last process that holds them, however it ends:
+    All locks are `flock`s: the kernel releases them when the last process that holds them ends.
 
-    - `lock`, exclusive, is held while the server is started or stopped;
-    - `lock.users`, shared, is held by every process that uses the server: free, it has none;
-    - `lock.server`, exclusive, is inherited by the postmaster and by all its children: free, none of them
-      lives, whatever a pid file says.
+    - `lock` (exclusive) is held while the server is started or stopped.
+    - `lock.users` (shared) is held by every process that uses the server.
+    - `lock.server` (exclusive) is inherited by the postmaster and its children. While it is free none of them runs,
+      even if there is a pid file.
     """
 
     path: Path
@@ -30,27 +30,25 @@ class DataFolder:
 
     @property
     def cluster(self) -> Path:
-        """PostgreSQL's own folder."""
         return self.path / "postgres"
 
     @property
     def log(self) -> Path:
-        """What PostgreSQL says."""
         return self.path / "postgres.log"
 
     @property
     def socket(self) -> Path:
-        """The folder of the unix socket, or a link to it where this path is too long for one."""
+        """The folder of the unix socket, or a link to it."""
         return self.path / "socket"
 
     @property
     def password(self) -> Path:
-        """The password of the role, where the server listens on TCP."""
+        """The password of the role, if the server listens on TCP."""
         return self.path / "postgres.password"
 
     @contextmanager
     def alone(self) -> Generator[None]:
-        """Keep every other process from starting or stopping the server meanwhile."""
+        """Lock the folder against starts and stops by other processes."""
         descriptor = self._open("lock")
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -59,22 +57,21 @@ class DataFolder:
             os.close(descriptor)
 
     def join(self) -> int:
-        """Become a user of the server; closing the returned descriptor ends that."""
+        """Register this process as a user of the server until the returned descriptor is closed."""
         descriptor = self._open("lock.users")
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         return descriptor
 
     def is_used(self) -> bool:
-        """Return whether any process uses the server."""
         return not self._is_free("lock.users")
 
     def is_alive(self) -> bool:
-        """Return whether any process of the server lives."""
+        """Return whether any process of the server runs."""
         return not self._is_free("lock.server")
 
     @contextmanager
-    def life(self) -> Generator[int]:
-        """Hold the descriptor whose lock a new server inherits."""
+    def server_lock(self) -> Generator[int]:
+        """Take the lock that a new server inherits, and yield its descriptor."""
         descriptor = self._open("lock.server")
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -84,7 +81,6 @@ class DataFolder:
 
     @contextmanager
     def open_log(self) -> Generator[int]:
-        """Open the log to append to it."""
         descriptor = self.user.open(self.log, os.O_RDWR | os.O_APPEND)
         try:
             yield descriptor
@@ -92,7 +88,7 @@ class DataFolder:
             os.close(descriptor)
 
     def cut_log(self) -> None:
-        """Keep the end of a log that outgrew LOG_LIMIT_BYTES; a living server appends, so it may be cut."""
+        """Keep only the end of a log larger than LOG_LIMIT_BYTES. This is safe while the server runs: it appends."""
         with self.open_log() as log:
             size = os.fstat(log).st_size
             if size > LOG_LIMIT_BYTES:

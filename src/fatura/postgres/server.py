@@ -1,4 +1,4 @@
-"""A PostgreSQL server that lives as long as somebody uses its data folder, shared by all who do (D-47)."""
+"""A PostgreSQL server that runs while any process uses its data folder, shared by all of them (D-47)."""
 
 import os
 import re
@@ -11,41 +11,41 @@ from typing import Self
 
 from fatura.postgres import address, binaries, cluster, os_user
 from fatura.postgres.address import Address, Answer
-from fatura.postgres.failure import EmbeddedPostgresError, failed, text_from, told_plainly
+from fatura.postgres.failure import EmbeddedPostgresError, failed, folder_errors, text_from
 from fatura.postgres.folder import DataFolder
 
 START_RETRY_SECONDS = 10.0
-"""How long a server that dies at start is tried again, and one that does not answer is waited for."""
+"""Time to retry a server that exits at start, and to wait for one that does not answer."""
 RECOVERY_SECONDS = 600.0
-"""How long a server that asks to wait (crash recovery) is waited for."""
+"""Maximum wait for a server that is starting, for example during crash recovery."""
 STOP_SECONDS = 600.0
-TELL_AGAIN_SECONDS = 5
+INTERRUPT_AGAIN_SECONDS = 5
 _POLL_SECONDS = 0.01
 _REASON = re.compile(r"(FATAL|PANIC):(?!\s+the database system is)")
-_MENDS_ITSELF = ("Address already in use", "pre-existing shared memory block")
+_TEMPORARY = ("Address already in use", "pre-existing shared memory block")
 
 
 @dataclass(slots=True, eq=False)
 class Server:
-    """One process's use of the server; a context manager that ends with `stop`.
+    """The use of the server by one process; a context manager that calls `stop`.
 
-    Whoever installs a SIGTERM handler lets it raise SystemExit or end the event loop, so that the block is
-    left. After kill -9 the server stays, and the next `start` on the data folder takes it over.
+    A SIGTERM handler must raise SystemExit or end the event loop, so that the block is left. After `kill -9` of the
+    process the server continues, and the next `start` on the data folder uses it.
     """
 
     url: str
-    """Connects as the role `fatura`, which Row Level Security binds, to its database `fatura`."""
+    """Connects to the database `fatura` as the role `fatura`, which Row Level Security binds."""
     _folder: DataFolder = field(repr=False)
     _use: int | None = field(repr=False)
 
     def stop(self) -> None:
-        """End this use; the last user stops the server. May be called again.
+        """End this use; the last user stops the server. May be called twice.
 
-        Raises EmbeddedPostgresError when the server does not stop within STOP_SECONDS.
+        Raises EmbeddedPostgresError if the server does not stop within STOP_SECONDS.
         """
         if self._use is None:
             return
-        with told_plainly(self._folder.path), self._folder.alone():
+        with folder_errors(self._folder.path), self._folder.alone():
             use, self._use = self._use, None
             if not _leave(self._folder, use, STOP_SECONDS):
                 raise EmbeddedPostgresError(
@@ -69,15 +69,14 @@ def start(
     settings: Mapping[str, str] | None = None,
     tcp: bool = False,
 ) -> Server:
-    """Use the PostgreSQL of a data folder: the one that runs already, or a new one.
+    """Use the running server of a data folder, or start one.
 
-    `bin_dir` names the programs to use instead of the wheel's or the system's. `settings` and `tcp` (listen
-    on 127.0.0.1 with a password, not on a unix socket) hold for a server that this call starts.
-    Raises EmbeddedPostgresError, whose message tells the next step.
+    `bin_dir` replaces the programs of the wheel and the system. `settings` and `tcp` (listen on 127.0.0.1 with a
+    password instead of a unix socket) apply only if this call starts the server. Raises EmbeddedPostgresError.
     """
     path = data_dir.absolute()
-    with told_plainly(path):
-        # Root's PostgreSQL runs as another user, who must be able to walk through.
+    with folder_errors(path):
+        # For root, PostgreSQL runs as another user, which must be able to enter the folder.
         path.mkdir(mode=0o711 if os.geteuid() == 0 else 0o700, parents=True, exist_ok=True)
         folder = DataFolder(path.resolve(), os_user.choose(path / "postgres", path))
         with folder.alone():
@@ -97,7 +96,7 @@ def start(
 
 @dataclass(slots=True, eq=False)
 class _Launch:
-    """The way from whatever a data folder holds to a server that answers."""
+    """One call of `start`, until a server answers."""
 
     folder: DataFolder
     bin_dir: Path | None
@@ -107,23 +106,23 @@ class _Launch:
     log_offset_bytes: int = 0
 
     def run(self) -> Address:
-        """Return the address of a server that answers, launching one as often as it takes."""
-        began = heard = time.monotonic()
+        """Return the address of a server that answers, launching one as often as needed."""
+        began = answered = time.monotonic()
         while True:
             now = time.monotonic()
             if not self.folder.is_alive():
                 if self.launched:
-                    self._judge_death(now - began)
+                    self._raise_if_hopeless(now - began)
                 self._launch()
-                heard = time.monotonic()
+                answered = time.monotonic()
             known = address.recorded(self.folder.cluster)
             answer = known[1].ask() if known else Answer.NOTHING
             if known and answer is Answer.READY:
                 return known[1]
             if answer is Answer.NOT_YET:
-                heard = now
-            if now - heard > START_RETRY_SECONDS or now - began > RECOVERY_SECONDS:
-                raise _mute(self.folder, known)
+                answered = now
+            if now - answered > START_RETRY_SECONDS or now - began > RECOVERY_SECONDS:
+                raise _unresponsive(self.folder, known)
             time.sleep(_POLL_SECONDS)
 
     def _launch(self) -> None:
@@ -141,27 +140,26 @@ class _Launch:
         command: list[str | Path] = [programs.postgres, "-D", folder.cluster]
         for name, value in {**_wiring(where), **self.settings}.items():
             command += ["-c", f"{name}={value}"]
-        with folder.open_log() as log, folder.life() as life:
+        with folder.open_log() as log, folder.server_lock() as lock:
             self.log_offset_bytes = os.fstat(log).st_size
             self.launched = True
             folder.user.run(
                 ["/bin/sh", "-c", '"$@" </dev/null &', "sh", *command],
                 folder=folder.cluster,
                 output=log,
-                kept_open=[life],
+                kept_open=[lock],
             )
 
-    def _judge_death(self, elapsed_seconds: float) -> None:
-        """Raise why the server died, unless trying again may help: it was killed, or what it met mends itself."""
-        said = text_from(self.folder.log, self.log_offset_bytes)
-        hopeless = _REASON.search(said) and not any(sign in said for sign in _MENDS_ITSELF)
+    def _raise_if_hopeless(self, elapsed_seconds: float) -> None:
+        """Raise the error in the log, unless another start may succeed: some causes disappear by themselves."""
+        output = text_from(self.folder.log, self.log_offset_bytes)
+        hopeless = _REASON.search(output) and not any(sign in output for sign in _TEMPORARY)
         if hopeless or elapsed_seconds > START_RETRY_SECONDS:
-            raise failed(f"starting PostgreSQL (see {self.folder.log}) in", said, where=self.folder.path)
+            raise failed(f"starting PostgreSQL (see {self.folder.log}) in", output, where=self.folder.path)
         time.sleep(_POLL_SECONDS * 10)
 
 
 def _wiring(where: Address) -> dict[str, str]:
-    """Return the settings that belong to an address."""
     quoted = where.host.replace('"', '""')
     return {
         "port": str(where.port),
@@ -172,9 +170,9 @@ def _wiring(where: Address) -> dict[str, str]:
 
 
 def _clear_pid_file(folder: DataFolder) -> None:
-    """Remove the pid file of a server that was killed: its number may be another process's by now.
+    """Remove the pid file of a killed server: another process may have its number now.
 
-    Raises EmbeddedPostgresError when a server that Fatura did not start runs the cluster.
+    Raises EmbeddedPostgresError if a server that Fatura did not start uses the cluster.
     """
     known = address.recorded(folder.cluster)
     if known and known[1].ask() is not Answer.NOTHING:
@@ -189,19 +187,19 @@ def _password(folder: DataFolder, where: Address) -> str:
     return "" if where.is_socket else folder.password.read_text()
 
 
-def _leave(folder: DataFolder, use: int, patience_seconds: float) -> bool:
-    """End a use, and stop the server if it was the last; return whether it obeyed. Under the lock only."""
+def _leave(folder: DataFolder, use: int, stop_seconds: float) -> bool:
+    """End a use and stop the server if it was the last one; return False if it did not stop. Needs the lock."""
     os.close(use)
     if folder.is_used():
         return True
-    deadline = time.monotonic() + patience_seconds
-    told, told_at = None, 0.0
+    deadline = time.monotonic() + stop_seconds
+    interrupted, interrupted_at = None, 0.0
     while folder.is_alive():
-        known = address.recorded(folder.cluster)  # not there at once, if the start is broken off
+        known = address.recorded(folder.cluster)  # appears some time after the start
         now = time.monotonic()
-        if known and (known[0] != told or now - told_at > TELL_AGAIN_SECONDS):
-            told, told_at = known[0], now
-            folder.user.interrupt(told)  # once more changes nothing for a server that heard it
+        if known and (known[0] != interrupted or now - interrupted_at > INTERRUPT_AGAIN_SECONDS):
+            interrupted, interrupted_at = known[0], now
+            folder.user.interrupt(interrupted)  # a second signal has no effect
         if now > deadline:
             return False
         time.sleep(_POLL_SECONDS)
@@ -209,8 +207,7 @@ def _leave(folder: DataFolder, use: int, patience_seconds: float) -> bool:
     return True
 
 
-def _mute(folder: DataFolder, known: tuple[int, Address] | None) -> EmbeddedPostgresError:
-    """Return the error of a server that lives but does not answer."""
+def _unresponsive(folder: DataFolder, known: tuple[int, Address] | None) -> EmbeddedPostgresError:
     main = f" (its main process is or was {known[0]})" if known else ""
     return EmbeddedPostgresError(
         f"processes of PostgreSQL in {folder.path}{main} run but do not answer: see {folder.log}, "
