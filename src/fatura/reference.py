@@ -31,7 +31,7 @@ def states_page() -> str:
             *(f"    {from_} --> {to}\n" for from_, to in sorted(moves())),
             "```\n\nPostgreSQL refuses every pair that is not drawn.\n\n## What happens\n\n",
             _table(
-                ("from", "fact", "only if", "to", "stamps", "tells", "basis"),
+                ("from", "fact", "only if", "to", "stamps", "emits", "basis"),
                 [
                     (
                         row.from_,
@@ -39,7 +39,7 @@ def states_page() -> str:
                         row.only_if,
                         row.to if row.to is not row.from_ else "stays",
                         ", ".join(row.stamps),
-                        row.tells,
+                        row.emits,
                         row.basis,
                     )
                     for row in TABLE
@@ -47,7 +47,7 @@ def states_page() -> str:
             ),
             "\n## The facts\n\n",
             _table(("fact", "it means that"), [(fact, meaning) for fact, meaning in MEANINGS.items()]),
-            "\n## Every state and every fact\n\nAn empty cell changes nothing and tells nothing.\n\n",
+            "\n## Every state and every fact\n\nAn empty cell changes nothing and emits nothing.\n\n",
             _table(
                 ("fact", *InvoiceStatus),
                 [(fact, *(_cell(state, fact) for state in InvoiceStatus)) for fact in Fact],

@@ -1,13 +1,13 @@
-"""What may become of an invoice, written out by hand from the specification (3.3) and D-9, D-24 to D-28.
+"""The invoice's state machine, written by hand from the specification (3.3) and D-9, D-24 to D-28.
 
-Nothing here is derived from the engine: the domain, the documentation and PostgreSQL are held against it.
+Nothing here is derived from the engine: tests compare the domain, the docs and PostgreSQL with it.
 """
 
 from tests.support.world import rows
 
 STATES = ("draft", "awaiting_value", "ready", "issued", "paid", "overdue", "canceled")
 
-# `-` changes nothing and tells nothing; `stays` stamps and tells, once; `409` is refused aloud.
+# `-` changes and emits nothing; `stays` stamps and emits once; `409` is refused with a problem.
 _OUTCOMES = rows("""
     fact              | total | draft          | awaiting | ready    | issued   | paid  | overdue  | canceled
     value_missed      | any   | awaiting_value | -        | -        | -        | -     | -        | -
@@ -32,11 +32,11 @@ OUTCOMES: dict[tuple[str, str, int], str] = {
 }
 """The outcome of every state, fact and total."""
 
-# What an outcome tells, and which columns it sets, by the fact and where it leads.
+# The event and the columns of a transition, by its fact and its target.
 EFFECTS: dict[tuple[str, str], tuple[str, tuple[str, ...]]] = {
-    (fact, to): (tells, tuple(stamps.split()))
-    for fact, to, tells, stamps in rows("""
-        fact              | to             | tells                      | stamps
+    (fact, to): (emits, tuple(stamps.split()))
+    for fact, to, emits, stamps in rows("""
+        fact              | to             | emits                      | stamps
         value_missed      | awaiting_value | invoice.held               |
         values_closed     | ready          | invoice.ready              |
         values_closed     | paid           | invoice.paid               | paid_at
@@ -51,7 +51,7 @@ EFFECTS: dict[tuple[str, str], tuple[str, tuple[str, ...]]] = {
     """)
 }
 
-# Which moves PostgreSQL lets pass, from the row's state to the column's; a state may always stay what it is.
+# The changes of state that PostgreSQL allows, from the row's state to the column's.
 _MOVES = rows("""
     from           | draft | awaiting_value | ready | issued | paid | overdue | canceled
     draft          | yes   | yes            | yes   | no     | yes  | no      | yes

@@ -1,4 +1,4 @@
-"""The invoice table of the domain and its printed page, held against the table written by hand."""
+"""The invoice's state machine and its generated page equal the table written by hand."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "states.md"
 
 
 def outcome(state: InvoiceStatus, fact: Fact, total_cents: int | None) -> str:
-    """Return what the domain makes of a fact, in the words of the table written by hand."""
+    """Return the domain's decision in the words of the table written by hand."""
     if (state, fact) in REFUSALS:
         return str(REFUSALS[state, fact].status)
     row = decide(state, fact, total_cents=total_cents)
@@ -24,8 +24,8 @@ def outcome(state: InvoiceStatus, fact: Fact, total_cents: int | None) -> str:
 
 
 @pytest.mark.parametrize(("state", "fact", "total_cents"), invoice_table.OUTCOMES)
-def test_every_state_and_every_fact(state, fact, total_cents):
-    """Every state x every fact x total zero or positive.
+def test_every_fact_in_every_state_has_the_outcome_written_by_hand(state, fact, total_cents):
+    """With a total of zero and a positive one.
 
     [D-28, D-9, spec 3.3 ready to issued, spec 3.3 issued to paid, spec 3.3 rule 1, spec 3.3 rule 2]
     """
@@ -35,19 +35,19 @@ def test_every_state_and_every_fact(state, fact, total_cents):
         assert outcome(InvoiceStatus(state), Fact(fact), None) == expected
 
 
-def test_the_table_is_whole():
-    """The hand-written table knows every state and fact that the engine knows. [D-28]"""
+def test_the_hand_written_table_has_every_state_and_fact():
+    """[D-28]"""
     assert tuple(InvoiceStatus) == invoice_table.STATES
     assert set(Fact) == set(invoice_table.FACTS) == set(MEANINGS)
     assert len(invoice_table.OUTCOMES) == len(InvoiceStatus) * len(Fact) * 2
 
 
-@pytest.mark.parametrize("row", TABLE, ids=lambda row: f"{row.from_} {row.fact} {row.to}")
-def test_what_a_row_tells_and_stamps(row):
-    """Each row tells its event and sets its columns. [D-28, spec 3.3 ready to issued, spec 3.3 issued to paid]"""
-    to = "stays" if row.to is row.from_ else row.to
-    assert (row.tells, row.stamps) == invoice_table.EFFECTS[row.fact, to]
-    assert row.tells in CATALOGUE
+@pytest.mark.parametrize("transition", TABLE, ids=lambda each: f"{each.from_} {each.fact} {each.to}")
+def test_each_transition_emits_its_event_and_sets_its_columns(transition):
+    """[D-28, spec 3.3 ready to issued, spec 3.3 issued to paid]"""
+    to = "stays" if transition.to is transition.from_ else transition.to
+    assert (transition.emits, transition.stamps) == invoice_table.EFFECTS[transition.fact, to]
+    assert transition.emits in CATALOGUE
 
 
 @pytest.mark.parametrize(
@@ -58,16 +58,16 @@ def test_what_a_row_tells_and_stamps(row):
         ("canceled", "payment_confirmed", "unexpected_payment_at"),
     ],
 )
-def test_a_fact_that_stays_counts_once(state, fact, stamp):
-    """Told again by the gateway, it changes and tells nothing; another stamp does not stand in for it. [D-28]"""
+def test_a_repeated_fact_that_keeps_the_state_counts_once(state, fact, stamp):
+    """Only its own column identifies the repetition. [D-28]"""
     status, each = InvoiceStatus(state), Fact(fact)
     others = {"refunded_at", "disputed_at", "unexpected_payment_at"} - {stamp}
     assert decide(status, each, total_cents=1000, stamped=[stamp]) is None
     assert decide(status, each, total_cents=1000, stamped=others) is not None
 
 
-def test_the_pairs():
-    """Fourteen pairs of states are moves, and no other. [D-28]"""
+def test_exactly_fourteen_changes_of_state_are_allowed():
+    """[D-28]"""
     by_hand = {
         (from_, to)
         for from_, cells in invoice_table.MOVES.items()
@@ -78,13 +78,13 @@ def test_the_pairs():
     assert len(by_hand) == 14
 
 
-def test_births():
-    """Generation bears drafts, ready ones, and paid ones of nothing. [D-24]"""
+def test_invoices_are_created_draft_ready_or_paid():
+    """[D-24]"""
     assert set(invoice_table.BIRTHS) == BIRTHS
 
 
-def test_the_client_is_told():
-    """Canceling what is paid or canceled is refused by its code. [D-28]"""
+def test_canceling_a_paid_or_canceled_invoice_is_refused():
+    """[D-28]"""
     assert set(REFUSALS.values()) == {INVOICE_NOT_CANCELABLE}
 
 
@@ -99,8 +99,8 @@ def matrix_of(page: str) -> dict[tuple[str, str], str]:
     return found
 
 
-def test_the_page_says_what_was_written_by_hand():
-    """docs/reference/states.md shows the very outcomes of the hand-written table. [D-28]"""
+def test_the_page_shows_the_outcomes_written_by_hand():
+    """[D-28]"""
     shown = matrix_of(PAGE.read_text("utf-8"))
     expected: dict[tuple[str, str], set[str]] = {}
     for (state, fact, _), cell in invoice_table.OUTCOMES.items():
@@ -108,6 +108,6 @@ def test_the_page_says_what_was_written_by_hand():
     assert shown == {pair: " or ".join(sorted(cells)) for pair, cells in expected.items()}
 
 
-def test_the_page_is_what_the_code_prints():
+def test_the_page_is_up_to_date():
     """docs/reference/states.md is generated, and current. [D-28]"""
     assert PAGE.read_text("utf-8") == states_page()

@@ -6,22 +6,22 @@ from zoneinfo import ZoneInfo
 
 ZONE = ZoneInfo("America/Sao_Paulo")
 LEAD = timedelta(days=3)
-"""How long before its due date an invoice is generated (spec 8, D-2)."""
+"""Time between an invoice's generation and its due date (spec 8, D-2)."""
 CATCH_UP_GAP = timedelta(hours=24)
-"""Least time between two missed cycles of one subscription (D-5)."""
+"""Minimum time between two missed cycles of one subscription (D-5)."""
 LAST_CHARGE_DAY = 28
 PERIOD_MONTHS = (1, 3, 6, 12)
 FIRST_CHARGE_YEARS_AHEAD = 5
-"""How far ahead the first charge may lie, in years (D-4)."""
+"""Maximum distance of `firstChargeDate` from today, in years (D-4)."""
 
 
 def local_date(instant: datetime) -> date:
-    """Return the Sao Paulo date of an instant; never built from a local midnight, which may not exist (D-1)."""
+    """Return the Sao Paulo date of an instant (D-1)."""
     return instant.astimezone(ZONE).date()
 
 
 def start_of_day(day: date) -> datetime:
-    """Return the first instant of a Sao Paulo day, in UTC; 03:00Z on 2018-11-04, which had no midnight."""
+    """Return the first instant of a Sao Paulo day, in UTC; some days have no midnight (2018-11-04 starts at 03:00Z)."""
     return datetime(day.year, day.month, day.day, tzinfo=ZONE).astimezone(UTC)
 
 
@@ -37,7 +37,7 @@ def on_or_after(day: date, charge_day: int) -> date:
 
 
 def add_months(day: date, months: int) -> date:
-    """Return the same day of month some months on; the day must be 1..28, so every month has it."""
+    """Return the same day of month `months` later; the day must be 1..28."""
     assert day.day <= LAST_CHARGE_DAY, day
     month_index = day.year * 12 + day.month - 1 + months
     return date(month_index // 12, month_index % 12 + 1, day.day)
@@ -52,7 +52,7 @@ def latest_first_charge(today: date) -> date:
 
 @dataclass(frozen=True, slots=True)
 class FirstCycle:
-    """Where a subscription starts: its charge day, and cycle 1's period start and due date."""
+    """A subscription's charge day, and cycle 1's period start and due date."""
 
     charge_day: int
     period_start: date
@@ -81,6 +81,6 @@ def generation_instant(due_date: date) -> datetime:
 
 
 def next_generation_instant(due_date: date, *, generated_at: datetime) -> datetime:
-    """Return when the next cycle may be generated: at its own instant, or a day on if that was missed (D-5)."""
+    """Return when the next cycle is due for generation; if that has passed, 24 h after this generation (D-5)."""
     scheduled = generation_instant(due_date)
     return scheduled if scheduled > generated_at else generated_at + CATCH_UP_GAP

@@ -1,4 +1,4 @@
-"""What a cycle bills: the preview and the billing run call the same `build` (spec 2.5, 4.4, D-24)."""
+"""An invoice's content: the preview and the billing run call the same `build` (spec 2.5, 4.4, D-24)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class PricingSource(StrEnum):
 
 
 class PricingStatus(StrEnum):
-    """Whether an item's value is known (spec 2.5)."""
+    """Whether an item has its value (spec 2.5)."""
 
     PENDING = "pending"
     PRICED = "priced"
@@ -31,7 +31,7 @@ class PricingStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BilledProduct:
-    """One item of the terms with its product as it stands when the invoice is built."""
+    """One item of the terms, with its product at the moment of generation."""
 
     product_id: UUID
     product_name: str
@@ -42,7 +42,7 @@ class BilledProduct:
 
 @dataclass(frozen=True, slots=True)
 class BillingTerms:
-    """All that building an invoice must know of a plan version."""
+    """A plan version with the data for building an invoice."""
 
     plan_version_id: UUID
     period_months: int
@@ -66,7 +66,7 @@ class ItemDraft:
 
 @dataclass(frozen=True, slots=True)
 class InvoiceDraft:
-    """What all subscriptions on equal terms, cycle and method are billed: no ids, no dates."""
+    """The content shared by all invoices of the same terms, cycle and method: no ids, no dates."""
 
     cycle: int
     status: InvoiceStatus
@@ -78,18 +78,18 @@ class InvoiceDraft:
 
     @property
     def has_pending_items(self) -> bool:
-        """Say whether a variable item still awaits its value."""
+        """Return whether a variable item awaits its value."""
         return self.total_cents is None
 
 
 def build(terms: BillingTerms, *, cycle: int, method: PaymentMethod) -> InvoiceDraft:
-    """Build one cycle's invoice; born `draft`, `ready`, or `paid` when nothing is to be charged (D-9, D-24)."""
+    """Build one cycle's invoice, in state `draft`, `ready`, or `paid` when its total is 0 (D-9, D-24)."""
     items = tuple(_item(product, months=terms.period_months, cycle=cycle) for product in terms.products)
     fixed_total_cents = sum(item.amount_cents for item in items if item.amount_cents is not None)
     pending = any(item.pricing_status is PricingStatus.PENDING for item in items)
     return InvoiceDraft(
         cycle=cycle,
-        status=_birth(pending=pending, total_cents=fixed_total_cents),
+        status=_initial_status(pending=pending, total_cents=fixed_total_cents),
         payment_method=method,
         installments=installments_of(method, terms.max_installments),
         total_cents=None if pending else fixed_total_cents,
@@ -98,7 +98,7 @@ def build(terms: BillingTerms, *, cycle: int, method: PaymentMethod) -> InvoiceD
     )
 
 
-def _birth(*, pending: bool, total_cents: int) -> InvoiceStatus:
+def _initial_status(*, pending: bool, total_cents: int) -> InvoiceStatus:
     if pending:
         return InvoiceStatus.DRAFT
     return InvoiceStatus.READY if total_cents else InvoiceStatus.PAID

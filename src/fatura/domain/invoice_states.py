@@ -1,7 +1,7 @@
-"""THE table of an invoice's life: which fact moves it where, what it stamps and tells (spec 3.3, D-24 to D-28).
+"""The invoice's state machine: the state, columns and event that follow each fact (spec 3.3, D-24 to D-28).
 
-Every writer of `invoice.status` asks `decide`; PostgreSQL refuses the same pairs; docs/reference/states.md is
-printed from here.
+Every writer of `invoice.status` goes through `decide`; PostgreSQL refuses any other transition;
+docs/reference/states.md is generated from here.
 """
 
 from collections.abc import Collection
@@ -24,7 +24,7 @@ class InvoiceStatus(StrEnum):
 
 
 class Fact(StrEnum):
-    """What became known about an invoice, in the past tense."""
+    """Something that happened to an invoice."""
 
     VALUE_MISSED = "value_missed"
     VALUES_CLOSED = "values_closed"
@@ -43,15 +43,15 @@ MEANINGS: dict[Fact, str] = {
     Fact.CHARGE_CONFIRMED: "the gateway confirmed that the charge exists",
     Fact.PAYMENT_CONFIRMED: "the gateway says paid",
     Fact.PAYMENT_MISSED: "the gateway says refused, expired or overdue, or unpaid after the last day of payment",
-    Fact.CANCEL_ASKED: "the merchant cancels, and no live charge stands in the way",
-    Fact.CHARGE_CANCELED: "the gateway says that the charge is canceled",
-    Fact.REFUNDED: "the gateway says that the payment was given back",
+    Fact.CANCEL_ASKED: "the merchant cancels, and no live charge prevents it",
+    Fact.CHARGE_CANCELED: "the gateway says canceled",
+    Fact.REFUNDED: "the gateway says that the payment was refunded",
     Fact.DISPUTED: "the gateway says that the payment is disputed",
 }
 
 
 class OnlyIf(StrEnum):
-    """A condition on the total that chooses between two rows of the same fact."""
+    """A condition on the total that chooses between two transitions of the same fact."""
 
     ALWAYS = "always"
     TOTAL_POSITIVE = "total > 0"
@@ -59,10 +59,10 @@ class OnlyIf(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Transition:
     """One line of the table; where `to` equals `from_` the state stays, and the fact counts only once.
 
-    `stamps` are the columns that it sets, `tells` the event it appends.
+    `stamps` are the columns that it sets, `emits` the type of its event, `basis` the clause.
     """
 
     from_: InvoiceStatus
@@ -70,33 +70,39 @@ class Row:
     only_if: OnlyIf
     to: InvoiceStatus
     stamps: tuple[str, ...]
-    tells: str
+    emits: str
     basis: str
 
 
 _S, _F, _IF = InvoiceStatus, Fact, OnlyIf
 _ISSUED = ("gateway_invoice_id", "issued_at")
 
-TABLE: tuple[Row, ...] = (
-    Row(_S.DRAFT, _F.VALUE_MISSED, _IF.ALWAYS, _S.AWAITING_VALUE, (), "invoice.held", "spec 3.3"),
-    Row(_S.DRAFT, _F.VALUES_CLOSED, _IF.TOTAL_POSITIVE, _S.READY, (), "invoice.ready", "D-24"),
-    Row(_S.DRAFT, _F.VALUES_CLOSED, _IF.TOTAL_ZERO, _S.PAID, ("paid_at",), "invoice.paid", "D-9"),
-    Row(_S.DRAFT, _F.CANCEL_ASKED, _IF.ALWAYS, _S.CANCELED, (), "invoice.canceled", "D-27"),
-    Row(_S.AWAITING_VALUE, _F.VALUES_CLOSED, _IF.TOTAL_POSITIVE, _S.READY, (), "invoice.ready", "spec 3.3"),
-    Row(_S.AWAITING_VALUE, _F.VALUES_CLOSED, _IF.TOTAL_ZERO, _S.PAID, ("paid_at",), "invoice.paid", "D-9"),
-    Row(_S.AWAITING_VALUE, _F.CANCEL_ASKED, _IF.ALWAYS, _S.CANCELED, (), "invoice.canceled", "D-27"),
-    Row(_S.READY, _F.CHARGE_CONFIRMED, _IF.ALWAYS, _S.ISSUED, _ISSUED, "invoice.issued", "spec 3.3"),
-    Row(_S.READY, _F.CANCEL_ASKED, _IF.ALWAYS, _S.CANCELED, (), "invoice.canceled", "D-27"),
-    Row(_S.ISSUED, _F.PAYMENT_CONFIRMED, _IF.ALWAYS, _S.PAID, ("paid_at",), "invoice.paid", "spec 3.3"),
-    Row(_S.ISSUED, _F.PAYMENT_MISSED, _IF.ALWAYS, _S.OVERDUE, (), "invoice.overdue", "D-26"),
-    Row(_S.ISSUED, _F.CANCEL_ASKED, _IF.ALWAYS, _S.CANCELED, (), "invoice.canceled", "D-27"),
-    Row(_S.ISSUED, _F.CHARGE_CANCELED, _IF.ALWAYS, _S.CANCELED, (), "invoice.canceled", "D-27"),
-    Row(_S.OVERDUE, _F.PAYMENT_CONFIRMED, _IF.ALWAYS, _S.PAID, ("paid_at",), "invoice.paid", "D-26"),
-    Row(_S.OVERDUE, _F.CANCEL_ASKED, _IF.ALWAYS, _S.CANCELED, (), "invoice.canceled", "D-27"),
-    Row(_S.OVERDUE, _F.CHARGE_CANCELED, _IF.ALWAYS, _S.CANCELED, (), "invoice.canceled", "D-27"),
-    Row(_S.PAID, _F.REFUNDED, _IF.ALWAYS, _S.PAID, ("refunded_at",), "invoice.refunded", "D-27"),
-    Row(_S.PAID, _F.DISPUTED, _IF.ALWAYS, _S.PAID, ("disputed_at",), "invoice.disputed", "D-27"),
-    Row(
+TABLE: tuple[Transition, ...] = (
+    Transition(_S.DRAFT, _F.VALUE_MISSED, _IF.ALWAYS, _S.AWAITING_VALUE, (), "invoice.held", "spec 3.3"),
+    Transition(_S.DRAFT, _F.VALUES_CLOSED, _IF.TOTAL_POSITIVE, _S.READY, (), "invoice.ready", "D-24"),
+    Transition(_S.DRAFT, _F.VALUES_CLOSED, _IF.TOTAL_ZERO, _S.PAID, ("paid_at",), "invoice.paid", "D-9"),
+    Transition(_S.DRAFT, _F.CANCEL_ASKED, _IF.ALWAYS, _S.CANCELED, (), "invoice.canceled", "D-27"),
+    Transition(
+        _S.AWAITING_VALUE, _F.VALUES_CLOSED, _IF.TOTAL_POSITIVE, _S.READY, (), "invoice.ready", "spec 3.3"
+    ),
+    Transition(
+        _S.AWAITING_VALUE, _F.VALUES_CLOSED, _IF.TOTAL_ZERO, _S.PAID, ("paid_at",), "invoice.paid", "D-9"
+    ),
+    Transition(_S.AWAITING_VALUE, _F.CANCEL_ASKED, _IF.ALWAYS, _S.CANCELED, (), "invoice.canceled", "D-27"),
+    Transition(_S.READY, _F.CHARGE_CONFIRMED, _IF.ALWAYS, _S.ISSUED, _ISSUED, "invoice.issued", "spec 3.3"),
+    Transition(_S.READY, _F.CANCEL_ASKED, _IF.ALWAYS, _S.CANCELED, (), "invoice.canceled", "D-27"),
+    Transition(
+        _S.ISSUED, _F.PAYMENT_CONFIRMED, _IF.ALWAYS, _S.PAID, ("paid_at",), "invoice.paid", "spec 3.3"
+    ),
+    Transition(_S.ISSUED, _F.PAYMENT_MISSED, _IF.ALWAYS, _S.OVERDUE, (), "invoice.overdue", "D-26"),
+    Transition(_S.ISSUED, _F.CANCEL_ASKED, _IF.ALWAYS, _S.CANCELED, (), "invoice.canceled", "D-27"),
+    Transition(_S.ISSUED, _F.CHARGE_CANCELED, _IF.ALWAYS, _S.CANCELED, (), "invoice.canceled", "D-27"),
+    Transition(_S.OVERDUE, _F.PAYMENT_CONFIRMED, _IF.ALWAYS, _S.PAID, ("paid_at",), "invoice.paid", "D-26"),
+    Transition(_S.OVERDUE, _F.CANCEL_ASKED, _IF.ALWAYS, _S.CANCELED, (), "invoice.canceled", "D-27"),
+    Transition(_S.OVERDUE, _F.CHARGE_CANCELED, _IF.ALWAYS, _S.CANCELED, (), "invoice.canceled", "D-27"),
+    Transition(_S.PAID, _F.REFUNDED, _IF.ALWAYS, _S.PAID, ("refunded_at",), "invoice.refunded", "D-27"),
+    Transition(_S.PAID, _F.DISPUTED, _IF.ALWAYS, _S.PAID, ("disputed_at",), "invoice.disputed", "D-27"),
+    Transition(
         _S.CANCELED,
         _F.PAYMENT_CONFIRMED,
         _IF.ALWAYS,
@@ -106,13 +112,13 @@ TABLE: tuple[Row, ...] = (
         "D-27",
     ),
 )
-"""What happens. A pair that has no row here changes nothing and tells nothing."""
+"""A fact without a transition from the current state changes nothing and emits nothing."""
 
 REFUSALS: dict[tuple[InvoiceStatus, Fact], Problem] = {
     (_S.PAID, _F.CANCEL_ASKED): INVOICE_NOT_CANCELABLE,
     (_S.CANCELED, _F.CANCEL_ASKED): INVOICE_NOT_CANCELABLE,
 }
-"""Pairs that a client asked for and must be told about (D-27)."""
+"""Requests of a client that are refused with a problem (D-27)."""
 
 BIRTHS: frozenset[InvoiceStatus] = frozenset({_S.DRAFT, _S.READY, _S.PAID})
 """The states in which generation may create an invoice (D-24)."""
@@ -120,15 +126,15 @@ BIRTHS: frozenset[InvoiceStatus] = frozenset({_S.DRAFT, _S.READY, _S.PAID})
 
 def decide(
     status: InvoiceStatus, fact: Fact, *, total_cents: int | None, stamped: Collection[str] = ()
-) -> Row | None:
-    """Return the row that applies, or None when the fact changes nothing in this state (D-28).
+) -> Transition | None:
+    """Return the transition that applies, or None when the fact changes nothing in this state (D-28).
 
-    `stamped` are the columns already set, by which a repeated refund or dispute is known.
+    `stamped` are the columns already set; they identify a repeated refund or dispute.
     """
-    for row in TABLE:
-        if row.from_ is status and row.fact is fact and _holds(row.only_if, total_cents):
-            repeated = row.to is row.from_ and all(stamp in stamped for stamp in row.stamps)
-            return None if repeated else row
+    for each in TABLE:
+        if each.from_ is status and each.fact is fact and _holds(each.only_if, total_cents):
+            repeated = each.to is each.from_ and all(stamp in stamped for stamp in each.stamps)
+            return None if repeated else each
     return None
 
 
@@ -140,5 +146,5 @@ def _holds(only_if: OnlyIf, total_cents: int | None) -> bool:
 
 
 def moves() -> frozenset[tuple[InvoiceStatus, InvoiceStatus]]:
-    """Return the pairs of states that PostgreSQL lets pass; it refuses every other one (D-28)."""
-    return frozenset((row.from_, row.to) for row in TABLE if row.from_ is not row.to)
+    """Return the pairs of states that PostgreSQL allows; it refuses every other one (D-28)."""
+    return frozenset((each.from_, each.to) for each in TABLE if each.from_ is not each.to)

@@ -1,11 +1,11 @@
-"""Integer cents, and the one place where a percentage is taken."""
+"""Amounts in integer cents."""
 
 MAX_CENTS = 999_999_999_999
 """Largest amount accepted in any input, in cents (D-8)."""
 
 
 def item_amount_cents(monthly_price_cents: int, *, months: int, discount_percent: int) -> int:
-    """Return what one item costs in one cycle, in cents, rounded half up (spec 2.3, D-7)."""
+    """Return an item's amount for one cycle, in cents, rounded half up (spec 2.3, D-7)."""
     assert 0 <= discount_percent <= 100, discount_percent
     hundredths = months * monthly_price_cents * (100 - discount_percent)
     return (hundredths + 50) // 100

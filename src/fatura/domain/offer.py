@@ -24,14 +24,14 @@ class PaymentMethod(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Discount:
-    """One rule of a schedule: a percentage over a range of cycles, open-ended when `to_cycle` is null."""
+    """A percentage over a range of cycles, open-ended when `to_cycle` is null."""
 
     percent: int
     from_cycle: int
     to_cycle: int | None
 
     def covers(self, cycle: int) -> bool:
-        """Say whether the rule's range contains the cycle (cycle = invoice, first is 1)."""
+        """Return whether the rule applies to a cycle, counted in invoices from 1."""
         return self.from_cycle <= cycle and (self.to_cycle is None or cycle <= self.to_cycle)
 
 
@@ -42,7 +42,7 @@ def discount_percent(discounts: Sequence[Discount], cycle: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class OfferItem:
-    """One product of the terms with its schedule, in priority order."""
+    """One product of the terms, with its discount rules in priority order."""
 
     product_id: UUID
     discounts: tuple[Discount, ...]
@@ -50,7 +50,7 @@ class OfferItem:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a merchant offers: complete and immutable once published (spec 2.3, D-19)."""
+    """The complete terms of an offer, immutable once published (spec 2.3, D-19)."""
 
     period_months: int
     default_payment_method: PaymentMethod
@@ -77,7 +77,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class ProductFacts:
-    """What the rules of an offer must know of a product."""
+    """A product as `check_products` needs it."""
 
     product_id: UUID
     pricing_mode: PricingMode
@@ -85,16 +85,16 @@ class ProductFacts:
 
 
 def check_products(items: Sequence[OfferItem], products: Mapping[UUID, ProductFacts]) -> None:
-    """Refuse unknown (404), archived (409) and discounted variable products (422), in this order.
+    """Refuse unknown (404), archived (409) and discounted variable products (422), in this order (D-10).
 
     Raises EngineError: `engine.not_found`, `engine.product_archived`, `engine.discount_on_variable_product`,
-    each with `meta.productIds` (spec 4.3, D-18a, D-10).
+    each with `meta.productIds` (spec 4.3, D-18a).
     """
-    asked = [item.product_id for item in items]
-    unknown = [product_id for product_id in asked if product_id not in products]
+    named = [item.product_id for item in items]
+    unknown = [product_id for product_id in named if product_id not in products]
     if unknown:
         raise EngineError(NOT_FOUND, "The items name products that do not exist.", meta=_product_ids(unknown))
-    archived = [product_id for product_id in asked if products[product_id].archived_at is not None]
+    archived = [product_id for product_id in named if products[product_id].archived_at is not None]
     if archived:
         raise EngineError(
             PRODUCT_ARCHIVED,

@@ -1,4 +1,4 @@
-"""The catalog product: a monthly price, fixed or asked from the merchant's endpoint (spec 2.2)."""
+"""The catalog product: a fixed monthly price, or one from the merchant's endpoint (spec 2.2)."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -31,7 +31,7 @@ class Product:
     created_at: datetime
 
 
-FIELDS_OF_THE_OTHER_MODE = {
+_FIELDS_OF_OTHER_MODE = {
     PricingMode.FIXED: ("endpointUrl", "capCents"),
     PricingMode.ENDPOINT: ("monthlyPriceCents",),
 }
@@ -42,7 +42,7 @@ def check_patch(mode: PricingMode, sent: frozenset[str]) -> None:
 
     Raises EngineError: `engine.pricing_mode_immutable` with `meta.fields`.
     """
-    refused = sorted(sent & {"pricing", "pricingMode", *FIELDS_OF_THE_OTHER_MODE[mode]})
+    refused = sorted(sent & {"pricing", "pricingMode", *_FIELDS_OF_OTHER_MODE[mode]})
     if refused:
         raise EngineError(
             PRICING_MODE_IMMUTABLE,

@@ -1,4 +1,4 @@
-"""Whom a plan's current version cannot reach, and why (D-23)."""
+"""The reasons why a subscriber cannot be moved to its plan's current version (D-23)."""
 
 from enum import StrEnum
 
@@ -8,7 +8,7 @@ from fatura.domain.offer import PaymentMethod
 
 
 class SkipReason(StrEnum):
-    """Why a subscriber stays on its version: stable codes that a client may branch on."""
+    """Stable codes that a client may branch on."""
 
     GATEWAY_CONNECTION_INACTIVE = "gateway_connection_inactive"
     PAYMENT_METHOD_UNSUPPORTED = "payment_method_unsupported"
@@ -16,10 +16,10 @@ class SkipReason(StrEnum):
 
 
 def skip_reason(connection: Connection, method: PaymentMethod, *, max_installments: int) -> SkipReason | None:
-    """Return why terms cannot be billed by this method through a pinned connection, None when they can.
+    """Return why the pinned connection cannot bill terms by this method, None when it can.
 
-    What is really billed counts, as in an enrollment: another method than the card has no installments (D-20).
-    A connection that no longer issues charges is as good as inactive.
+    Installments count for the card only, as at enrollment (D-20). A connection that does not issue charges counts as
+    inactive.
     """
     if not connection.may_bill:
         return SkipReason.GATEWAY_CONNECTION_INACTIVE

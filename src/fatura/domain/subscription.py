@@ -1,4 +1,4 @@
-"""A customer bound to a plan's terms, and what enrolling, customizing and canceling decide (spec 2.4, 3.2)."""
+"""Subscriptions and customers, and the rules for enrolling and canceling (spec 2.4, 3.2)."""
 
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -17,7 +17,7 @@ class SubscriptionStatus(StrEnum):
 
 
 class PaymentMethodSource(StrEnum):
-    """Where a subscription's method came from (spec 2.4)."""
+    """Whether a subscription's method follows the plan (spec 2.4)."""
 
     PLAN_DEFAULT = "plan_default"
     OVERRIDE = "override"
@@ -25,7 +25,7 @@ class PaymentMethodSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Customer:
-    """The merchant's end customer; the tax document is kept apart, encrypted (spec 2.4, D-15)."""
+    """The merchant's end customer; the encrypted tax document is not loaded (spec 2.4, D-15)."""
 
     customer_id: UUID
     external_ref: str
@@ -35,7 +35,7 @@ class Customer:
 
 @dataclass(frozen=True, slots=True)
 class CustomerProfile:
-    """A customer on its own routes: whether a tax document is known, never which (D-15)."""
+    """A customer with the fields that only its own routes show (D-15)."""
 
     customer: Customer
     has_document: bool
@@ -68,7 +68,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Commitment:
-    """How a canceled subscription stands to its commitment; recorded, never judged (spec 4.4)."""
+    """Cycles agreed and cycles billed at cancellation (spec 4.4)."""
 
     cycles: int | None
     completed: int
@@ -76,7 +76,7 @@ class Commitment:
 
 
 def commitment(subscription: Subscription) -> Commitment:
-    """Return the commitment block of a cancellation; no commitment counts as fulfilled (D-23a)."""
+    """Return the commitment of a canceled subscription; none counts as fulfilled (D-23a)."""
     cycles, completed = subscription.commitment_cycles, subscription.cycle_count
     return Commitment(cycles, completed, fulfilled=cycles is None or completed >= cycles)
 
@@ -84,17 +84,14 @@ def commitment(subscription: Subscription) -> Commitment:
 def effective_method(
     default: PaymentMethod, override: PaymentMethod | None
 ) -> tuple[PaymentMethod, PaymentMethodSource]:
-    """Return the method that bills, and where it came from: an override wins over the terms (spec 4.4)."""
+    """Return the subscription's method and its source: an override wins over the terms (spec 4.4)."""
     if override is None:
         return default, PaymentMethodSource.PLAN_DEFAULT
     return override, PaymentMethodSource.OVERRIDE
 
 
 def check_active(subscription: Subscription) -> None:
-    """Refuse what a canceled subscription no longer has (spec 3.2).
-
-    Raises EngineError: `engine.subscription_canceled`.
-    """
+    """Raise EngineError `engine.subscription_canceled` for a canceled subscription (spec 3.2)."""
     if subscription.status is SubscriptionStatus.CANCELED:
         raise EngineError(
             SUBSCRIPTION_CANCELED,

@@ -19,3 +19,31 @@ async def test_twenty_percent_off_the_first_three_cycles(world: World) -> None:
         4     | 2035-04-10 | 9990  | paid
     """)
     assert await world.broken() == []
+
+
+async def test_a_subscription_that_cannot_be_billed_delays_no_other(world: World) -> None:
+    """It is postponed by an hour and billed once that is mended. [D-5]"""
+    plan = await world.plan()
+    failing, other = [await world.enroll(plan) for _ in range(2)]
+    for statement in REFUSE_INVOICES:
+        await world.sql(statement.replace("{subscription_id}", failing["id"]))
+
+    await world.run("generation")
+
+    assert [each["subscriptionId"] for each in await world.invoices()] == [other["id"]]
+    await world.sql("DROP TRIGGER refuse_invoice ON invoice")
+    await world.advance(days=1)
+    assert columns(await world.invoices(failing), "cycle", "dueDate") == [("1", failing["nextDueDate"])]
+    assert await world.broken() == []
+
+
+REFUSE_INVOICES = (
+    """
+    CREATE FUNCTION refuse_invoice() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        IF NEW.subscription_id = '{subscription_id}' THEN RAISE EXCEPTION 'refused'; END IF;
+        RETURN NEW;
+    END $$
+    """,
+    "CREATE TRIGGER refuse_invoice BEFORE INSERT ON invoice FOR EACH ROW EXECUTE FUNCTION refuse_invoice()",
+)

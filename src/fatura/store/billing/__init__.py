@@ -1,1 +1,1 @@
-"""Invoices: generated, read, and moved between states."""
+"""Statements that generate, read and move invoices."""

@@ -1,4 +1,4 @@
-"""The billing run's statements: due subscriptions claimed, advanced and billed by the thousand (D-28)."""
+"""The billing run's statements, each for up to thousands of subscriptions (D-28)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ from uuid import UUID
 
 from fatura.domain.invoice import InvoiceDraft, PricingStatus
 from fatura.domain.offer import PaymentMethod
-from fatura.store.db import Tx, fields
+from fatura.store.db import Row, Tx, fields
 from fatura.store.pricing import price_pulls
 
 
 @dataclass(frozen=True, slots=True)
 class DueSubscription:
-    """What billing one cycle needs of a subscription."""
+    """A locked subscription with the data for billing its next cycle."""
 
     subscription_id: UUID
     external_ref: str | None
@@ -29,7 +29,7 @@ class DueSubscription:
 
 
 async def claim_due(tx: Tx, *, now: datetime, limit: int) -> Sequence[DueSubscription]:
-    """Lock due subscriptions that no other run holds; they stay locked until the commit."""
+    """Lock and return due subscriptions, skipping those that another run has locked."""
     rows = await tx.fetch(
         """
         SELECT s.subscription_id, s.external_ref, s.plan_version_id, s.customer_id,
@@ -43,20 +43,52 @@ async def claim_due(tx: Tx, *, now: datetime, limit: int) -> Sequence[DueSubscri
         now,
         limit,
     )
-    return [
-        DueSubscription(**fields(row, payment_method=PaymentMethod(row["payment_method"]))) for row in rows
-    ]
+    return [_due(row) for row in rows]
+
+
+async def due_ids(tx: Tx, *, now: datetime, limit: int) -> Sequence[UUID]:
+    rows = await tx.fetch(
+        """
+        SELECT s.subscription_id FROM subscription s
+        WHERE s.account_id = $1 AND s.status = 'active' AND s.generate_at <= $2 ORDER BY s.generate_at LIMIT $3
+        """,
+        now,
+        limit,
+    )
+    return [row["subscription_id"] for row in rows]
+
+
+async def claim_one(tx: Tx, subscription_id: UUID, *, now: datetime) -> Sequence[DueSubscription]:
+    """Lock and return one subscription, or none if it is not due or another run has locked it."""
+    rows = await tx.fetch(
+        """
+        SELECT s.subscription_id, s.external_ref, s.plan_version_id, s.customer_id,
+            c.external_ref AS customer_external_ref, s.connection_id, s.payment_method, s.charge_day, s.cycle_count,
+            s.next_period_start, s.next_due_date
+        FROM subscription s JOIN customer c ON c.customer_id = s.customer_id
+        WHERE s.account_id = $1 AND c.account_id = $1 AND s.subscription_id = $2 AND s.status = 'active'
+            AND s.generate_at <= $3
+        FOR NO KEY UPDATE OF s SKIP LOCKED
+        """,
+        subscription_id,
+        now,
+    )
+    return [_due(row) for row in rows]
+
+
+def _due(row: Row) -> DueSubscription:
+    return DueSubscription(**fields(row, payment_method=PaymentMethod(row["payment_method"])))
 
 
 @dataclass(frozen=True, slots=True)
 class NewInvoice:
-    """One invoice of a batch: its own facts, and the place of its template in the batch."""
+    """One invoice of a batch; `draft_index` is the index of its draft among those of the batch."""
 
     invoice_id: UUID
     item_ids: Sequence[UUID]
     due: DueSubscription
     period_end: date
-    template: int
+    draft_index: int
     following_period_start: date
     following_generate_at: datetime
 
@@ -78,9 +110,9 @@ async def advance_subscriptions(tx: Tx, batch: Sequence[NewInvoice]) -> None:
 
 
 async def insert_invoices(
-    tx: Tx, batch: Sequence[NewInvoice], templates: Sequence[InvoiceDraft], *, now: datetime
+    tx: Tx, batch: Sequence[NewInvoice], drafts: Sequence[InvoiceDraft], *, now: datetime
 ) -> None:
-    """Store a batch of invoices; what equal ones share travels once, as their template."""
+    """Insert a batch of invoices; the content that invoices share is sent once per draft."""
     touched = await tx.execute(
         """
         INSERT INTO invoice (account_id, invoice_id, subscription_id, connection_id, cycle, status, period_start,
@@ -91,10 +123,10 @@ async def insert_invoices(
             CASE WHEN t.status = 'ready' THEN $2::timestamptz END
         FROM account o
         CROSS JOIN unnest($3::uuid[], $4::uuid[], $5::uuid[], $6::date[], $7::date[], $8::date[], $9::int4[])
-            AS u (invoice_id, subscription_id, connection_id, period_start, period_end, due_date, template)
+            AS u (invoice_id, subscription_id, connection_id, period_start, period_end, due_date, draft)
         JOIN unnest($10::int4[], $11::text[], $12::text[], $13::int2[], $14::int8[])
-            WITH ORDINALITY AS t (cycle, status, payment_method, installments, total_cents, template)
-            ON t.template = u.template + 1
+            WITH ORDINALITY AS t (cycle, status, payment_method, installments, total_cents, draft)
+            ON t.draft = u.draft + 1
         WHERE o.account_id = $1
         """,
         now,
@@ -104,21 +136,21 @@ async def insert_invoices(
         [new.due.next_period_start for new in batch],
         [new.period_end for new in batch],
         [new.due.next_due_date for new in batch],
-        [new.template for new in batch],
-        [draft.cycle for draft in templates],
-        [draft.status for draft in templates],
-        [draft.payment_method for draft in templates],
-        [draft.installments for draft in templates],
-        [draft.total_cents for draft in templates],
+        [new.draft_index for new in batch],
+        [draft.cycle for draft in drafts],
+        [draft.status for draft in drafts],
+        [draft.payment_method for draft in drafts],
+        [draft.installments for draft in drafts],
+        [draft.total_cents for draft in drafts],
     )
     assert touched == len(batch), touched
 
 
-async def insert_items(tx: Tx, batch: Sequence[NewInvoice], templates: Sequence[InvoiceDraft]) -> None:
-    """Store the items of a batch; ids are given row by row, all else comes from the templates."""
+async def insert_items(tx: Tx, batch: Sequence[NewInvoice], drafts: Sequence[InvoiceDraft]) -> None:
+    """Insert the items of a batch; only their ids are sent row by row."""
     shared = [
         (place, position, item)
-        for place, draft in enumerate(templates)
+        for place, draft in enumerate(drafts)
         for position, item in enumerate(draft.items)
     ]
     touched = await tx.execute(
@@ -128,17 +160,17 @@ async def insert_items(tx: Tx, batch: Sequence[NewInvoice], templates: Sequence[
         SELECT o.account_id, u.invoice_id, u.position, u.item_id, t.product_id, t.product_name, t.pricing_source,
             t.pricing_status, t.months, t.monthly_price_cents, t.discount_percent, t.amount_cents
         FROM account o
-        CROSS JOIN unnest($2::uuid[], $3::uuid[], $4::int4[], $5::int2[]) AS u (item_id, invoice_id, template, position)
+        CROSS JOIN unnest($2::uuid[], $3::uuid[], $4::int4[], $5::int2[]) AS u (item_id, invoice_id, draft, position)
         JOIN unnest($6::int4[], $7::int2[], $8::uuid[], $9::text[], $10::text[], $11::text[], $12::int2[], $13::int8[],
                 $14::int2[], $15::int8[])
-            AS t (template, position, product_id, product_name, pricing_source, pricing_status, months,
+            AS t (draft, position, product_id, product_name, pricing_source, pricing_status, months,
                 monthly_price_cents, discount_percent, amount_cents)
-            ON t.template = u.template AND t.position = u.position
+            ON t.draft = u.draft AND t.position = u.position
         WHERE o.account_id = $1
         """,
         [item_id for new in batch for item_id in new.item_ids],
         [new.invoice_id for new in batch for _ in new.item_ids],
-        [new.template for new in batch for _ in new.item_ids],
+        [new.draft_index for new in batch for _ in new.item_ids],
         [position for new in batch for position in range(len(new.item_ids))],
         [place for place, _, _ in shared],
         [position for _, position, _ in shared],
@@ -155,20 +187,20 @@ async def insert_items(tx: Tx, batch: Sequence[NewInvoice], templates: Sequence[
 
 
 async def insert_price_pulls(
-    tx: Tx, batch: Sequence[NewInvoice], templates: Sequence[InvoiceDraft], *, now: datetime
+    tx: Tx, batch: Sequence[NewInvoice], drafts: Sequence[InvoiceDraft], *, now: datetime
 ) -> None:
-    """Have the pending items of a batch asked for at once (D-24)."""
+    """Schedule the first price calls of a batch's pending items for now (D-24)."""
     pending = [
         [place for place, item in enumerate(draft.items) if item.pricing_status is PricingStatus.PENDING]
-        for draft in templates
+        for draft in drafts
     ]
-    keys = [(new.invoice_id, position) for new in batch for position in pending[new.template]]
+    keys = [(new.invoice_id, position) for new in batch for position in pending[new.draft_index]]
     if keys:
         await price_pulls.insert(tx, keys, due_at=now)
 
 
-async def put_off(tx: Tx, subscription_id: UUID, *, until: datetime) -> None:
-    """Leave a subscription that cannot be billed alone until an instant; its due date stands."""
+async def postpone(tx: Tx, subscription_id: UUID, *, until: datetime) -> None:
+    """Set when the subscription is tried again; its due date does not change."""
     await tx.execute(
         "UPDATE subscription s SET generate_at = $3 WHERE s.account_id = $1 AND s.subscription_id = $2",
         subscription_id,
@@ -177,7 +209,7 @@ async def put_off(tx: Tx, subscription_id: UUID, *, until: datetime) -> None:
 
 
 async def product_refs(tx: Tx, product_ids: Sequence[UUID]) -> dict[UUID, str | None]:
-    """Return the merchant's own ids of products, for events."""
+    """Return the merchant's own ids of products."""
     rows = await tx.fetch(
         "SELECT p.product_id, p.external_ref FROM product p WHERE p.account_id = $1 AND p.product_id = ANY($2::uuid[])",
         product_ids,

@@ -1,4 +1,4 @@
-"""The statements that move an invoice; `usecases.billing.invoice_moves` alone may call them (D-28)."""
+"""The statements that write an invoice's status; only `usecases.billing.invoice_moves` calls them (D-28)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from fatura.store.db import Tx
 
 @dataclass(frozen=True, slots=True)
 class LockedInvoice:
-    """What deciding a move needs of an invoice."""
+    """A locked invoice; `stamped` names the columns that identify a repeated fact and are set."""
 
     invoice_id: UUID
     status: InvoiceStatus
@@ -21,7 +21,7 @@ class LockedInvoice:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A decided move: what to write; null stamps leave their columns as they are."""
+    """The new state of an invoice and the columns to set; null leaves a column unchanged."""
 
     invoice_id: UUID
     status: InvoiceStatus
@@ -40,7 +40,7 @@ _ONCE = ("refunded_at", "disputed_at", "unexpected_payment_at")
 
 
 async def lock(tx: Tx, invoice_ids: Sequence[UUID]) -> Sequence[LockedInvoice]:
-    """Hold invoices against other writers, in id order."""
+    """Lock invoices in id order."""
     rows = await tx.fetch(
         """
         SELECT v.invoice_id, v.status, v.total_cents, v.refunded_at, v.disputed_at, v.unexpected_payment_at
@@ -61,7 +61,7 @@ async def lock(tx: Tx, invoice_ids: Sequence[UUID]) -> Sequence[LockedInvoice]:
 
 
 async def write(tx: Tx, moves: Sequence[Move]) -> None:
-    """Write decided moves; the work of the old state, and its lease, end with it."""
+    """Write the new states; this ends the old state's work and its lease."""
     touched = await tx.execute(
         """
         UPDATE invoice v SET status = u.status,

@@ -1,4 +1,4 @@
-"""Invoices read: details, pages, and what events carry. Status is written by `store.billing.invoice_status` alone."""
+"""Queries for invoices. Only `store.billing.invoice_status` writes their status."""
 
 from collections.abc import Mapping, Sequence
 from uuid import UUID
@@ -11,7 +11,7 @@ from fatura.store.db import Row, Tx
 
 
 async def details(tx: Tx, invoice_ids: Sequence[UUID]) -> Mapping[UUID, InvoiceDetail]:
-    """Return invoices with their items and the merchant's own ids."""
+    """Return invoices by id, with their items and the merchant's own ids."""
     rows = await tx.fetch(
         """
         SELECT v.invoice_id, v.subscription_id, v.cycle, v.status, v.due_date, v.payment_method, v.installments,
@@ -38,7 +38,7 @@ async def details(tx: Tx, invoice_ids: Sequence[UUID]) -> Mapping[UUID, InvoiceD
 
 
 async def items_of(tx: Tx, invoice_ids: Sequence[UUID]) -> Mapping[UUID, Sequence[InvoiceItem]]:
-    """Return the items of invoices, each in its order."""
+    """Return the items of invoices, ordered by position."""
     rows = await tx.fetch(
         """
         SELECT i.invoice_id, i.item_id, i.product_id, i.product_name, i.pricing_source, i.pricing_status, i.months,
@@ -57,7 +57,7 @@ async def items_of(tx: Tx, invoice_ids: Sequence[UUID]) -> Mapping[UUID, Sequenc
 
 
 async def count(tx: Tx, wanted: InvoiceFilter) -> int:
-    """Return how many invoices a filter lets through."""
+    """Return the number of invoices that match a filter."""
     rows = await tx.fetch_by_values(
         """
         SELECT count(*) AS total FROM invoice x
@@ -74,7 +74,7 @@ async def count(tx: Tx, wanted: InvoiceFilter) -> int:
 
 
 async def page(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int) -> Sequence[Invoice]:
-    """Return one page of the invoices that a filter lets through, newest first."""
+    """Return a page of the invoices that match a filter, newest first."""
     rows = await tx.fetch_by_values(
         """
         SELECT v.invoice_id, v.subscription_id, v.cycle, v.status, v.due_date, v.payment_method, v.installments,
@@ -100,7 +100,7 @@ async def page(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int) -> Seque
 
 
 async def page_from_end(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int) -> Sequence[Invoice]:
-    """Return the same, newest first, but skip from the oldest on: a page past the middle is nearer from there."""
+    """Return the same page, newest first, but skip from the oldest on: faster for pages past the middle."""
     rows = await tx.fetch_by_values(
         """
         SELECT v.invoice_id, v.subscription_id, v.cycle, v.status, v.due_date, v.payment_method, v.installments,
@@ -126,9 +126,9 @@ async def page_from_end(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int)
 
 
 async def page_of_few(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int) -> Sequence[Invoice]:
-    """Return the same by sorting all that a filter lets through, which has to be little.
+    """Return the same page by sorting all matching invoices, which must be few.
 
-    PostgreSQL would go through the invoices, newest first, until enough of a day are found; but a day's lie together.
+    Otherwise PostgreSQL scans all invoices, newest first, for those of a day; but a day's invoices lie together.
     """
     rows = await tx.fetch_by_values(
         """
@@ -158,7 +158,7 @@ async def page_of_few(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int) -
 
 
 def _values(wanted: InvoiceFilter) -> Sequence[object]:
-    """Return `$2` to `$6` of the statements above."""
+    """Return the parameters `$2` to `$6` of the statements above."""
     return wanted.status, wanted.subscription_id, wanted.customer_id, wanted.due_from, wanted.due_to
 
 

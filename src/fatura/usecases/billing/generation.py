@@ -1,4 +1,4 @@
-"""The billing run: due subscriptions in sets, one invoice a cycle whatever runs beside it (D-2 to D-5, D-28)."""
+"""The billing run: one invoice per cycle of each due subscription, in sets (D-2 to D-5, D-28)."""
 
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
@@ -25,71 +25,72 @@ from fatura.usecases.lane_names import LaneName
 from fatura.usecases.transaction import Work, in_transaction
 
 ONE_BY_ONE = 50
-"""How many subscriptions of a failed batch are billed one by one before a batch is tried again."""
-PUT_OFF = timedelta(hours=1)
-"""How long a subscription that cannot be billed is left alone, so that the others are."""
+"""Maximum number of subscriptions that are billed one by one after a batch failed."""
+POSTPONE_BY = timedelta(hours=1)
+"""Delay before a subscription whose billing failed is tried again."""
 
-Template = tuple[UUID, int, PaymentMethod]
-"""What decides an invoice's content: the plan version, the cycle and the method."""
+DraftKey = tuple[UUID, int, PaymentMethod]
+"""The plan version, cycle and method that decide an invoice's content."""
 
 
 async def run(deps: Deps, account: Account, *, limit: int) -> int:
-    """Bill one batch; when it fails, bill one by one and put the failing ones off, so that they hold up nobody.
+    """Bill one batch of due subscriptions; if it fails, bill them one by one and postpone those that fail.
 
-    Returns how many subscriptions were billed or put off. Raises DatabaseUnavailableError, LockTimeoutError.
+    Returns the number of subscriptions billed or postponed.
+    Raises DatabaseUnavailableError, LockTimeoutError, DeadlockError.
     """
     try:
-        return await _generate(deps, account, limit=limit)
+        return await in_transaction(deps, account, generate, limit=limit)
     except (DatabaseUnavailableError, LockTimeoutError, DeadlockError):
         raise
-    except Exception:  # noqa: BLE001 - the batch's failure is told with the one that causes it
+    except Exception:  # noqa: BLE001 - the subscription that causes it fails alone below
         log.exception("generation.batch_failed", account_id=str(account.account_id))
-    return sum([await _generate_or_put_off(deps, account) for _ in range(ONE_BY_ONE)])
+    due_ids = await in_transaction(deps, account, _due_ids, limit=ONE_BY_ONE)
+    return sum([await _generate_or_postpone(deps, account, each) for each in due_ids])
 
 
-async def _generate(deps: Deps, account: Account, *, limit: int, claimed: list[UUID] | None = None) -> int:
-    async def effect(work: Work) -> int:
-        return await generate(work, limit=limit, claimed=claimed)
-
-    return await in_transaction(deps, account, effect)
-
-
-async def _generate_or_put_off(deps: Deps, account: Account) -> int:
-    claimed: list[UUID] = []
+async def _generate_or_postpone(deps: Deps, account: Account, subscription_id: UUID) -> int:
     try:
-        return await _generate(deps, account, limit=1, claimed=claimed)
+        return await in_transaction(deps, account, _generate_one, subscription_id)
     except (DatabaseUnavailableError, LockTimeoutError, DeadlockError):
         raise
-    except Exception:  # noqa: BLE001 - told here; the subscription is tried again in an hour
-        log.exception("generation.put_off", subscription_ids=[str(each) for each in claimed])
-
-    async def put_off(work: Work) -> int:
-        for subscription_id in claimed:
-            await generation.put_off(work.tx, subscription_id, until=work.now + PUT_OFF)
-        return len(claimed)
-
-    return await in_transaction(deps, account, put_off)
+    except Exception:  # noqa: BLE001 - logged in full; the subscription is tried again in an hour
+        log.exception("generation.postponed", subscription_id=str(subscription_id))
+    return await in_transaction(deps, account, _postpone, subscription_id)
 
 
-async def generate(work: Work, *, limit: int, claimed: list[UUID] | None = None) -> int:
+async def generate(work: Work, *, limit: int) -> int:
     """Bill the next cycle of up to `limit` due subscriptions in this transaction; return how many.
 
-    `claimed` is told their ids, for who must know which they were when billing them fails.
-
-    The subscriptions stay locked until the commit and a second invoice for a cycle is impossible (unique key), so
-    that runs beside each other share the due work without a lease.
+    The subscriptions stay locked until the commit, so concurrent runs bill different ones without a lease. A unique
+    constraint refuses a second invoice for a cycle.
     """
     if not await frozen_accounts.may_charge(work.tx):
         return 0
-    due = await generation.claim_due(work.tx, now=work.now, limit=limit)
-    if claimed is not None:
-        claimed.extend(each.subscription_id for each in due)
+    return await _bill(work, await generation.claim_due(work.tx, now=work.now, limit=limit))
+
+
+async def _generate_one(work: Work, subscription_id: UUID) -> int:
+    if not await frozen_accounts.may_charge(work.tx):
+        return 0
+    return await _bill(work, await generation.claim_one(work.tx, subscription_id, now=work.now))
+
+
+async def _due_ids(work: Work, *, limit: int) -> Sequence[UUID]:
+    return await generation.due_ids(work.tx, now=work.now, limit=limit)
+
+
+async def _postpone(work: Work, subscription_id: UUID) -> int:
+    await generation.postpone(work.tx, subscription_id, until=work.now + POSTPONE_BY)
+    return 1
+
+
+async def _bill(work: Work, due: Sequence[DueSubscription]) -> int:
     if not due:
         return 0
     terms = await plans.billing_terms(work.tx, {each.plan_version_id for each in due})
     drafts = {
-        template: build(terms[template[0]], cycle=template[1], method=template[2])
-        for template in dict.fromkeys(map(_template, due))
+        key: build(terms[key[0]], cycle=key[1], method=key[2]) for key in dict.fromkeys(map(_draft_key, due))
     }
     lost = await lost_invoices.of_subscriptions(work.tx, [each.subscription_id for each in due])
     batch = _batch(work, due, terms=terms, drafts=drafts, lost=lost)
@@ -100,11 +101,11 @@ async def generate(work: Work, *, limit: int, claimed: list[UUID] | None = None)
     for new in batch:
         if found := lost.get(_billed(new.due)):
             await _expect_charge(work, new, found)
-    await _tell(work, batch, drafts)
+    await _emit_created(work, batch, drafts)
     return len(batch)
 
 
-def _template(due: DueSubscription) -> Template:
+def _draft_key(due: DueSubscription) -> DraftKey:
     return due.plan_version_id, due.cycle_count + 1, due.payment_method
 
 
@@ -113,29 +114,29 @@ def _batch(
     due: Sequence[DueSubscription],
     *,
     terms: Mapping[UUID, BillingTerms],
-    drafts: Mapping[Template, InvoiceDraft],
+    drafts: Mapping[DraftKey, InvoiceDraft],
     lost: Mapping[tuple[UUID, int], LostInvoice],
 ) -> Sequence[NewInvoice]:
-    """Give each due subscription its ids, its place among the templates and its following cycle.
+    """Give each due subscription its ids, the index of its draft, and its following cycle.
 
-    A cycle that was billed before a restore gets the id that it had, and the one after it does not wait for its day.
+    A cycle that was billed before a restore gets the same invoice id again, and its following cycle is due at once.
     """
-    places = {template: place for place, template in enumerate(drafts)}
+    indexes = {key: index for index, key in enumerate(drafts)}
     cycles = {cycle: _following(work, *cycle) for cycle in {_cycle(each, terms) for each in due}}
     invoice_ids = ids.invoice_ids(work.now, map(_billed, due))
-    item_ids = iter(work.new_ids(sum(len(drafts[_template(each)].items) for each in due)))
+    item_ids = iter(work.new_ids(sum(len(drafts[_draft_key(each)].items) for each in due)))
     batch: list[NewInvoice] = []
     for each, invoice_id in zip(due, invoice_ids, strict=True):
-        template, (subscription_id, cycle) = _template(each), _billed(each)
+        key, (subscription_id, cycle) = _draft_key(each), _billed(each)
         known = lost.get((subscription_id, cycle))
         following, generate_at = cycles[_cycle(each, terms)]
         batch.append(
             NewInvoice(
                 invoice_id=known.invoice_id if known else invoice_id,
-                item_ids=[next(item_ids) for _ in drafts[template].items],
+                item_ids=[next(item_ids) for _ in drafts[key].items],
                 due=each,
                 period_end=following - timedelta(days=1),
-                template=places[template],
+                draft_index=indexes[key],
                 following_period_start=following,
                 following_generate_at=work.now if (subscription_id, cycle + 1) in lost else generate_at,
             )
@@ -144,18 +145,17 @@ def _batch(
 
 
 def _cycle(due: DueSubscription, terms: Mapping[UUID, BillingTerms]) -> tuple[date, int, int]:
-    """Return what decides when the following cycle is; a batch has few of them."""
+    """Return the key of the following cycle's dates; a batch has few different ones."""
     return due.next_period_start, due.charge_day, terms[due.plan_version_id].period_months
 
 
 def _following(work: Work, period_start: date, charge_day: int, period_months: int) -> tuple[date, datetime]:
-    """Return when the following cycle's period starts, and when it may be generated (D-4, D-5)."""
+    """Return the following cycle's period start, and the instant from which it is due for generation (D-4, D-5)."""
     following = next_period_start(period_start, charge_day=charge_day, period_months=period_months)
     return following, next_generation_instant(following, generated_at=work.now)
 
 
 def _billed(due: DueSubscription) -> tuple[UUID, int]:
-    """Return what the invoice bills: the subscription and the cycle."""
     return due.subscription_id, due.cycle_count + 1
 
 
@@ -175,12 +175,14 @@ async def _expect_charge(work: Work, new: NewInvoice, found: LostInvoice) -> Non
     await charge_matching.insert_attempt(work.tx, expected)
 
 
-async def _tell(work: Work, batch: Sequence[NewInvoice], drafts: Mapping[Template, InvoiceDraft]) -> None:
+async def _emit_created(
+    work: Work, batch: Sequence[NewInvoice], drafts: Mapping[DraftKey, InvoiceDraft]
+) -> None:
     product_ids = {item.product_id for draft in drafts.values() for item in draft.items}
     refs = await generation.product_refs(work.tx, list(product_ids))
     shapes: dict[int, Shape] = {}
     for new in batch:
-        draft = drafts[_template(new.due)]
+        draft = drafts[_draft_key(new.due)]
         assert draft.status in BIRTHS, draft.status
         work.totals[f"invoices_{draft.status}"] += 1
         types = ["invoice.created"]
@@ -190,15 +192,15 @@ async def _tell(work: Work, batch: Sequence[NewInvoice], drafts: Mapping[Templat
             work.notify(LaneName.ISSUANCE)
         if draft.has_pending_items:
             work.notify(LaneName.PRICING)
-        if new.template not in shapes:
-            shapes[new.template] = invoice_data(_detail(work, new, draft, refs=refs))["invoice"]
-        data = {"invoice": _own(shapes[new.template], new)}
+        if new.draft_index not in shapes:
+            shapes[new.draft_index] = invoice_data(_detail(work, new, draft, refs=refs))["invoice"]
+        data = {"invoice": _own(shapes[new.draft_index], new)}
         for type_ in types:
             work.emit(type_, data, subscription_id=new.due.subscription_id, invoice_id=new.invoice_id)
 
 
 def _own(shape: Shape, new: NewInvoice) -> Shape:
-    """Return the shape of one invoice, from that of another of its template: what no template decides is its own."""
+    """Return the shape of one invoice, made from that of another with the same draft."""
     return shape | {
         "id": str(new.invoice_id),
         "subscriptionId": str(new.due.subscription_id),
@@ -215,7 +217,7 @@ def _own(shape: Shape, new: NewInvoice) -> Shape:
 def _detail(
     work: Work, new: NewInvoice, draft: InvoiceDraft, *, refs: Mapping[UUID, str | None]
 ) -> InvoiceDetail:
-    """Return the new invoice as a read would show it, without reading it back."""
+    """Return the new invoice as a read would return it."""
     items = [
         InvoiceItem(
             item_id=item_id,

@@ -1,4 +1,4 @@
-"""Read invoices (spec 4.5). Their status moves in `usecases.billing.invoice_moves` alone."""
+"""Read invoices (spec 4.5)."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -15,10 +15,10 @@ from fatura.usecases.paging import Page
 from fatura.usecases.transaction import Work
 
 MAX_SHOWN_ATTEMPTS = 100
-"""The newest pricing attempts of an invoice that its detail shows: each may hold 64 KiB of a raw answer."""
+"""Maximum number of pricing attempts in a detail: each may hold 64 KiB of a raw answer."""
 
 MAX_SORTED = 50_000
-"""Of so many invoices of some due dates at most a page is found by sorting them all (25 ms)."""
+"""Up to this many invoices of a range of due dates are sorted to find a page (25 ms)."""
 
 
 async def read(work: Work, invoice_id: UUID) -> shapes.Shape:
@@ -31,7 +31,7 @@ async def read(work: Work, invoice_id: UUID) -> shapes.Shape:
 
 
 async def read_page(work: Work, page: Page, wanted: InvoiceFilter) -> shapes.Shape:
-    """Return a page of the invoices that a filter lets through, newest first (spec 4.5, D-16)."""
+    """Return a page of the invoices that match a filter, newest first (spec 4.5, D-16)."""
     if wanted == InvoiceFilter(status=wanted.status):
         totals = await counters.totals(work.tx)
         states = [wanted.status] if wanted.status else InvoiceStatus
