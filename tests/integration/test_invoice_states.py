@@ -257,4 +257,4 @@ async def test_every_fact_through_the_one_door(world: World, engine_role, state)
         assert all(row[stamp] is not None for stamp in stamps)
         if outcome == "stays":
             assert await reported(world, invoice_id, Fact(fact)) == "-"
-    assert not {"list_totals", "events_without_gaps"} & set(await world.broken())
+    assert not {"list_totals", "event_numbers_without_gaps"} & set(await world.broken())

@@ -87,5 +87,5 @@ def test_a_worker_shows_its_own(database_url: str, tmp_path: Path) -> None:
     page = tmp_path / "fatura.prom"
     assert run("check", "--textfile", str(page), env=env).returncode == 0
     series = _series(page.read_text())
-    assert series['fatura_invariant_offenders{invariant="events_without_gaps"}'] == 0
+    assert series['fatura_invariant_offenders{invariant="event_numbers_without_gaps"}'] == 0
     assert series["fatura_check_timestamp_seconds"] > 0

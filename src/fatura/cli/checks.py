@@ -52,7 +52,7 @@ def _as_json(finding: Finding) -> dict[str, object]:
     return {
         "accountId": str(finding.account_id),
         "invariant": finding.invariant.name,
-        "says": finding.invariant.says,
+        "description": finding.invariant.description,
         "offenders": [str(offender) for offender in finding.offenders],
     }
 
@@ -66,5 +66,7 @@ def _print(accounts: int, found: list[Finding]) -> None:
     )
     for finding in found:
         offenders = "\n".join(map(str, finding.offenders))
-        table.add_row(str(finding.account_id), finding.invariant.name, finding.invariant.says, offenders)
+        table.add_row(
+            str(finding.account_id), finding.invariant.name, finding.invariant.description, offenders
+        )
     Console().print(table)

@@ -17,7 +17,7 @@ from fatura.bootstrap import wire
 from fatura.domain.credentials import Mode
 from fatura.store.db import Tx, connect
 from fatura.store.invariants import INVARIANTS, offenders
-from fatura.store.invariants.invariant import Asks
+from fatura.store.invariants.invariant import Needs
 from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import load_account
 from tests.faults.orders.stepping import Stepper
@@ -32,7 +32,7 @@ START = NOW + timedelta(minutes=10)
 TICK = timedelta(milliseconds=1)
 """How far the clock goes at every step, so that what was written later carries a later instant."""
 
-OF_WORKERS = "nothing_waits_for_an_hour"
+OF_WORKERS = "due_work_is_claimed_in_an_hour"
 """The one promise that is not looked at: what is due here is done by the two operations or by nobody."""
 
 
@@ -135,7 +135,7 @@ class Stage:
         broken += [
             each.name
             for each in INVARIANTS
-            if each.asks is not Asks.NOTHING
+            if each.needs is not Needs.NOTHING
             and await offenders(tx, each, limit=1, real_now=self.clock(), key_ids=key_ids)
         ]
         return [each for each in broken if each != OF_WORKERS]
@@ -161,7 +161,7 @@ async def open_stage(database_url: str) -> AsyncGenerator[Stage]:
             " UNION ALL ".join(
                 f"(SELECT '{each.name}' AS name FROM ({each.sql}) x)"  # noqa: S608 - our own statements
                 for each in INVARIANTS
-                if each.asks is Asks.NOTHING
+                if each.needs is Needs.NOTHING
             )
         )
         yield Stage(world, root, stepper, clock, sides, prices, receiver, checks)

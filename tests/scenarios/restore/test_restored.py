@@ -69,7 +69,7 @@ async def issued_by(world: World, invoice: Json) -> str | None:
     """Run the workers and return the invoice's charge; without one, the gateway may hold several."""
     await world.run()
     charge_id: str | None = (await read(world, invoice))["gatewayInvoiceId"]
-    assert set(await world.broken()) <= ({"one_sandbox_charge"} if charge_id is None else set())
+    assert set(await world.broken()) <= ({"one_sandbox_charge_per_invoice"} if charge_id is None else set())
     return charge_id
 
 

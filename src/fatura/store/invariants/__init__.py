@@ -1,4 +1,4 @@
-"""What must hold in the tables at any moment, as named SQL that returns the ids which break it (`fatura check`)."""
+"""Conditions that always hold in the tables, as SQL that returns the ids of rows that violate them (`fatura check`)."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -7,28 +7,34 @@ from uuid import UUID
 from fatura.store.db import Discovery, Tx
 from fatura.store.invariants.charges import CHARGES
 from fatura.store.invariants.cycles import CYCLES
-from fatura.store.invariants.invariant import Asks, Invariant
-from fatura.store.invariants.pushes import PUSHES
-from fatura.store.invariants.stream import STREAM
+from fatura.store.invariants.deliveries import DELIVERIES
+from fatura.store.invariants.events import EVENTS
+from fatura.store.invariants.invariant import Invariant, Needs
+from fatura.store.invariants.tenant_isolation import TENANT_ISOLATION
 from fatura.store.invariants.values import VALUES
-from fatura.store.invariants.walls import WALLS
 
 __all__ = ["INVARIANTS", "Invariant", "discover_accounts", "offenders"]
 
-INVARIANTS: tuple[Invariant, ...] = (*CYCLES, *VALUES, *CHARGES, *STREAM, *PUSHES, *WALLS)
-"""All promises, in the order in which they are checked."""
+INVARIANTS: tuple[Invariant, ...] = (
+    *CYCLES,
+    *VALUES,
+    *CHARGES,
+    *EVENTS,
+    *DELIVERIES,
+    *TENANT_ISOLATION,
+)
+"""All invariants, in the order in which they are checked."""
 
 
 async def offenders(
     tx: Tx, invariant: Invariant, *, limit: int, real_now: datetime, key_ids: Sequence[bytes]
 ) -> Sequence[UUID]:
-    """Return the ids that break a promise in the transaction's account; `key_ids` name the keys of the ring."""
-    given = {Asks.NOTHING: (), Asks.REAL_NOW: (real_now,), Asks.KEY_IDS: (key_ids,)}[invariant.asks]
-    return [row["offender"] for row in await tx.fetch(invariant.sql, limit, *given)]
+    """Return the ids that violate an invariant in the account; `key_ids` are those of the key ring."""
+    values = {Needs.NOTHING: (), Needs.REAL_NOW: (real_now,), Needs.KEY_IDS: (key_ids,)}[invariant.needs]
+    return [row["offender"] for row in await tx.fetch(invariant.sql, limit, *values)]
 
 
 async def discover_accounts(discovery: Discovery) -> Sequence[UUID]:
-    """Return all accounts."""
     return [
         row["account_id"] for row in await discovery.fetch("SELECT a.account_id FROM account a ORDER BY 1")
     ]

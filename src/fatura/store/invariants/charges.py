@@ -1,11 +1,11 @@
-"""Charges: one for an invoice, over its very total."""
+"""Invariants of charges: an invoice has at most one, for its total."""
 
 from fatura.store.invariants.invariant import Invariant
 
 CHARGES: tuple[Invariant, ...] = (
     Invariant(
-        "issued_by_a_confirmed_attempt",
-        "an invoice's charge is the one its confirmed attempt got, of the same amount; no other attempt is confirmed",
+        "charge_is_the_confirmed_one",
+        "the charge of an invoice is that of its only confirmed attempt, with the same amount",
         """
         SELECT coalesce(v.invoice_id, a.invoice_id) AS offender
         FROM (SELECT x.* FROM invoice x WHERE x.account_id = $1 AND x.gateway_invoice_id IS NOT NULL) v
@@ -17,7 +17,7 @@ CHARGES: tuple[Invariant, ...] = (
     ),
     Invariant(
         "one_charge_per_invoice",
-        "an invoice has one attempt at most that a charge may stand behind, and no charge stands on two invoices",
+        "an invoice has at most one attempt that may have a charge, and no charge belongs to two invoices",
         """
         SELECT u.offender FROM (
             SELECT a.invoice_id AS offender FROM charge_attempt a
@@ -32,8 +32,8 @@ CHARGES: tuple[Invariant, ...] = (
         """,
     ),
     Invariant(
-        "found_charges_are_awaited",
-        "a charge that a restore found is on its invoice, or its invoice or its cycle still waits for it",
+        "restored_charges_are_tracked",
+        "a charge found by a restore belongs to its invoice, or the invoice or cycle is still open",
         """
         SELECT u.offender FROM (
             SELECT v.invoice_id AS offender
@@ -49,8 +49,8 @@ CHARGES: tuple[Invariant, ...] = (
         """,
     ),
     Invariant(
-        "one_sandbox_charge",
-        "the sandbox gateway holds at most one charge that is not canceled for an invoice, over its very total",
+        "one_sandbox_charge_per_invoice",
+        "the sandbox gateway has at most one charge of an invoice that is not canceled, for its total",
         """
         SELECT v.invoice_id AS offender
         FROM invoice v JOIN sandbox_charge b ON b.invoice_id = v.invoice_id

@@ -1,6 +1,6 @@
-"""Cycles and dates: what a subscription was billed for, and when the next invoice is due."""
+"""Invariants of billing cycles, periods and due dates."""
 
-from fatura.store.invariants.invariant import Asks, Invariant
+from fatura.store.invariants.invariant import Invariant, Needs
 
 CYCLES: tuple[Invariant, ...] = (
     Invariant(
@@ -17,8 +17,8 @@ CYCLES: tuple[Invariant, ...] = (
         """,
     ),
     Invariant(
-        "periods_adjoin",
-        "a cycle's period starts the day after the one before ends, and the next one where the last ends",
+        "periods_contiguous",
+        "each period starts the day after the previous one ends; the next period follows the last invoice",
         """
         SELECT n.offender FROM (
             SELECT v.subscription_id AS offender, v.period_end,
@@ -31,8 +31,8 @@ CYCLES: tuple[Invariant, ...] = (
         """,
     ),
     Invariant(
-        "dates_follow_the_anchor",
-        "a period ends where D-4 begins the next one, and the next due date is the day after the last one ends",
+        "due_dates_follow_charge_day",
+        "periods end where D-4 says; the next due date is the day after the last period ends",
         """
         SELECT DISTINCT n.subscription_id AS offender FROM (
             SELECT p.subscription_id, p.charge_day, p.cycle, p.cycle_count, p.period_start, p.due_date, p.following,
@@ -58,7 +58,7 @@ CYCLES: tuple[Invariant, ...] = (
         """,
     ),
     Invariant(
-        "nothing_after_cancellation",
+        "no_invoice_after_cancellation",
         "no invoice was generated after its subscription was canceled",
         """
         SELECT v.invoice_id AS offender
@@ -68,8 +68,8 @@ CYCLES: tuple[Invariant, ...] = (
         """,
     ),
     Invariant(
-        "nothing_waits_for_an_hour",
-        "a cycle to bill, a charge to make or ask after, a price to ask was not due for an hour without being taken up",
+        "due_work_is_claimed_in_an_hour",
+        "no cycle to bill, charge to create or poll, or price to ask has been due for an hour",
         """
         SELECT u.offender FROM (
             SELECT s.subscription_id AS offender, s.generate_at AS due_at FROM subscription s
@@ -85,11 +85,11 @@ CYCLES: tuple[Invariant, ...] = (
             AND NOT EXISTS (SELECT FROM test_clock c WHERE c.account_id = $1 AND c.status = 'advancing')
         LIMIT $2
         """,
-        asks=Asks.REAL_NOW,
+        needs=Needs.REAL_NOW,
     ),
     Invariant(
-        "leases_run_out",
-        "no lease is longer than a minute or two, and none that ended holds due work for a minute more",
+        "leases_expire",
+        "no lease exceeds two minutes, and due work is claimed within a minute after its lease expired",
         """
         SELECT u.offender FROM (
             SELECT v.invoice_id AS offender, v.lease_until, v.next_attempt_at FROM invoice v
@@ -116,6 +116,6 @@ CYCLES: tuple[Invariant, ...] = (
         )
         LIMIT $2
         """,
-        asks=Asks.REAL_NOW,
+        needs=Needs.REAL_NOW,
     ),
 )

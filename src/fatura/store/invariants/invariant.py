@@ -1,12 +1,12 @@
-"""What an invariant is: a named statement that returns the ids which break a promise."""
+"""The type of an invariant."""
 
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import LiteralString
 
 
-class Asks(Enum):
-    """What a statement is told beside the account (`$1`) and how many ids to return (`$2`), as `$3`."""
+class Needs(Enum):
+    """The parameter `$3` of a statement; `$1` is the account, and `$2` the maximum number of ids."""
 
     NOTHING = auto()
     REAL_NOW = auto()
@@ -15,9 +15,9 @@ class Asks(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Invariant:
-    """One promise: its name, what it says, and the statement that returns what breaks it as `offender`."""
+    """A condition and the statement that returns the ids that violate it as `offender`."""
 
     name: str
-    says: str
+    description: str
     sql: LiteralString
-    asks: Asks = Asks.NOTHING
+    needs: Needs = Needs.NOTHING

@@ -1,4 +1,4 @@
-"""Items, prices and totals: every cent has its reason, and stays."""
+"""Invariants of items, prices and totals."""
 
 from fatura.store.invariants.invariant import Invariant
 
@@ -15,8 +15,8 @@ VALUES: tuple[Invariant, ...] = (
         """,
     ),
     Invariant(
-        "amount_follows_price",
-        "a table item costs its months at its price less its discount, rounded half up",
+        "item_amounts_match_prices",
+        "the amount of a table item is months times price less the discount, rounded half up",
         """
         SELECT i.item_id AS offender FROM invoice_item i
         WHERE i.account_id = $1 AND i.pricing_source = 'table' AND (
@@ -41,8 +41,8 @@ VALUES: tuple[Invariant, ...] = (
         """,
     ),
     Invariant(
-        "pending_items_are_asked_for",
-        "a pending item of an open invoice has its price pull, and a closed one's has ended",
+        "pending_items_have_price_pulls",
+        "a pending item of an open invoice has a price pull; the price pull of any other item has ended",
         """
         SELECT i.item_id AS offender
         FROM invoice_item i
@@ -57,8 +57,8 @@ VALUES: tuple[Invariant, ...] = (
         """,
     ),
     Invariant(
-        "answers_close_items",
-        "a value from a price endpoint stands on a call that answered so",
+        "priced_items_have_answers",
+        "an item priced by an endpoint has a call with that answer",
         """
         SELECT i.item_id AS offender
         FROM invoice_item i
@@ -71,8 +71,8 @@ VALUES: tuple[Invariant, ...] = (
         """,
     ),
     Invariant(
-        "what_was_told_stands",
-        "an item that was told as closed has the value it was told with, and the name it was born with",
+        "events_match_invoices",
+        "items keep the name and months of their events, and the value once an event shows them as closed",
         """
         SELECT DISTINCT i.item_id AS offender
         FROM event e

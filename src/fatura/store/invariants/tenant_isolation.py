@@ -1,11 +1,11 @@
-"""The walls between accounts, and what guards secrets and repeated requests."""
+"""Invariants of tenant isolation, idempotency keys and secrets."""
 
-from fatura.store.invariants.invariant import Asks, Invariant
+from fatura.store.invariants.invariant import Invariant, Needs
 
-WALLS: tuple[Invariant, ...] = (
+TENANT_ISOLATION: tuple[Invariant, ...] = (
     Invariant(
-        "rows_stay_at_home",
-        "what a row refers to is there, in its own account",
+        "same_account_references",
+        "every reference of a row leads to a row of the same account",
         """
         SELECT u.offender FROM (
             SELECT c.plan_version_id AS offender FROM plan_version c WHERE c.account_id = $1 AND NOT EXISTS (
@@ -55,8 +55,8 @@ WALLS: tuple[Invariant, ...] = (
         """,
     ),
     Invariant(
-        "one_row_per_key",
-        "an Idempotency-Key stands once in its account, with its answer",
+        "idempotency_keys_answered_once",
+        "an Idempotency-Key has one row in its account, with an answer",
         """
         SELECT c.account_id AS offender FROM account_counter c
         WHERE c.account_id = $1 AND EXISTS (
@@ -67,8 +67,8 @@ WALLS: tuple[Invariant, ...] = (
         """,
     ),
     Invariant(
-        "secrets_open",
-        "every secret was sealed with a key that is in the ring",
+        "secrets_have_known_keys",
+        "every secret was sealed with a key of the key ring",
         """
         SELECT u.offender FROM (
             SELECT s.integration_secret_id AS offender FROM integration_secret s
@@ -82,6 +82,6 @@ WALLS: tuple[Invariant, ...] = (
         ) u
         LIMIT $2
         """,
-        asks=Asks.KEY_IDS,
+        needs=Needs.KEY_IDS,
     ),
 )

@@ -1,12 +1,12 @@
-"""The stream of events: without gaps, one for every move, and the totals that are kept with its counter."""
+"""Invariants of the event stream, and of the list totals in the same counter row."""
 
 from fatura.store.invariants.invariant import Invariant
 
-# Rows of two tables are counted against each other by UNION ALL and GROUP BY where a join could become a nested loop.
-STREAM: tuple[Invariant, ...] = (
+# UNION ALL and GROUP BY compare two tables where PostgreSQL could run a join as a nested loop.
+EVENTS: tuple[Invariant, ...] = (
     Invariant(
-        "events_without_gaps",
-        "event numbers run from 1 to the counter without a gap",
+        "event_numbers_without_gaps",
+        "event numbers run from 1 to the counter without gaps",
         """
         SELECT c.account_id AS offender
         FROM account_counter c
@@ -17,45 +17,45 @@ STREAM: tuple[Invariant, ...] = (
         """,
     ),
     Invariant(
-        "one_event_per_birth",
-        "every invoice was told as created exactly once",
+        "one_created_event_per_invoice",
+        "every invoice has exactly one invoice.created event",
         """
         SELECT u.invoice_id AS offender
         FROM (
-            SELECT v.invoice_id, 1 AS born, 0 AS told FROM invoice v WHERE v.account_id = $1
+            SELECT v.invoice_id, 1 AS invoices, 0 AS events FROM invoice v WHERE v.account_id = $1
             UNION ALL
             SELECT e.invoice_id, 0, 1 FROM event e WHERE e.account_id = $1 AND e.type = 'invoice.created'
         ) u
-        GROUP BY u.invoice_id HAVING sum(u.born) <> 1 OR sum(u.told) <> 1
+        GROUP BY u.invoice_id HAVING sum(u.invoices) <> 1 OR sum(u.events) <> 1
         LIMIT $2
         """,
     ),
     Invariant(
-        "state_was_told",
-        "an invoice that is issued, paid, overdue or canceled was told so exactly once",
+        "status_events_emitted_once",
+        "an invoice that is issued, paid, overdue or canceled has exactly one event of that status",
         """
         SELECT u.invoice_id AS offender
         FROM (
-            SELECT v.invoice_id, 'invoice.' || v.status AS type, 1 AS reached, 0 AS told FROM invoice v
+            SELECT v.invoice_id, 'invoice.' || v.status AS type, 1 AS invoices, 0 AS events FROM invoice v
             WHERE v.account_id = $1 AND v.status IN ('issued', 'paid', 'overdue', 'canceled')
             UNION ALL
             SELECT e.invoice_id, e.type, 0, 1 FROM event e
             WHERE e.account_id = $1
                 AND e.type IN ('invoice.issued', 'invoice.paid', 'invoice.overdue', 'invoice.canceled')
         ) u
-        GROUP BY u.invoice_id, u.type HAVING sum(u.reached) = 1 AND sum(u.told) <> 1
+        GROUP BY u.invoice_id, u.type HAVING sum(u.invoices) = 1 AND sum(u.events) <> 1
         LIMIT $2
         """,
     ),
     Invariant(
-        "moves_were_legal",
-        "an invoice's events tell a birth, then moves that are allowed, and lead to the state it is in",
+        "status_moves_allowed",
+        "the events of an invoice are its creation and allowed moves, and end in its status",
         """
         SELECT DISTINCT n.invoice_id AS offender
         FROM (
-            SELECT t.invoice_id, t.state, t.is_birth, lag(t.state) OVER w AS before, lead(t.state) OVER w AS following
+            SELECT t.invoice_id, t.state, t.is_first, lag(t.state) OVER w AS before, lead(t.state) OVER w AS following
             FROM (
-                SELECT e.invoice_id, e.sequence, e.type = 'invoice.created' AS is_birth, CASE e.type
+                SELECT e.invoice_id, e.sequence, e.type = 'invoice.created' AS is_first, CASE e.type
                     WHEN 'invoice.created' THEN e.data::jsonb #>> '{invoice,status}'
                     WHEN 'invoice.held' THEN 'awaiting_value'
                     ELSE substr(e.type, 9) END AS state
@@ -68,8 +68,8 @@ STREAM: tuple[Invariant, ...] = (
         ) n
         JOIN invoice v ON v.invoice_id = n.invoice_id
         WHERE v.account_id = $1 AND (
-            n.is_birth <> (n.before IS NULL)
-            OR (n.is_birth AND n.state NOT IN ('draft', 'ready', 'paid'))
+            n.is_first <> (n.before IS NULL)
+            OR (n.is_first AND n.state NOT IN ('draft', 'ready', 'paid'))
             OR (n.before || ' ' || n.state) NOT IN (
                 'draft awaiting_value', 'draft ready', 'draft paid', 'draft canceled', 'awaiting_value ready',
                 'awaiting_value paid', 'awaiting_value canceled', 'ready issued', 'ready canceled', 'issued paid',
@@ -82,7 +82,7 @@ STREAM: tuple[Invariant, ...] = (
     ),
     Invariant(
         "list_totals",
-        "the totals that lists show are the numbers of rows",
+        "the totals of lists equal the numbers of rows",
         """
         SELECT c.account_id AS offender
         FROM account_counter c

@@ -1,11 +1,11 @@
-"""Pushes: in order, each in the log, none forgotten."""
+"""Invariants of webhook deliveries."""
 
 from fatura.store.invariants.invariant import Invariant
 
-PUSHES: tuple[Invariant, ...] = (
+DELIVERIES: tuple[Invariant, ...] = (
     Invariant(
-        "pushed_in_order",
-        "an invoice's events are delivered in the order of their numbers, none past one that is still open",
+        "delivered_in_order",
+        "events of an invoice are delivered in the order of their numbers, none before an earlier open one",
         """
         SELECT o.ordered_by AS offender
         FROM (
@@ -22,8 +22,8 @@ PUSHES: tuple[Invariant, ...] = (
         """,
     ),
     Invariant(
-        "turns_are_passed_on",
-        "the first open push of an invoice does not wait, unless one before it was closed just now",
+        "delivery_turn_advanced",
+        "the first open delivery of an invoice does not wait, except just after an earlier one was closed",
         """
         SELECT DISTINCT d.ordered_by AS offender
         FROM delivery d
@@ -42,29 +42,30 @@ PUSHES: tuple[Invariant, ...] = (
         """,
     ),
     Invariant(
-        "pushes_are_logged",
-        "every attempt to push an event is in the log, and what is delivered has one that was",
+        "delivery_attempts_logged",
+        "every delivery attempt is in the log, and a delivered event has a successful one",
         """
         SELECT e.event_id AS offender
         FROM (
             SELECT u.sequence
             FROM (
-                SELECT d.sequence, d.attempts, (d.delivered_at IS NOT NULL)::int AS delivered, 0 AS logged, 0 AS good
+                SELECT d.sequence, d.attempts, (d.delivered_at IS NOT NULL)::int AS delivered, 0 AS logged,
+                    0 AS successful
                 FROM delivery d WHERE d.account_id = $1
                 UNION ALL
                 SELECT a.sequence, 0, 0, 1, (a.outcome = 'delivered')::int
                 FROM delivery_attempt a WHERE a.account_id = $1
             ) u
             GROUP BY u.sequence
-            HAVING sum(u.attempts) <> sum(u.logged) OR (sum(u.delivered) > 0 AND sum(u.good) = 0)
+            HAVING sum(u.attempts) <> sum(u.logged) OR (sum(u.delivered) > 0 AND sum(u.successful) = 0)
         ) x JOIN event e ON e.sequence = x.sequence
         WHERE e.account_id = $1
         LIMIT $2
         """,
     ),
     Invariant(
-        "pushes_follow_the_stream",
-        "the webhook has taken up no event that the stream does not hold, and no event is pushed that it passed by",
+        "deliveries_follow_events",
+        "deliveries exist only for events up to fanned_out_to, which does not exceed the last event",
         """
         SELECT w.account_id AS offender
         FROM webhook w JOIN account_counter n ON n.account_id = $1
@@ -76,8 +77,8 @@ PUSHES: tuple[Invariant, ...] = (
         """,
     ),
     Invariant(
-        "pushes_have_a_webhook",
-        "no push is open that no webhook will ever be sent",
+        "deliveries_have_a_webhook",
+        "open deliveries have a webhook",
         """
         SELECT e.event_id AS offender FROM delivery d JOIN event e ON e.sequence = d.sequence
         WHERE d.account_id = $1 AND e.account_id = $1 AND d.next_attempt_at IS NOT NULL
