@@ -135,8 +135,8 @@ async def test_a_found_charge_with_another_amount_waits_for_a_person(world: Worl
     await pass_time(world, days=2)
 
     assert (await read(world, invoice))["status"] == "ready"
-    (told,) = await world.events("invoice.issue_failed")
-    assert told["data"]["error"]["code"] == "amount_differs"
+    (emitted,) = await world.events("invoice.issue_failed")
+    assert emitted["data"]["error"]["code"] == "amount_differs"
     assert [charge["chargeId"] for charge in await charges(world)] == [LATE]
 
 
@@ -242,9 +242,9 @@ async def test_charges_and_invoices_agree_after_random_faults(world: World, seed
     await pass_time(world, days=10)
 
     found = {each["id"]: each["status"] for each in await world.invoices()}
-    books = await charges(world)
-    assert sorted(each["invoiceId"] for each in books) == sorted(found)
-    assert [each for each in books if found[each["invoiceId"]] not in STATUS_OF[each["status"]]] == []
-    refunded = [each for each in books if each["status"] == "refunded"]
+    made = await charges(world)
+    assert sorted(each["invoiceId"] for each in made) == sorted(found)
+    assert [each for each in made if found[each["invoiceId"]] not in STATUS_OF[each["status"]]] == []
+    refunded = [each for each in made if each["status"] == "refunded"]
     assert len(await world.events("invoice.refunded")) == len(refunded)
     assert await world.broken() == []

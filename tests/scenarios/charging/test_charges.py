@@ -25,13 +25,13 @@ async def test_an_invoice_is_issued_with_the_charge_that_the_gateway_confirmed(w
 
     await world.run("issuance")
 
-    (told,) = await world.events("invoice.issued")
+    (emitted,) = await world.events("invoice.issued")
     issued = await read(world, ready)
     assert issued == {
         **ready,
         "status": "issued",
-        "gatewayInvoiceId": told["data"]["invoice"]["gatewayInvoiceId"],
-        "issuedAt": told["createdAt"],
+        "gatewayInvoiceId": emitted["data"]["invoice"]["gatewayInvoiceId"],
+        "issuedAt": emitted["createdAt"],
     }
     assert await charges(world) == [
         {
@@ -79,8 +79,8 @@ async def test_payment_confirmed_on_the_due_date(world: World) -> None:
 
     paid = await read(world, invoice)
     assert (paid["status"], paid["paidAt"]) == ("paid", f"{invoice['dueDate']}T03:00:00.000Z")
-    (told,) = await world.events("invoice.paid")
-    assert told["data"]["invoice"]["paidAt"] == paid["paidAt"]
+    (emitted,) = await world.events("invoice.paid")
+    assert emitted["data"]["invoice"]["paidAt"] == paid["paidAt"]
     assert [charge["status"] for charge in await charges(world)] == ["paid"]
     assert await world.broken() == []
 

@@ -68,8 +68,8 @@ async def test_unreadable_credentials_stop_only_their_own_connection(world: Worl
     assert answer["status"] == "ready"
     assert [invoice["status"] for invoice in await world.invoices(waiting)] == ["ready"]
     assert [invoice["status"] for invoice in await world.invoices(billed)] == ["paid"]
-    (told,) = await world.events("invoice.issue_delayed")
-    assert told["data"]["error"]["code"] == "unreadable"
+    (emitted,) = await world.events("invoice.issue_delayed")
+    assert emitted["data"]["error"]["code"] == "unreadable"
 
     # Only new credentials repair the connection; its label can still be changed. [D-43]
     path = f"/v1/integration/gateways/{broken}"

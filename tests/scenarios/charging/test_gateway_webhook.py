@@ -127,8 +127,8 @@ async def test_a_webhook_polls_the_charge_of_a_closed_invoice(world: World, issu
     await (await hook(world, issued)).send(world)
     await world.run("reconciliation")
 
-    told = {"paid": "invoice.refunded", "canceled": "invoice.payment_unexpected"}[state]
-    assert len(await world.events(told)) == 1
+    emitted = {"paid": "invoice.refunded", "canceled": "invoice.payment_unexpected"}[state]
+    assert len(await world.events(emitted)) == 1
     assert (await read(world, issued))["status"] == state
 
 
@@ -238,7 +238,7 @@ async def test_a_webhook_has_a_maximum_size(world: World, issued: Json):
 
 
 async def test_a_thousand_replays_change_nothing(world: World, issued: Json):
-    """Of one webhook, at once: the charge is asked after once more, and every table is as it was.
+    """The replays are concurrent: the charge is polled once more, and every table stays the same.
 
     [D-35 webhook replayed]
     """
@@ -246,7 +246,7 @@ async def test_a_thousand_replays_change_nothing(world: World, issued: Json):
     genuine = await hook(world, issued)
     await genuine.send(world)
     await world.run("reconciliation")
-    before, told = await tables(world), await everything(world)
+    before, events = await tables(world), await everything(world)
     written = "SELECT xmin::text FROM invoice"
     await genuine.send(world)
     once = await world.sql(written)
@@ -258,7 +258,7 @@ async def test_a_thousand_replays_change_nothing(world: World, issued: Json):
     assert await world.sql(written) == once, "the others wrote nothing"
     assert await world.run("reconciliation") == 1
     assert await tables(world) == before
-    assert await everything(world) == told
+    assert await everything(world) == events
     assert await world.broken() == []
 
 

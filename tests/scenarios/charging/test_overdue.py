@@ -79,8 +79,8 @@ async def test_an_unpaid_charge_is_overdue_after_its_last_day(
 
     await world.advance(f"{table[-1][1]}T12:00:00Z")
 
-    told = await world.events("invoice.overdue")
-    assert sorted((each["data"]["invoice"]["dueDate"], local_day(each)) for each in told) == [
+    emitted = await world.events("invoice.overdue")
+    assert sorted((each["data"]["invoice"]["dueDate"], local_day(each)) for each in emitted) == [
         (due_date, overdue_on) for due_date, overdue_on, _ in table
     ]
     assert await world.broken() == []
@@ -123,9 +123,10 @@ async def test_an_invoice_charged_late_is_overdue_after_the_charge_s_due_date(wo
     (charge,) = await charges(world)
     await pass_time(world, days=1)
 
-    (told,) = await world.events("invoice.overdue")
+    (emitted,) = await world.events("invoice.overdue")
     assert (
-        local_day(told) == (datetime.fromisoformat(charge["dueDate"]) + timedelta(days=1)).date().isoformat()
+        local_day(emitted)
+        == (datetime.fromisoformat(charge["dueDate"]) + timedelta(days=1)).date().isoformat()
     )
 
 

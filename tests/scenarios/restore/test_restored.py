@@ -99,9 +99,9 @@ async def test_a_cycle_billed_after_the_backup_gets_the_same_invoice_id(world: W
     await pass_time(world, seconds=1)
 
     invoices = await world.invoices(subscription)
-    told = {each["cycle"]: (each["id"], each["gatewayInvoiceId"]) for each in invoices}
+    issued = {each["cycle"]: (each["id"], each["gatewayInvoiceId"]) for each in invoices}
     expected = zip(lost, made, strict=True)
-    assert told == {cycle: (str(id_), charge.charge_id) for cycle, (id_, charge) in enumerate(expected, 1)}
+    assert issued == {cycle: (str(id_), charge.charge_id) for cycle, (id_, charge) in enumerate(expected, 1)}
     assert len(await charges(world)) == 2
     assert await world.broken() == []
 
@@ -116,8 +116,8 @@ async def test_a_charge_with_another_amount_waits_for_a_person(world: World):
     assert await issued_by(world, invoice) is None
     for _ in range(2):
         assert (await world.post(f"/v1/invoices/{invoice['id']}/retry-issuance")).json["status"] == "ready"
-    told = [each["data"]["error"]["code"] for each in await world.events("invoice.issue_failed")]
-    assert told == ["amount_differs"] * 3
+    emitted = [each["data"]["error"]["code"] for each in await world.events("invoice.issue_failed")]
+    assert emitted == ["amount_differs"] * 3
 
     [stray] = await charges(world)
     await move(world, stray, "cancel")
@@ -135,8 +135,8 @@ async def test_two_live_charges_wait_for_a_person(world: World):
     assert (await compare(world)).counts == {MatchKind.ADOPTED: 2}
 
     assert await issued_by(world, invoice) is None
-    [told] = await world.events("invoice.issue_failed")
-    assert told["data"]["error"]["code"] == "second_charge"
+    [emitted] = await world.events("invoice.issue_failed")
+    assert emitted["data"]["error"]["code"] == "second_charge"
 
     newer, older = await charges(world)
     await move(world, older, "cancel")
@@ -226,6 +226,6 @@ async def test_a_charge_sent_during_the_comparison_is_looked_up_with_the_others(
     await sending
 
     assert await issued_by(world, invoice) is None
-    [told] = await world.events("invoice.issue_failed")
-    assert told["data"]["error"]["code"] == "second_charge"
+    [emitted] = await world.events("invoice.issue_failed")
+    assert emitted["data"]["error"]["code"] == "second_charge"
     assert [each["state"] for each in await attempts(world)] == ["parked"]

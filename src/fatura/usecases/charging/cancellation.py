@@ -99,9 +99,9 @@ async def _cancel_charge(gateway: Gateway, charge_id: str) -> str | None:
         async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
             charge = await gateway.cancel_charge(charge_id)
     except NotFoundError:
-        return "The gateway does not know the invoice's charge; look there."
+        return "The gateway does not know the invoice's charge; check it there."
     except AuthFailedError:
-        return "The gateway refuses the connection's credentials; mend them, then cancel the invoice."
+        return "The gateway refuses the connection's credentials; send new ones, then cancel the invoice."
     except PermanentError as error:
         return f"The gateway refuses to cancel the charge: {error.detail}"
     except (GatewayError, TimeoutError):
@@ -110,9 +110,9 @@ async def _cancel_charge(gateway: Gateway, charge_id: str) -> str | None:
         case ChargeState.CANCELED:
             return None
         case ChargeState.PAID:
-            return "The charge was paid meanwhile; refund the payment in the gateway instead."
+            return "The charge has been paid; refund the payment in the gateway instead."
         case _:
-            return f"The gateway did not cancel the charge: there it is {charge.state}."
+            return f"The gateway did not cancel the charge, which is {charge.state} there."
 
 
 def _refusal(work: Work, state: IssuanceState) -> str | None:
@@ -125,7 +125,7 @@ def _refusal(work: Work, state: IssuanceState) -> str | None:
             return "The invoice was issued while it was being canceled; cancel it again."
         case InvoiceStatus.READY if state.attempt is AttemptState.PARKED:
             return (
-                "It is not known whether the gateway holds a charge of the invoice; look there and cancel one that "
+                "It is not known whether the gateway holds a charge of the invoice; check there and cancel one that "
                 "you find, then retry issuance."
             )
         case InvoiceStatus.READY if state.attempt is AttemptState.SENDING or state.is_leased(

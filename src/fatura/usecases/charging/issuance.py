@@ -49,7 +49,7 @@ assert (
     "a charge is believed absent only after its call has ended, even if one host's clock is slow and another's fast"
 )
 NOT_READY_REASONS = {
-    InvoiceStatus.DRAFT: "waits for its prices; it is issued by itself when they are there",
+    InvoiceStatus.DRAFT: "waits for its prices and is issued automatically when they arrive",
     InvoiceStatus.AWAITING_VALUE: "waits for a value; retry pricing or enter the value by hand",
     InvoiceStatus.ISSUED: "is issued already",
     InvoiceStatus.PAID: "is paid already",
@@ -131,10 +131,8 @@ async def _reserve_one(
     if state.is_leased(real_now):
         return []
     if state.attempt is AttemptState.PARKED:
-        if (
-            is_repeated
-        ):  # the first request may have sent this attempt, and nobody has looked at the gateway since
-            return []
+        if is_repeated:
+            return []  # the first request may have sent this attempt, and no person has checked the gateway since
         await attempts.reopen_parked(work.tx, invoice_id)
     lease_until = real_now + LEASE if may_lease else None
     await issuance_state.make_due(work.tx, invoice_id, now=work.now, lease_until=lease_until)
@@ -182,13 +180,22 @@ def _decide_call(
     *,
     lines: tuple[Line, ...],
 ) -> GatewayCall:
+    """Decide the call by the newest attempt (D-33).
+
+    | newest attempt                                         | call              |
+    | none                                                   | SEND attempt 1    |
+    | absent                                                 | SEND it again     |
+    | failed                                                 | SEND the next one |
+    | sending, no known charge, the gateway deduplicates it  | REPEAT it         |
+    | sending, otherwise                                     | LOOK_UP           |
+    """
     real_now = work.deps.clock()
     kind, earlier_sent_at = CallKind.SEND, None
     if newest is None:
         attempt = _new_attempt(work, invoice, number=1)
     elif newest.state is AttemptState.ABSENT:
-        today = charge_due_date(invoice.due_date, today=work.today)
-        attempt = replace(newest, state=AttemptState.SENDING, sent_at=work.now, charge_due_date=today)
+        due_date = charge_due_date(invoice.due_date, today=work.today)
+        attempt = replace(newest, state=AttemptState.SENDING, sent_at=work.now, charge_due_date=due_date)
     elif newest.state is not AttemptState.SENDING:
         attempt = _new_attempt(work, invoice, number=newest.number + 1)
     elif newest.known_charge_ids or not _may_repeat(gateway, newest, real_now=real_now):

@@ -153,7 +153,9 @@ async def _record_charge(
             await attempts.end_without_charge(work.tx, call.attempt, AttemptState.FAILED)
             await _retry(work, invoice, at=work.now)
             return None
-        detail = f"The gateway's charge {charge.charge_id} is over {charge.amount_cents} cents; look there."
+        detail = (
+            f"The gateway's charge {charge.charge_id} is for {charge.amount_cents} cents; check it there."
+        )
         await _give_up(work, call, AttemptState.PARKED, code="amount_differs", detail=detail)
         return None
     if await _issue(work, [(call, charge)]):
@@ -178,7 +180,9 @@ async def _record_no_charge(
         case PermanentError(code=code, detail=detail) if call.kind is CallKind.SEND:
             await _give_up(work, call, AttemptState.FAILED, code=code, detail=detail)
         case LookupUnsupportedError():
-            detail = "The answer was lost and the gateway cannot be asked; look there, then retry issuance."
+            detail = (
+                "The answer was lost and the gateway has no look-up; check it there, then retry issuance."
+            )
             await _give_up(work, call, AttemptState.PARKED, code="outcome_unknown", detail=detail)
         case SeveralChargesError():
             detail = (
@@ -204,7 +208,7 @@ async def _record_refused_repeat(work: Work, call: GatewayCall, refusal: Permane
         await _retry(work, call.invoice, at=work.now + VISIBLE_WITHIN, error=refusal)
         return
     detail = (
-        f"The answer was lost, and the gateway refuses the same call now ({refusal.detail}); look there for the "
+        f"The answer was lost, and the gateway refuses the same call now ({refusal.detail}); check there for the "
         "charge, then retry issuance."
     )
     await _give_up(work, call, AttemptState.PARKED, code="outcome_unknown", detail=detail)

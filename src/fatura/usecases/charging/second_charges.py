@@ -12,8 +12,8 @@ from fatura.usecases.transaction import Work
 
 
 async def emit(work: Work, invoice_id: UUID, *, known: str | None, charge: Charge) -> None:
-    """Emit `invoice.issue_failed` for a charge beside the `known` one."""
-    message = f"The gateway also holds the charge {charge.charge_id}, which is one too many; see to it there."
+    """Emit `invoice.issue_failed` for a charge other than the `known` one."""
+    message = f"The gateway also holds the charge {charge.charge_id}, which is one too many; check it there."
     log.error("charge.second_charge_found", invoice_id=str(invoice_id), known=known, second=charge.charge_id)
     error: dict[str, object] = {
         "code": "second_charge",
