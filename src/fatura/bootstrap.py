@@ -12,8 +12,6 @@ from functools import partial
 from pathlib import Path
 
 from fatura import postgres
-from fatura.api.app import create_app, create_watch_app
-from fatura.api.http.server import run_server
 from fatura.domain.credentials import Mode
 from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
 from fatura.gateways.adapters.sandbox.settings import SECRET_SETTINGS
@@ -219,6 +217,9 @@ async def work(
         listening = asyncio.create_task(listen(url, loop.notify))
         running = [loop.run(stop)]
         if metrics_port is not None:
+            from fatura.api.app import create_watch_app  # noqa: PLC0415 - as in `serve`
+            from fatura.api.http.server import run_server  # noqa: PLC0415 - as in `serve`
+
             running.append(run_server(create_watch_app(deps), stop, host=host, port=metrics_port))
         try:
             await asyncio.gather(*running)
@@ -228,6 +229,9 @@ async def work(
 
 async def serve(settings: Settings, url: str, *, stop: asyncio.Event, host: str, port: int) -> None:
     """Serve the HTTP API until `stop` is set. Raises DatabaseUnavailableError, KeyRingError, OSError."""
+    from fatura.api.app import create_app  # noqa: PLC0415 - the framework takes longer to import than all else
+    from fatura.api.http.server import run_server  # noqa: PLC0415 - as above
+
     allow_many_open_files()
     async with opened(settings, url) as deps:
         await run_server(create_app(deps), stop, host=host, port=port)
