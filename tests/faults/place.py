@@ -2,28 +2,23 @@
 
 import asyncio
 import os
-import shutil
 import tempfile
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from fatura import postgres
-from tests.conftest import FAST, database_url_of, fresh_database, make_template
+from tests.conftest import FAST, database_url_of, fresh_database, make_template, memory_folder
 from tests.faults import breaks
 
 PLANNED_ONCE = {"jit": "off", "plan_cache_mode": "force_generic_plan"}
 """Tables of a run are small: a sixth of its time would go into planning the same statements again for other values."""
 
-MEMORY = Path("/dev/shm")  # noqa: S108 - nothing lies in it by name: `server` makes a folder of its own there
-ROOM_BYTES = 2 << 30
-"""What a run's databases may take: a container often has far less memory to give them."""
-
 
 @contextmanager
 def server(settings: Mapping[str, str] | None = None, *, planned_once: bool = True) -> Generator[str]:
     """Start a server in a folder that goes away, and yield its URL; FAST unless other settings are given."""
-    with tempfile.TemporaryDirectory(prefix="fatura-faults-", dir=_memory()) as folder:
+    with tempfile.TemporaryDirectory(prefix="fatura-faults-", dir=memory_folder()) as folder:
         chosen = {**(FAST if settings is None else settings), **(PLANNED_ONCE if planned_once else {})}
         with postgres.start(Path(folder), settings=chosen) as started:
             asyncio.run(_make_template(started.url))
@@ -34,12 +29,6 @@ def hands() -> int:
     """Return how many processes a run works with: one and its server, which take turns, keep a core busy."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return cores if cores == 1 else cores + 1
-
-
-def _memory() -> Path | None:
-    """Return a folder in memory if there is room: a fresh database is hundreds of files."""
-    roomy = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= ROOM_BYTES
-    return MEMORY if roomy else None
 
 
 async def _make_template(server_url: str) -> None:
