@@ -1,1 +1,1 @@
-"""Products, plans with their versions, propagation and product mirrors."""
+"""Statements for products, plans with their versions, propagation and product mirrors."""

@@ -1,4 +1,4 @@
-"""Products to be shown in the catalogs of gateways that have one: the row is the job (spec 2.2)."""
+"""The copies of products in gateways' catalogs, one row per product and connection (spec 2.2)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from fatura.store.db import Tx
 
 @dataclass(frozen=True, slots=True)
 class ClaimedMirror:
-    """A product to mirror to one connection."""
+    """A product leased for mirroring to one connection."""
 
     connection_id: UUID
     product_id: UUID
@@ -21,7 +21,7 @@ class ClaimedMirror:
 
 
 async def enqueue_product(tx: Tx, product_id: UUID, *, now: datetime) -> int:
-    """Have a new or changed product mirrored to every active connection with a catalog; return how many."""
+    """Schedule a new or changed product for every active connection with a catalog; return how many."""
     return await tx.execute(
         """
         INSERT INTO product_mirror (account_id, connection_id, product_id, next_attempt_at, failures)
@@ -35,7 +35,7 @@ async def enqueue_product(tx: Tx, product_id: UUID, *, now: datetime) -> int:
 
 
 async def enqueue_catalog(tx: Tx, connection_id: UUID, *, now: datetime) -> int:
-    """Have all products that a connection's catalog does not show yet mirrored there; return how many."""
+    """Schedule all products that a connection's catalog does not show yet; return how many."""
     return await tx.execute(
         """
         INSERT INTO product_mirror AS m (account_id, connection_id, product_id, next_attempt_at, failures)
@@ -51,7 +51,7 @@ async def enqueue_catalog(tx: Tx, connection_id: UUID, *, now: datetime) -> int:
 async def claim(
     tx: Tx, *, now: datetime, real_now: datetime, lease_until: datetime, limit: int
 ) -> Sequence[tuple[UUID, UUID]]:
-    """Lease due mirrors that no living worker holds; return (connection, product) pairs."""
+    """Lease due mirrors; return (connection, product) pairs."""
     rows = await tx.fetch(
         """
         WITH due AS MATERIALIZED (
@@ -72,10 +72,8 @@ async def claim(
     return [(row["connection_id"], row["product_id"]) for row in rows]
 
 
-async def claimed(
-    tx: Tx, connection_ids: Sequence[UUID], product_ids: Sequence[UUID]
-) -> Sequence[ClaimedMirror]:
-    """Return what mirroring needs of claimed pairs, given as two columns."""
+async def claimed(tx: Tx, keys: Sequence[tuple[UUID, UUID]]) -> Sequence[ClaimedMirror]:
+    """Return leased mirrors by their (connection, product) pairs."""
     rows = await tx.fetch(
         """
         SELECT m.connection_id, m.product_id, p.name, p.description, m.failures, m.next_attempt_at
@@ -84,22 +82,16 @@ async def claimed(
         JOIN product p ON p.product_id = m.product_id
         WHERE m.account_id = $1 AND p.account_id = $1
         """,
-        connection_ids,
-        product_ids,
+        [connection_id for connection_id, _ in keys],
+        [product_id for _, product_id in keys],
     )
     return [ClaimedMirror(**row) for row in rows]
 
 
 async def record_done(
-    tx: Tx,
-    connection_id: UUID,
-    product_id: UUID,
-    *,
-    claimed_for: datetime,
-    gateway_product_id: str,
-    mirrored_at: datetime,
+    tx: Tx, mirror: ClaimedMirror, *, gateway_product_id: str, mirrored_at: datetime
 ) -> None:
-    """Record that the gateway shows the product; one that changed since it was claimed stays due."""
+    """Record that the gateway shows the product; a product that changed since the claim stays due."""
     await tx.execute(
         """
         UPDATE product_mirror m SET lease_until = NULL, failures = 0, last_error = NULL,
@@ -107,26 +99,26 @@ async def record_done(
             gateway_product_id = $4, mirrored_at = $5
         WHERE m.account_id = $1 AND m.connection_id = $2 AND m.product_id = $3
         """,
-        connection_id,
-        product_id,
+        mirror.connection_id,
+        mirror.product_id,
         gateway_product_id,
         mirrored_at,
-        claimed_for,
+        mirror.next_attempt_at,
     )
 
 
 async def record_failure(
-    tx: Tx, connection_id: UUID, product_id: UUID, *, error: str, next_attempt_at: datetime | None
+    tx: Tx, mirror: ClaimedMirror, *, error: str, next_attempt_at: datetime | None
 ) -> None:
-    """Record a failed attempt, and when the next one is due; null ends it."""
+    """Record a failed attempt; with a null `next_attempt_at` it was the last one."""
     await tx.execute(
         """
         UPDATE product_mirror m SET next_attempt_at = $5, lease_until = NULL, failures = m.failures + 1,
             last_error = $4
         WHERE m.account_id = $1 AND m.connection_id = $2 AND m.product_id = $3
         """,
-        connection_id,
-        product_id,
+        mirror.connection_id,
+        mirror.product_id,
         error,
         next_attempt_at,
     )

@@ -12,7 +12,7 @@ from fatura.store.db import Row, Tx, fields
 
 
 async def insert(tx: Tx, plan_id: UUID, *, created_at: datetime) -> None:
-    """Store a plan at version 1; the version itself follows."""
+    """Insert a plan with current version 1; `insert_version` adds that version."""
     await tx.execute(
         "INSERT INTO plan (account_id, plan_id, current_version, created_at) VALUES ($1, $2, 1, $3)",
         plan_id,
@@ -31,7 +31,7 @@ async def insert_version(
     terms: Terms,
     created_at: datetime,
 ) -> None:
-    """Store a version, without its items; with a subscription it is that one's private terms."""
+    """Insert a version without its items; with a subscription, as its private terms (D-22)."""
     await tx.execute(
         """
         INSERT INTO plan_version (account_id, plan_version_id, plan_id, version, subscription_id, name, period_months,
@@ -52,7 +52,6 @@ async def insert_version(
 
 
 async def insert_items(tx: Tx, plan_version_id: UUID, items: Sequence[OfferItem]) -> None:
-    """Store a version's items in their order."""
     await tx.execute(
         """
         INSERT INTO plan_item (account_id, plan_version_id, position, product_id)
@@ -66,7 +65,6 @@ async def insert_items(tx: Tx, plan_version_id: UUID, items: Sequence[OfferItem]
 
 
 async def insert_discounts(tx: Tx, plan_version_id: UUID, items: Sequence[OfferItem]) -> None:
-    """Store the discount schedules of a version's items."""
     rules = [
         (position, priority, rule)
         for position, item in enumerate(items)
@@ -106,7 +104,7 @@ async def find(tx: Tx, plan_id: UUID) -> Plan | None:
 
 
 async def lock(tx: Tx, plan_id: UUID) -> bool:
-    """Hold a plan against other writers and new subscribers; say whether it exists."""
+    """Lock a plan against other writers and new subscribers; return whether it exists."""
     return (
         await tx.fetchval(
             "SELECT true FROM plan p WHERE p.account_id = $1 AND p.plan_id = $2 FOR NO KEY UPDATE", plan_id
@@ -115,8 +113,8 @@ async def lock(tx: Tx, plan_id: UUID) -> bool:
     )
 
 
-async def hold(tx: Tx, plan_id: UUID) -> bool:
-    """Hold a plan against archiving and new versions until the commit; say whether it exists."""
+async def lock_for_share(tx: Tx, plan_id: UUID) -> bool:
+    """Lock a plan against archiving and new versions; return whether it exists."""
     return (
         await tx.fetchval(
             "SELECT true FROM plan p WHERE p.account_id = $1 AND p.plan_id = $2 FOR SHARE", plan_id
@@ -126,7 +124,7 @@ async def hold(tx: Tx, plan_id: UUID) -> bool:
 
 
 async def find_version(tx: Tx, plan_version_id: UUID) -> Plan | None:
-    """Return one version, private terms included, in the plan's shape (D-22)."""
+    """Return a plan at one of its versions, which may be private terms (D-22)."""
     row = await tx.fetchrow(
         """
         SELECT p.plan_id, v.plan_version_id, v.name, v.version, v.period_months, v.default_payment_method,
@@ -140,7 +138,7 @@ async def find_version(tx: Tx, plan_version_id: UUID) -> Plan | None:
 
 
 async def items(tx: Tx, plan_version_id: UUID) -> Sequence[OfferItem]:
-    """Return a version's items in their order."""
+    """Return a version's items, ordered by position."""
     rows = await tx.fetch(
         """
         SELECT i.position, i.product_id FROM plan_item i
@@ -155,7 +153,7 @@ async def items(tx: Tx, plan_version_id: UUID) -> Sequence[OfferItem]:
 async def discounts(
     tx: Tx, plan_version_ids: Sequence[UUID]
 ) -> Mapping[tuple[UUID, int], tuple[Discount, ...]]:
-    """Return discount schedules by version and position, each in priority order."""
+    """Return discount rules by version and position, each list in priority order."""
     rows = await tx.fetch(
         """
         SELECT d.plan_version_id, d.position, d.percent, d.from_cycle, d.to_cycle
@@ -173,7 +171,7 @@ async def discounts(
 
 
 async def count(tx: Tx, wanted: PlanFilter) -> int:
-    """Return how many plans a filter lets through."""
+    """Return the number of plans that match a filter."""
     rows = await tx.fetch_by_values(
         """
         SELECT count(*) AS total FROM plan x
@@ -185,7 +183,7 @@ async def count(tx: Tx, wanted: PlanFilter) -> int:
 
 
 async def page(tx: Tx, wanted: PlanFilter, *, skip: int, limit: int) -> Sequence[Plan]:
-    """Return one page of the plans that a filter lets through, at their current versions, newest first."""
+    """Return a page of the plans that match a filter, at their current versions, newest first."""
     rows = await tx.fetch_by_values(
         """
         SELECT p.plan_id, v.plan_version_id, v.name, v.version, v.period_months, v.default_payment_method,
@@ -206,7 +204,6 @@ async def page(tx: Tx, wanted: PlanFilter, *, skip: int, limit: int) -> Sequence
 
 
 async def publish_version(tx: Tx, plan_id: UUID, *, version: int) -> None:
-    """Make a version the current one."""
     await tx.execute(
         "UPDATE plan p SET current_version = $3 WHERE p.account_id = $1 AND p.plan_id = $2", plan_id, version
     )
@@ -222,7 +219,7 @@ async def archive(tx: Tx, plan_id: UUID, *, archived_at: datetime) -> None:
 
 
 async def billing_terms(tx: Tx, plan_version_ids: Iterable[UUID]) -> Mapping[UUID, BillingTerms]:
-    """Return what building invoices needs of versions: terms, and their products as they stand now."""
+    """Return versions by id with the data for building invoices; products are read as they are now."""
     wanted = list(plan_version_ids)
     rows = await tx.fetch(
         """

@@ -1,4 +1,4 @@
-"""Products: explicit SQL, one function a statement."""
+"""Queries for products."""
 
 from collections.abc import Mapping, Sequence
 from uuid import UUID
@@ -10,7 +10,6 @@ from fatura.store.db import Row, Tx, fields
 
 
 async def insert(tx: Tx, product: Product) -> None:
-    """Store a new product."""
     await tx.execute(
         """
         INSERT INTO product (account_id, product_id, name, description, external_ref, pricing_mode,
@@ -30,7 +29,6 @@ async def insert(tx: Tx, product: Product) -> None:
 
 
 async def find(tx: Tx, product_id: UUID) -> Product | None:
-    """Return a product."""
     row = await tx.fetchrow(
         """
         SELECT p.product_id, p.name, p.description, p.external_ref, p.pricing_mode, p.monthly_price_cents,
@@ -43,7 +41,7 @@ async def find(tx: Tx, product_id: UUID) -> Product | None:
 
 
 async def lock(tx: Tx, product_id: UUID) -> Product | None:
-    """Return a product and hold it against other writers and new plans."""
+    """Lock and return a product, against other writers and new plans."""
     row = await tx.fetchrow(
         """
         SELECT p.product_id, p.name, p.description, p.external_ref, p.pricing_mode, p.monthly_price_cents,
@@ -56,7 +54,7 @@ async def lock(tx: Tx, product_id: UUID) -> Product | None:
 
 
 async def update(tx: Tx, product: Product) -> None:
-    """Write what may change of a product."""
+    """Write a product's mutable columns."""
     await tx.execute(
         """
         UPDATE product p SET name = $3, description = $4, monthly_price_cents = $5, endpoint_url = $6, cap_cents = $7,
@@ -74,7 +72,7 @@ async def update(tx: Tx, product: Product) -> None:
 
 
 async def count(tx: Tx, wanted: ProductFilter) -> int:
-    """Return how many products a filter lets through."""
+    """Return the number of products that match a filter."""
     rows = await tx.fetch_by_values(
         """
         SELECT count(*) AS total FROM product x
@@ -88,7 +86,7 @@ async def count(tx: Tx, wanted: ProductFilter) -> int:
 
 
 async def page(tx: Tx, wanted: ProductFilter, *, skip: int, limit: int) -> Sequence[Product]:
-    """Return one page of the products that a filter lets through, newest first."""
+    """Return a page of the products that match a filter, newest first."""
     rows = await tx.fetch_by_values(
         """
         SELECT p.product_id, p.name, p.description, p.external_ref, p.pricing_mode, p.monthly_price_cents,
@@ -110,8 +108,8 @@ async def page(tx: Tx, wanted: ProductFilter, *, skip: int, limit: int) -> Seque
     return [_product(row) for row in rows]
 
 
-async def facts_for_share(tx: Tx, product_ids: Sequence[UUID]) -> Mapping[UUID, ProductFacts]:
-    """Return what an offer's rules need of products, held against archiving until the commit."""
+async def lock_facts(tx: Tx, product_ids: Sequence[UUID]) -> Mapping[UUID, ProductFacts]:
+    """Lock products against archiving, in id order; return them as `check_products` needs them."""
     rows = await tx.fetch(
         """
         SELECT p.product_id, p.pricing_mode, p.archived_at

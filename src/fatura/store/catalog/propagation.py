@@ -1,6 +1,6 @@
-"""A plan's subscribers moved to its current version: counted, held and pinned anew in sets, however many (D-23).
+"""Move a plan's subscribers to its current version, in sets (D-23).
 
-Who is meant is the same everywhere: active, not customized, on another version, and on `from_version` if one is named.
+Every statement selects the same subscribers: active, not customized, on another version, on `from_version` if given.
 """
 
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ from fatura.store.db import Tx
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
-    """Where a plan's subscribers go: to one of its versions, from another one or from all others."""
+class Propagation:
+    """A move of a plan's subscribers to one of its versions, from `from_version` or from all others."""
 
     plan_id: UUID
     plan_version_id: UUID
@@ -23,8 +23,8 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Payment:
-    """How a subscriber pays: what decides whether the new terms can be issued for it."""
+class PaymentRoute:
+    """How a subscriber pays; it decides whether the new terms can be issued."""
 
     connection_id: UUID
     method: PaymentMethod
@@ -32,19 +32,19 @@ class Payment:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """Subscribers that are billed the same in their next cycle, before the move and after it."""
+class SubscriberGroup:
+    """Subscribers with the same next invoice, before the move and after it."""
 
     plan_version_id: UUID
     cycle_count: int
-    payment: Payment
+    route: PaymentRoute
     subscribers: int
 
 
-async def hold(tx: Tx, move: Move) -> int:
-    """Hold the subscribers against the billing run and other writers until the commit; return how many they are.
+async def lock(tx: Tx, move: Propagation) -> int:
+    """Lock the subscribers against the billing run and other writers; return their number.
 
-    What is being billed now is waited for, and moves with its next cycle.
+    This waits for subscribers that are being billed; they move with their next cycle.
     """
     return await tx.fetchval(
         """
@@ -53,7 +53,7 @@ async def hold(tx: Tx, move: Move) -> int:
             WHERE s.account_id = $1 AND s.plan_id = $2 AND s.status = 'active' AND NOT s.customized
                 AND s.plan_version_id <> $3 AND ($4::int4 IS NULL OR s.plan_version = $4)
             ORDER BY s.subscription_id FOR NO KEY UPDATE
-        ) held
+        ) locked
         """,
         move.plan_id,
         move.plan_version_id,
@@ -61,8 +61,8 @@ async def hold(tx: Tx, move: Move) -> int:
     )
 
 
-async def groups(tx: Tx, move: Move) -> Sequence[Group]:
-    """Return the subscribers by what decides their next cycle."""
+async def groups(tx: Tx, move: Propagation) -> Sequence[SubscriberGroup]:
+    """Return the subscribers, grouped by what decides their next invoice."""
     rows = await tx.fetch(
         """
         SELECT s.plan_version_id, s.cycle_count, s.connection_id, s.payment_method, s.payment_method_source,
@@ -77,10 +77,10 @@ async def groups(tx: Tx, move: Move) -> Sequence[Group]:
         move.from_version,
     )
     return [
-        Group(
+        SubscriberGroup(
             row["plan_version_id"],
             row["cycle_count"],
-            Payment(
+            PaymentRoute(
                 row["connection_id"],
                 PaymentMethod(row["payment_method"]),
                 PaymentMethodSource(row["payment_method_source"]),
@@ -91,8 +91,10 @@ async def groups(tx: Tx, move: Move) -> Sequence[Group]:
     ]
 
 
-async def skipped(tx: Tx, move: Move, reasons: Sequence[tuple[Payment, str]]) -> Sequence[tuple[UUID, str]]:
-    """Return the subscribers that pay in ways which the new terms rule out, each with its reason, by their ids."""
+async def skipped(
+    tx: Tx, move: Propagation, reasons: Sequence[tuple[PaymentRoute, str]]
+) -> Sequence[tuple[UUID, str]]:
+    """Return the subscribers of the given routes, each with its route's reason, ordered by id."""
     rows = await tx.fetch(
         """
         SELECT s.subscription_id, u.reason
@@ -106,16 +108,16 @@ async def skipped(tx: Tx, move: Move, reasons: Sequence[tuple[Payment, str]]) ->
         move.plan_id,
         move.plan_version_id,
         move.from_version,
-        [payment.connection_id for payment, _ in reasons],
-        [payment.method for payment, _ in reasons],
-        [payment.source for payment, _ in reasons],
+        [route.connection_id for route, _ in reasons],
+        [route.method for route, _ in reasons],
+        [route.source for route, _ in reasons],
         [reason for _, reason in reasons],
     )
     return [(row["subscription_id"], row["reason"]) for row in rows]
 
 
-async def pin(tx: Tx, move: Move, methods: Sequence[tuple[Payment, PaymentMethod]]) -> int:
-    """Pin the subscribers that pay in the given ways to the version, each way with its new method; return how many."""
+async def pin(tx: Tx, move: Propagation, methods: Sequence[tuple[PaymentRoute, PaymentMethod]]) -> int:
+    """Pin the subscribers of the given routes to the version, with the route's new method; return how many."""
     return await tx.execute(
         """
         UPDATE subscription s SET plan_version_id = $3, plan_version = $5, payment_method = u.new_method
@@ -128,8 +130,8 @@ async def pin(tx: Tx, move: Move, methods: Sequence[tuple[Payment, PaymentMethod
         move.plan_version_id,
         move.from_version,
         move.version,
-        [payment.connection_id for payment, _ in methods],
-        [payment.method for payment, _ in methods],
-        [payment.source for payment, _ in methods],
+        [route.connection_id for route, _ in methods],
+        [route.method for route, _ in methods],
+        [route.source for route, _ in methods],
         [method for _, method in methods],
     )

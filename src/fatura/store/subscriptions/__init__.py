@@ -1,1 +1,1 @@
-"""Subscriptions and customers."""
+"""Statements for subscriptions and customers."""

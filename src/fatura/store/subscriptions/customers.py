@@ -1,4 +1,4 @@
-"""Customers: found again by the merchant's own id, read and corrected (D-15)."""
+"""Queries for customers, which are unique by externalRef (D-15)."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -11,8 +11,8 @@ from fatura.store.db import Row, Tx
 DOCUMENT_PLACE = "customer.document_sealed"
 
 
-async def insert_or_hold(tx: Tx, customer: Customer, *, created_at: datetime) -> bool:
-    """Store a customer unless the externalRef is known; say whether it is new. Waits for a parallel insert."""
+async def insert_unless_known(tx: Tx, customer: Customer, *, created_at: datetime) -> bool:
+    """Insert a customer unless the externalRef exists; return whether it is new. Waits for a concurrent insert."""
     touched = await tx.execute(
         """
         INSERT INTO customer (account_id, customer_id, external_ref, name, email, created_at)
@@ -29,7 +29,6 @@ async def insert_or_hold(tx: Tx, customer: Customer, *, created_at: datetime) ->
 
 
 async def find_by_ref(tx: Tx, external_ref: str) -> Customer | None:
-    """Return the customer with the merchant's own id."""
     row = await tx.fetchrow(
         """
         SELECT c.customer_id, c.external_ref, c.name, c.email
@@ -41,7 +40,7 @@ async def find_by_ref(tx: Tx, external_ref: str) -> Customer | None:
 
 
 async def fill_in_document(tx: Tx, customer_id: UUID, *, sealed: bytes) -> None:
-    """Keep a sealed tax document where none is known yet (D-15)."""
+    """Store an encrypted tax document unless the customer has one (D-15)."""
     await tx.execute(
         """
         UPDATE customer c SET document_sealed = coalesce(c.document_sealed, $3)
@@ -53,7 +52,6 @@ async def fill_in_document(tx: Tx, customer_id: UUID, *, sealed: bytes) -> None:
 
 
 async def find(tx: Tx, customer_id: UUID) -> CustomerProfile | None:
-    """Return a customer; the document stays where it is."""
     row = await tx.fetchrow(
         """
         SELECT c.customer_id, c.external_ref, c.name, c.email, c.created_at,
@@ -66,7 +64,6 @@ async def find(tx: Tx, customer_id: UUID) -> CustomerProfile | None:
 
 
 async def lock(tx: Tx, customer_id: UUID) -> CustomerProfile | None:
-    """Return a customer and hold it against other writers."""
     row = await tx.fetchrow(
         """
         SELECT c.customer_id, c.external_ref, c.name, c.email, c.created_at,
@@ -79,7 +76,6 @@ async def lock(tx: Tx, customer_id: UUID) -> CustomerProfile | None:
 
 
 async def update(tx: Tx, customer: Customer) -> None:
-    """Write a customer's name and e-mail."""
     await tx.execute(
         "UPDATE customer c SET name = $3, email = $4 WHERE c.account_id = $1 AND c.customer_id = $2",
         customer.customer_id,
@@ -89,7 +85,7 @@ async def update(tx: Tx, customer: Customer) -> None:
 
 
 async def replace_document(tx: Tx, customer_id: UUID, *, sealed: bytes | None) -> None:
-    """Keep another sealed tax document, or none."""
+    """Store another encrypted tax document, or none."""
     await tx.execute(
         "UPDATE customer c SET document_sealed = $3 WHERE c.account_id = $1 AND c.customer_id = $2",
         customer_id,
@@ -98,7 +94,7 @@ async def replace_document(tx: Tx, customer_id: UUID, *, sealed: bytes | None) -
 
 
 async def count(tx: Tx, wanted: CustomerFilter) -> int:
-    """Return how many customers a filter lets through."""
+    """Return the number of customers that match a filter."""
     rows = await tx.fetch_by_values(
         """
         SELECT count(*) AS total FROM customer x
@@ -110,7 +106,7 @@ async def count(tx: Tx, wanted: CustomerFilter) -> int:
 
 
 async def page(tx: Tx, wanted: CustomerFilter, *, skip: int, limit: int) -> Sequence[CustomerProfile]:
-    """Return one page of the customers that a filter lets through, newest first."""
+    """Return a page of the customers that match a filter, newest first."""
     rows = await tx.fetch_by_values(
         """
         SELECT c.customer_id, c.external_ref, c.name, c.email, c.created_at,

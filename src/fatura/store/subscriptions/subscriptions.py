@@ -1,4 +1,4 @@
-"""Subscriptions with their customers. The billing run has its own statements in `store.billing.generation`."""
+"""Queries for subscriptions with their customers; those of the billing run are in `store.billing.generation`."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -11,7 +11,7 @@ from fatura.store.db import Row, Tx
 
 
 async def insert(tx: Tx, subscription: Subscription, *, generate_at: datetime) -> None:
-    """Store a new subscription; `generate_at` is when its first invoice is due for generation."""
+    """Insert a subscription; `generate_at` is when its first cycle is due for generation."""
     await tx.execute(
         """
         INSERT INTO subscription (account_id, subscription_id, external_ref, plan_id, plan_version_id, plan_version,
@@ -41,7 +41,6 @@ async def insert(tx: Tx, subscription: Subscription, *, generate_at: datetime) -
 
 
 async def find(tx: Tx, subscription_id: UUID) -> Subscription | None:
-    """Return a subscription."""
     row = await tx.fetchrow(
         """
         SELECT s.subscription_id, s.external_ref, s.plan_id, s.plan_version_id, s.plan_version, s.customized,
@@ -58,7 +57,7 @@ async def find(tx: Tx, subscription_id: UUID) -> Subscription | None:
 
 
 async def lock(tx: Tx, subscription_id: UUID) -> Subscription | None:
-    """Return a subscription and hold it against the billing run and other writers."""
+    """Lock and return a subscription, against the billing run and other writers."""
     row = await tx.fetchrow(
         """
         SELECT s.subscription_id, s.external_ref, s.plan_id, s.plan_version_id, s.plan_version, s.customized,
@@ -75,7 +74,7 @@ async def lock(tx: Tx, subscription_id: UUID) -> Subscription | None:
 
 
 async def count(tx: Tx, wanted: SubscriptionFilter) -> int:
-    """Return how many subscriptions a filter lets through."""
+    """Return the number of subscriptions that match a filter."""
     rows = await tx.fetch_by_values(
         """
         SELECT count(*) AS total FROM subscription x
@@ -96,7 +95,7 @@ async def count(tx: Tx, wanted: SubscriptionFilter) -> int:
 
 
 async def page(tx: Tx, wanted: SubscriptionFilter, *, skip: int, limit: int) -> Sequence[Subscription]:
-    """Return one page of the subscriptions that a filter lets through, newest first."""
+    """Return a page of the subscriptions that match a filter, newest first."""
     rows = await tx.fetch_by_values(
         """
         SELECT s.subscription_id, s.external_ref, s.plan_id, s.plan_version_id, s.plan_version, s.customized,
@@ -129,7 +128,6 @@ async def page(tx: Tx, wanted: SubscriptionFilter, *, skip: int, limit: int) -> 
 
 
 async def cancel(tx: Tx, subscription_id: UUID, *, canceled_at: datetime) -> None:
-    """End a subscription."""
     await tx.execute(
         """
         UPDATE subscription s SET status = 'canceled', canceled_at = $3
@@ -141,7 +139,7 @@ async def cancel(tx: Tx, subscription_id: UUID, *, canceled_at: datetime) -> Non
 
 
 async def pin_private_terms(tx: Tx, subscription: Subscription) -> None:
-    """Point a subscription at terms of its own, from its next cycle on (D-22)."""
+    """Pin a subscription to its private terms from its next cycle on (D-22)."""
     await tx.execute(
         """
         UPDATE subscription s SET plan_version_id = $3, customized = true, payment_method = $4, commitment_cycles = $5

@@ -1,1 +1,5 @@
-"""Create, change and archive products and plans, propagate plan versions, mirror products to gateways."""
+"""Manage products and plans, move subscribers to a plan's current version, mirror products to gateways.
+
+Doors: the functions of `products` and `plans` behind the routes, `propagation.propagate`, `mirroring.mirror`;
+subscriptions check and store their private terms with `plans.check_terms` and `plans.store_version`.
+"""

@@ -1,4 +1,4 @@
-"""Show products in the catalogs of gateways that have one, in the background (spec 2.2)."""
+"""Copy products to the catalogs of gateways that have one, in the background (spec 2.2)."""
 
 import asyncio
 from collections.abc import Sequence
@@ -26,60 +26,54 @@ LEASE = timedelta(seconds=60)
 
 
 async def mirror(deps: Deps, account: Account, *, limit: int) -> int:
-    """Mirror up to `limit` due products, all at once; return how many were tried."""
-
-    async def reserve(work: Work) -> Sequence[tuple[ClaimedMirror, Gateway | None]]:
-        real_now = deps.clock()
-        pairs = await mirrors.claim(
-            work.tx, now=work.now, real_now=real_now, lease_until=real_now + LEASE, limit=limit
-        )
-        if not pairs:
-            return []
-        stored = {each.connection.connection_id: each for each in await connections.find_all(work.tx)}
-        claimed = await mirrors.claimed(work.tx, [pair[0] for pair in pairs], [pair[1] for pair in pairs])
-        usable = {
-            key: gateway_connections.open_gateway(work, each)
-            for key, each in stored.items()
-            if each.connection.active
-        }
-        return [(each, usable.get(each.connection_id)) for each in claimed]
-
-    jobs = await in_transaction(deps, account, reserve)
-    ended = await asyncio.gather(
-        *(_carry_out(deps, account, claimed, gateway) for claimed, gateway in jobs), return_exceptions=True
+    """Mirror up to `limit` due products concurrently; return the number tried."""
+    claimed = await in_transaction(deps, account, _claim, limit=limit)
+    results = await asyncio.gather(
+        *(_call_and_record(deps, account, each, gateway) for each, gateway in claimed), return_exceptions=True
     )
-    for (claimed, _), failure in zip(jobs, ended, strict=True):
-        if failure is not None:  # one product's failure stops no other; its lease ends, and it is tried again
-            log.error("mirroring.failed", product_id=str(claimed.product_id), exc_info=failure)
-    return len(jobs)
+    for (each, _), failure in zip(claimed, results, strict=True):
+        if failure is not None:  # the product is tried again when its lease expires
+            log.error("mirroring.failed", product_id=str(each.product_id), exc_info=failure)
+    return len(claimed)
 
 
-async def _carry_out(deps: Deps, account: Account, claimed: ClaimedMirror, gateway: Gateway | None) -> None:
+async def _claim(work: Work, *, limit: int) -> Sequence[tuple[ClaimedMirror, Gateway | None]]:
+    """Lease due products, each with its gateway; None if that cannot be called now."""
+    real_now = work.deps.clock()
+    keys = await mirrors.claim(
+        work.tx, now=work.now, real_now=real_now, lease_until=real_now + LEASE, limit=limit
+    )
+    if not keys:
+        return []
+    claimed = await mirrors.claimed(work.tx, keys)
+    gateways = {
+        each.connection.connection_id: gateway_connections.open_gateway(work, each)
+        for each in await connections.find_all(work.tx)
+        if each.connection.active
+    }
+    return [(each, gateways.get(each.connection_id)) for each in claimed]
+
+
+async def _call_and_record(
+    deps: Deps, account: Account, claimed: ClaimedMirror, gateway: Gateway | None
+) -> None:
     product = ProductMirror(claimed.product_id, claimed.name, claimed.description)
-    answer: str | Exception
     try:
         if gateway is None:
             raise AuthFailedError("the connection is inactive, or its credentials do not open")
         async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
-            answer = await gateway.mirror_product(product)
+            gateway_product_id = await gateway.mirror_product(product)
     except (GatewayError, TimeoutError) as error:
         log.warning("gateway.product_not_mirrored", product_id=str(claimed.product_id), error=str(error))
-        answer = error
+        await in_transaction(deps, account, _record_failure, claimed, error)
+    else:
+        await in_transaction(deps, account, _record_done, claimed, gateway_product_id)
 
-    async def record(work: Work) -> None:
-        if isinstance(answer, str):
-            await mirrors.record_done(
-                work.tx,
-                claimed.connection_id,
-                claimed.product_id,
-                claimed_for=claimed.next_attempt_at,
-                gateway_product_id=answer,
-                mirrored_at=work.now,
-            )
-            return
-        again = None if isinstance(answer, PermanentError) else work.now + retry_delay(claimed.failures + 1)
-        await mirrors.record_failure(
-            work.tx, claimed.connection_id, claimed.product_id, error=str(answer), next_attempt_at=again
-        )
 
-    await in_transaction(deps, account, record)
+async def _record_done(work: Work, claimed: ClaimedMirror, gateway_product_id: str) -> None:
+    await mirrors.record_done(work.tx, claimed, gateway_product_id=gateway_product_id, mirrored_at=work.now)
+
+
+async def _record_failure(work: Work, claimed: ClaimedMirror, error: GatewayError | TimeoutError) -> None:
+    retry_at = None if isinstance(error, PermanentError) else work.now + retry_delay(claimed.failures + 1)
+    await mirrors.record_failure(work.tx, claimed, error=str(error), next_attempt_at=retry_at)

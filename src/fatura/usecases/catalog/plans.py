@@ -17,7 +17,7 @@ from fatura.usecases.transaction import Work
 
 
 async def create(work: Work, *, name: str, terms: Terms) -> shapes.Shape:
-    """Create the whole offer at version 1 (spec 4.3).
+    """Create a plan at version 1 (spec 4.3).
 
     Raises EngineError: `engine.not_found` or `engine.product_archived` (items),
     `engine.discount_on_variable_product`, `engine.payment_method_unsupported`, `engine.installments_unsupported`.
@@ -31,7 +31,7 @@ async def create(work: Work, *, name: str, terms: Terms) -> shapes.Shape:
 
 
 async def publish(work: Work, plan_id: UUID, *, name: str, terms: Terms) -> shapes.Shape:
-    """Publish a new version; existing subscribers stay on theirs (spec 3.2, 4.3, D-19).
+    """Publish a new version; existing subscribers keep theirs (spec 3.2, 4.3, D-19).
 
     Raises EngineError: `engine.not_found`, `engine.plan_archived`, and what `create` raises.
     """
@@ -63,7 +63,7 @@ async def read(work: Work, plan_id: UUID) -> shapes.Shape:
 
 
 async def read_page(work: Work, page: Page, wanted: PlanFilter) -> shapes.Shape:
-    """Return a page of the plans that a filter lets through, newest first, without items (spec 4.3, D-16)."""
+    """Return a page of the plans that match a filter, newest first, without items (spec 4.3, D-16)."""
     if wanted == PlanFilter():
         total = (await counters.totals(work.tx))["plans"]
     else:
@@ -88,30 +88,29 @@ async def archive(work: Work, plan_id: UUID) -> shapes.Shape:
 
 
 async def account_connections(work: Work) -> list[Connection]:
-    """Return all of the account's gateway connections."""
     return [stored.connection for stored in await connections.find_all(work.tx)]
 
 
 async def check_product_ids(work: Work, terms: Terms) -> None:
-    """Refuse unknown products before any conflict is told (D-10). Raises EngineError: `engine.not_found`."""
+    """Refuse unknown products before any conflict (D-10). Raises EngineError: `engine.not_found`."""
     wanted = [item.product_id for item in terms.items]
-    facts = await products.facts_for_share(work.tx, wanted)
+    facts = await products.lock_facts(work.tx, wanted)
     known = {product_id: replace(fact, archived_at=None) for product_id, fact in facts.items()}
     check_products([replace(item, discounts=()) for item in terms.items], known)
 
 
 async def check_terms(work: Work, terms: Terms, billing: list[Connection]) -> None:
-    """Check terms against the catalog and against what the connections issue (spec 4.3, D-20).
+    """Check terms against the catalog and the methods that the connections issue (spec 4.3, D-20).
 
     Raises EngineError as `create` says.
     """
-    facts = await products.facts_for_share(work.tx, [item.product_id for item in terms.items])
+    facts = await products.lock_facts(work.tx, [item.product_id for item in terms.items])
     check_products(terms.items, facts)
     check_support(terms.default_payment_method, terms.max_installments, connections=billing)
 
 
 async def store_version(work: Work, plan: Plan, terms: Terms, *, subscription_id: UUID | None = None) -> None:
-    """Store an immutable version with its items; with a subscription, as that one's private terms (D-19, D-22)."""
+    """Insert an immutable version with its items; with a subscription, as its private terms (D-19, D-22)."""
     await plans.insert_version(
         work.tx,
         plan.plan_version_id,

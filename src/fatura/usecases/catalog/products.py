@@ -1,4 +1,4 @@
-"""Create, read, change, archive products (spec 4.2)."""
+"""Create, read, change and archive products (spec 4.2)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -27,7 +27,7 @@ async def create(
     endpoint_url: str | None = None,
     cap_cents: int | None = None,
 ) -> shapes.Shape:
-    """Create a product; gateways with a catalog get it in the background (spec 2.2, 4.2)."""
+    """Create a product and schedule its mirroring to gateways with a catalog (spec 2.2, 4.2)."""
     product = Product(
         product_id=work.new_id(),
         name=name,
@@ -55,7 +55,7 @@ async def read(work: Work, product_id: UUID) -> shapes.Shape:
 
 
 async def read_page(work: Work, page: Page, wanted: ProductFilter) -> shapes.Shape:
-    """Return a page of the products that a filter lets through, newest first (spec 4.2, D-16)."""
+    """Return a page of the products that match a filter, newest first (spec 4.2, D-16)."""
     if wanted == ProductFilter():
         total = (await counters.totals(work.tx))["products"]
     else:
@@ -66,7 +66,7 @@ async def read_page(work: Work, page: Page, wanted: ProductFilter) -> shapes.Sha
     return page.envelope([shapes.product(product) for product in found], total=total)
 
 
-COLUMN_OF = {
+_COLUMN_OF = {
     "name": "name",
     "description": "description",
     "monthlyPriceCents": "monthly_price_cents",
@@ -76,13 +76,13 @@ COLUMN_OF = {
 
 
 async def patch(work: Work, product_id: UUID, changes: Mapping[str, Any]) -> shapes.Shape:
-    """Change what was sent, from the next invoices on (spec 4.2).
+    """Change the given fields; they count from the next invoices on (spec 4.2).
 
     Raises EngineError: `engine.not_found`, `engine.pricing_mode_immutable`.
     """
     product = await _locked(work, product_id)
     check_patch(product.pricing_mode, frozenset(changes))
-    changed = replace(product, **{COLUMN_OF[field]: value for field, value in changes.items()})
+    changed = replace(product, **{_COLUMN_OF[field]: value for field, value in changes.items()})
     await products.update(work.tx, changed)
     if (changed.name, changed.description) != (product.name, product.description):
         await _mirror(work, product_id)
@@ -90,7 +90,7 @@ async def patch(work: Work, product_id: UUID, changes: Mapping[str, Any]) -> sha
 
 
 async def archive(work: Work, product_id: UUID) -> shapes.Shape:
-    """Archive a product; a second time changes nothing (spec 3.1, D-18). Raises EngineError: `engine.not_found`."""
+    """Archive a product; idempotent (spec 3.1, D-18). Raises EngineError: `engine.not_found`."""
     product = await _locked(work, product_id)
     archived = replace(product, archived_at=product.archived_at or work.now)
     await products.update(work.tx, archived)
@@ -98,10 +98,7 @@ async def archive(work: Work, product_id: UUID) -> shapes.Shape:
 
 
 async def unarchive(work: Work, product_id: UUID) -> shapes.Shape:
-    """Make a product active again; on an active one nothing changes (spec 3.1, D-18).
-
-    Raises EngineError: `engine.not_found`.
-    """
+    """Make a product active again; idempotent (spec 3.1, D-18). Raises EngineError: `engine.not_found`."""
     product = replace(await _locked(work, product_id), archived_at=None)
     await products.update(work.tx, product)
     return shapes.product(product)

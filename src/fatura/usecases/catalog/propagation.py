@@ -1,4 +1,4 @@
-"""Move a plan's subscribers to its current version, or tell what that would do (D-23)."""
+"""Move a plan's subscribers to its current version, or return what a move would do (D-23)."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -10,7 +10,7 @@ from fatura.domain.offer import PaymentMethod, Plan
 from fatura.domain.propagation import SkipReason, skip_reason
 from fatura.domain.subscription import PaymentMethodSource
 from fatura.store.catalog import plans, propagation
-from fatura.store.catalog.propagation import Group, Move, Payment
+from fatura.store.catalog.propagation import PaymentRoute, Propagation, SubscriberGroup
 from fatura.usecases.catalog.plans import account_connections
 from fatura.usecases.transaction import Work
 
@@ -20,24 +20,24 @@ async def propagate(
 ) -> shapes.Shape:
     """Pin every active, not customized subscriber to the current version, from its next cycle on (D-23).
 
-    Nothing else of a subscription changes but its method, which follows the new default unless it was an override.
-    The plan is held, so that nobody enrolls or publishes meanwhile, and then its subscribers, so that each is billed
-    wholly on the old terms or wholly on the new ones. A dry run holds nobody and writes nothing.
+    A subscription's method follows the new default unless it was an override; nothing else changes. Locks on the plan
+    and then on its subscribers keep out enrollments, new versions and the billing run, so that each invoice has the old
+    terms or the new ones. A dry run locks no subscriber and writes nothing.
     Raises EngineError: `engine.not_found` (the plan, or `from_version` of it), `engine.plan_archived`.
     """
-    plan = await _held_plan(work, plan_id, dry_run=dry_run, from_version=from_version)
-    move = Move(plan_id, plan.plan_version_id, plan.version, from_version)
-    held = None if dry_run else await propagation.hold(work.tx, move)
+    plan = await _locked_plan(work, plan_id, dry_run=dry_run, from_version=from_version)
+    move = Propagation(plan_id, plan.plan_version_id, plan.version, from_version)
+    locked = None if dry_run else await propagation.lock(work.tx, move)
     groups = await propagation.groups(work.tx, move)
-    assert held in {None, sum(group.subscribers for group in groups)}, "whom we hold stays as it is"
+    assert locked in {None, sum(group.subscribers for group in groups)}, "locked subscribers do not change"
     reasons = await _reasons(work, plan, groups)
-    moving = [group for group in groups if reasons[group.payment] is None]
+    moving = [group for group in groups if reasons[group.route] is None]
     moved = sum(group.subscribers for group in moving)
-    left_out = [(payment, reason) for payment, reason in reasons.items() if reason is not None]
-    skipped = await propagation.skipped(work.tx, move, left_out)
+    refused = [(route, reason) for route, reason in reasons.items() if reason is not None]
+    skipped = await propagation.skipped(work.tx, move, refused)
     before, after = await _next_cycle_cents(work, plan, moving)
     if moving and not dry_run:
-        methods = [(payment, method_after(payment, plan)) for payment in {group.payment for group in moving}]
+        methods = [(route, _method_after(route, plan)) for route in {group.route for group in moving}]
         pinned = await propagation.pin(work.tx, move, methods)
         assert pinned == moved, (pinned, moved)
     return {
@@ -51,9 +51,8 @@ async def propagate(
     }
 
 
-async def _held_plan(work: Work, plan_id: UUID, *, dry_run: bool, from_version: int | None) -> Plan:
-    """Return the plan at its current version, which stays the current one until the commit."""
-    exists = await (plans.hold if dry_run else plans.lock)(work.tx, plan_id)
+async def _locked_plan(work: Work, plan_id: UUID, *, dry_run: bool, from_version: int | None) -> Plan:
+    exists = await (plans.lock_for_share if dry_run else plans.lock)(work.tx, plan_id)
     if not exists:
         raise not_found("plan", plan_id)
     plan = await plans.find(work.tx, plan_id)
@@ -70,26 +69,28 @@ async def _held_plan(work: Work, plan_id: UUID, *, dry_run: bool, from_version: 
     return plan
 
 
-def method_after(payment: Payment, plan: Plan) -> PaymentMethod:
-    """Return the method that bills after the move: the new default, unless it was an override."""
-    return payment.method if payment.source is PaymentMethodSource.OVERRIDE else plan.default_payment_method
+def _method_after(route: PaymentRoute, plan: Plan) -> PaymentMethod:
+    """Return the method after the move: the new default, unless it was an override."""
+    return route.method if route.source is PaymentMethodSource.OVERRIDE else plan.default_payment_method
 
 
-async def _reasons(work: Work, plan: Plan, groups: Sequence[Group]) -> dict[Payment, SkipReason | None]:
-    """Return, for each way to pay, why the pinned connection cannot bill the new terms; None when it can."""
+async def _reasons(
+    work: Work, plan: Plan, groups: Sequence[SubscriberGroup]
+) -> dict[PaymentRoute, SkipReason | None]:
+    """Return for each route why its connection cannot bill the new terms; None when it can."""
     connections = {each.connection_id: each for each in await account_connections(work)}
     return {
-        payment: skip_reason(
-            connections[payment.connection_id],
-            method_after(payment, plan),
+        route: skip_reason(
+            connections[route.connection_id],
+            _method_after(route, plan),
             max_installments=plan.max_installments,
         )
-        for payment in dict.fromkeys(group.payment for group in groups)
+        for route in dict.fromkeys(group.route for group in groups)
     }
 
 
-async def _next_cycle_cents(work: Work, plan: Plan, groups: Sequence[Group]) -> tuple[int, int]:
-    """Return what the groups' next cycle bills in all before and after the move, variable items counted as zero."""
+async def _next_cycle_cents(work: Work, plan: Plan, groups: Sequence[SubscriberGroup]) -> tuple[int, int]:
+    """Return the total of the groups' next invoices before and after the move; variable items count as zero."""
     terms = await plans.billing_terms(
         work.tx, {plan.plan_version_id, *(group.plan_version_id for group in groups)}
     )
@@ -97,8 +98,8 @@ async def _next_cycle_cents(work: Work, plan: Plan, groups: Sequence[Group]) -> 
     before = after = 0
     for group in groups:
         cycle = group.cycle_count + 1
-        old = build(terms[group.plan_version_id], cycle=cycle, method=group.payment.method)
-        new = build(new_terms, cycle=cycle, method=method_after(group.payment, plan))
+        old = build(terms[group.plan_version_id], cycle=cycle, method=group.route.method)
+        new = build(new_terms, cycle=cycle, method=_method_after(group.route, plan))
         before += group.subscribers * old.fixed_total_cents
         after += group.subscribers * new.fixed_total_cents
     return before, after

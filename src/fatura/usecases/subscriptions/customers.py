@@ -1,4 +1,4 @@
-"""Take customers on with their subscriptions, read and correct them (D-15)."""
+"""Create customers with their subscriptions, read and correct them (D-15)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from fatura.usecases.transaction import Work
 
 @dataclass(frozen=True, slots=True)
 class CustomerInput:
-    """The customer as the client describes it; found again by `external_ref` (D-15)."""
+    """The customer of a new subscription; one with the same `external_ref` is reused (D-15)."""
 
     external_ref: str
     name: str
@@ -25,10 +25,10 @@ class CustomerInput:
     document: str | None
 
 
-async def take_on(work: Work, given: CustomerInput) -> Customer:
-    """Return the customer of this externalRef, made when nobody knows it; a known one gains a missing document only."""
+async def create_or_reuse(work: Work, given: CustomerInput) -> Customer:
+    """Return the customer of this externalRef, created if unknown; a known one only gets a missing document."""
     customer = Customer(work.new_id(), given.external_ref, given.name, given.email)
-    if await customers.insert_or_hold(work.tx, customer, created_at=work.now):
+    if await customers.insert_unless_known(work.tx, customer, created_at=work.now):
         work.totals["customers"] += 1
     else:
         known = await customers.find_by_ref(work.tx, given.external_ref)
@@ -49,7 +49,7 @@ async def read(work: Work, customer_id: UUID) -> shapes.Shape:
 
 
 async def read_page(work: Work, page: Page, wanted: CustomerFilter) -> shapes.Shape:
-    """Return a page of the customers that a filter lets through, newest first (D-15)."""
+    """Return a page of the customers that match a filter, newest first (D-15)."""
     if wanted == CustomerFilter():
         total = (await counters.totals(work.tx))["customers"]
     else:
@@ -61,7 +61,7 @@ async def read_page(work: Work, page: Page, wanted: CustomerFilter) -> shapes.Sh
 
 
 async def patch(work: Work, customer_id: UUID, changes: Mapping[str, Any]) -> shapes.Shape:
-    """Correct what was sent: `name`, `email`, `document` (None clears it). Charges made from now on carry it.
+    """Change the given fields: `name`, `email`, `document` (None removes it). New charges carry them.
 
     Raises EngineError: `engine.not_found`.
     """

@@ -1,4 +1,4 @@
-"""Bind customers to plans; read, preview, customize and cancel subscriptions (spec 4.4)."""
+"""Subscribe customers to plans; read, preview, customize and cancel subscriptions (spec 4.4)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -27,13 +27,13 @@ from fatura.store.subscriptions import subscriptions
 from fatura.usecases.catalog.plans import account_connections, check_product_ids, check_terms, store_version
 from fatura.usecases.lane_names import LaneName
 from fatura.usecases.paging import Page
-from fatura.usecases.subscriptions.customers import CustomerInput, take_on
+from fatura.usecases.subscriptions.customers import CustomerInput, create_or_reuse
 from fatura.usecases.transaction import Work
 
 
 @dataclass(frozen=True, slots=True)
 class Enrollment:
-    """What POST /v1/subscriptions asks for (spec 4.4)."""
+    """The body of POST /v1/subscriptions (spec 4.4)."""
 
     plan_id: UUID
     customer: CustomerInput
@@ -45,14 +45,14 @@ class Enrollment:
 
 
 async def create(work: Work, asked: Enrollment) -> shapes.Shape:
-    """Bind a customer to the plan's current version (spec 4.4, D-3).
+    """Subscribe a customer to the plan's current version (spec 4.4, D-3).
 
     Raises EngineError: `engine.invalid_request` (firstChargeDate), `engine.not_found`, `engine.plan_archived`,
     `engine.gateway_choice_required`, `engine.gateway_connection_not_found`, `engine.payment_method_unsupported`,
     `engine.installments_unsupported`.
     """
     _check_first_charge(asked.first_charge_date, today=work.today)
-    if not await plans.hold(work.tx, asked.plan_id):
+    if not await plans.lock_for_share(work.tx, asked.plan_id):
         raise not_found("plan", asked.plan_id)
     plan = await plans.find(work.tx, asked.plan_id)
     assert plan is not None, "a plan has a current version"
@@ -71,7 +71,7 @@ async def create(work: Work, asked: Enrollment) -> shapes.Shape:
         plan_version_id=plan.plan_version_id,
         plan_version=plan.version,
         customized=False,
-        customer=await take_on(work, asked.customer),
+        customer=await create_or_reuse(work, asked.customer),
         status=SubscriptionStatus.ACTIVE,
         charge_day=cycle.charge_day,
         payment_method=method,
@@ -84,9 +84,7 @@ async def create(work: Work, asked: Enrollment) -> shapes.Shape:
         started_at=work.now,
         canceled_at=None,
     )
-    generate_at = max(
-        generation_instant(cycle.due_date), work.now
-    )  # before, there was nothing to be late with
+    generate_at = max(generation_instant(cycle.due_date), work.now)
     await subscriptions.insert(work.tx, subscription, generate_at=generate_at)
     work.totals["subscriptions_active"] += 1
     work.emit(
@@ -97,14 +95,14 @@ async def create(work: Work, asked: Enrollment) -> shapes.Shape:
 
 
 def _check_first_charge(first_charge_date: date | None, *, today: date) -> None:
-    """Check the date inside the transaction: a repeat of the request must replay although its day has passed."""
+    """Check the date inside the transaction: a repeated request replays although the date has passed (D-14)."""
     latest = latest_first_charge(today)
     if first_charge_date is not None and not today <= first_charge_date <= latest:
         raise invalid_fields(("firstChargeDate", f"must lie between {today} (today) and {latest}"))
 
 
 def _check_pinned(connection: Connection, method: PaymentMethod, max_installments: int) -> None:
-    """Check what will be billed against the pinned connection alone (spec 4.4 gateway rule 5, D-20)."""
+    """Check method and installments against the pinned connection (spec 4.4 gateway rule 5, D-20)."""
     check_support(method, max_installments if method is PaymentMethod.CARD else 1, connections=[connection])
 
 
@@ -114,7 +112,7 @@ async def read(work: Work, subscription_id: UUID) -> shapes.Shape:
 
 
 async def read_page(work: Work, page: Page, wanted: SubscriptionFilter) -> shapes.Shape:
-    """Return a page of the subscriptions that a filter lets through, newest first (spec 4.4, D-16)."""
+    """Return a page of the subscriptions that match a filter, newest first (spec 4.4, D-16)."""
     if wanted == SubscriptionFilter(status=wanted.status):
         totals = await counters.totals(work.tx)
         states = [wanted.status] if wanted.status else SubscriptionStatus
@@ -128,7 +126,7 @@ async def read_page(work: Work, page: Page, wanted: SubscriptionFilter) -> shape
 
 
 async def read_terms(work: Work, subscription_id: UUID) -> shapes.Shape:
-    """Return the terms that bill a subscription, in the plan's shape (D-22). Raises EngineError: `engine.not_found`."""
+    """Return a subscription's effective terms as a plan (D-22). Raises EngineError: `engine.not_found`."""
     subscription = await _found(work, subscription_id)
     plan = await plans.find_version(work.tx, subscription.plan_version_id)
     assert plan is not None, "a subscription is pinned to a version"
@@ -136,7 +134,7 @@ async def read_terms(work: Work, subscription_id: UUID) -> shapes.Shape:
 
 
 async def preview(work: Work, subscription_id: UUID) -> shapes.Shape:
-    """Return the next invoice as the billing run would build it now; nothing is stored (spec 4.4).
+    """Return the next invoice as the billing run would build it now; a dry run (spec 4.4).
 
     Raises EngineError: `engine.not_found`, `engine.subscription_canceled`.
     """
@@ -149,7 +147,7 @@ async def preview(work: Work, subscription_id: UUID) -> shapes.Shape:
 
 
 async def cancel(work: Work, subscription_id: UUID) -> shapes.Shape:
-    """End a subscription for good; its current invoice goes its normal way (spec 3.2, 4.4).
+    """End a subscription for good; invoices already generated are not affected (spec 3.2, 4.4).
 
     Raises EngineError: `engine.not_found`, `engine.subscription_canceled`.
     """
@@ -172,7 +170,7 @@ async def cancel(work: Work, subscription_id: UUID) -> shapes.Shape:
 async def customize(
     work: Work, subscription_id: UUID, terms: Terms, *, commitment_given: bool
 ) -> shapes.Shape:
-    """Give a subscription terms of its own from the next cycle on (spec 4.4, D-6, D-22).
+    """Give a subscription private terms from its next cycle on (spec 4.4, D-6, D-22).
 
     Raises EngineError: `engine.not_found`, `engine.product_archived`, `engine.subscription_canceled`,
     `engine.discount_on_variable_product`, `engine.payment_method_unsupported`, `engine.installments_unsupported`.
@@ -201,7 +199,7 @@ async def customize(
 
 
 async def _check_customizable(work: Work, subscription: Subscription, terms: Terms) -> None:
-    """Check the terms, and the method that will bill, against the pinned connection (spec 4.4 gateway rule 5)."""
+    """Check the terms and the effective method against the pinned connection (spec 4.4 gateway rule 5)."""
     await check_product_ids(work, terms)
     check_active(subscription)
     pinned = [
