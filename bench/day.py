@@ -165,6 +165,6 @@ async def connect_gateway(deps: Deps, account_id: UUID) -> UUID:
         made = await gateway_connections.connect(
             work, provider="outside", label=None, credentials={}, settings={}
         )
-        return made["connectionId"]
+        return made.connection_id
 
     return UUID(await in_transaction(deps, await load_account(deps, account_id), connect))

@@ -1,25 +1,41 @@
-"""One sample payload for each kind of event, made of the same shapes as the real ones; for the reference pages."""
+"""One sample payload for each kind of event, made of the same views as the real ones; for the reference pages."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from typing import Any
 from uuid import UUID
 
-from fatura.domain import shapes
+import msgspec
+
 from fatura.domain.delivery import Webhook
-from fatura.domain.events import CATALOGUE, element, invoice_data, subscription_data
+from fatura.domain.events import CATALOGUE
 from fatura.domain.invoice import Invoice, InvoiceDetail, InvoiceItem, PricingSource, PricingStatus
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.domain.offer import PaymentMethod
+from fatura.domain.pricing import PricingOutcome
 from fatura.domain.subscription import (
-    Commitment,
     Customer,
     PaymentMethodSource,
     Subscription,
     SubscriptionStatus,
+    commitment,
 )
+from fatura.views.events import (
+    EventInvoiceView,
+    InvoiceDataView,
+    InvoiceIssueErrorDataView,
+    InvoicePricingErrorDataView,
+    IssueErrorView,
+    PricingErrorView,
+    SubscriptionCanceledDataView,
+    SubscriptionDataView,
+    WebhookDisabledDataView,
+    WebhookErrorView,
+    event_json,
+)
+from fatura.views.view import View
+from fatura.views.webhooks import WebhookView
 
 AT = datetime(2026, 11, 20, 12, tzinfo=UTC)
 _IDS = [UUID(f"019a2f6e-1c3b-7d52-9f0a-6b1c2d3e4f{number:02x}") for number in range(16)]
@@ -100,59 +116,72 @@ _STATUS = {
     "invoice.canceled": InvoiceStatus.CANCELED,
     "invoice.payment_unexpected": InvoiceStatus.CANCELED,
 }
-_RAW: dict[str, Any] = {
-    "itemId": str(_USAGE_ITEM),
-    "productId": str(_USAGE),
-    "outcome": "http_error",
-    "responseStatus": 500,
-    "responseBody": "out of order",
+_PRICING_ERRORS = {
+    "invoice.pricing_warning": PricingErrorView(
+        code="pricing_failing",
+        message="The price endpoint has been failing for 15 minutes. It will be called again automatically.",
+        item_id=str(_USAGE_ITEM),
+        product_id=str(_USAGE),
+        outcome=PricingOutcome.HTTP_ERROR,
+        response_status=500,
+        response_body="out of order",
+    ),
+    "invoice.pricing_exhausted": PricingErrorView(
+        code="pricing_exhausted",
+        message="The last call failed: the endpoint answered 500. Release the item with retry-pricing or a value.",
+        item_id=str(_USAGE_ITEM),
+        product_id=str(_USAGE),
+        outcome=PricingOutcome.HTTP_ERROR,
+        response_status=500,
+        response_body="out of order",
+    ),
 }
-_ERRORS: Mapping[str, Mapping[str, Any]] = {
-    "invoice.pricing_warning": {
-        "code": "pricing_failing",
-        "message": "The price endpoint has been failing for 15 minutes. It will be called again automatically.",
-    }
-    | _RAW,
-    "invoice.pricing_exhausted": {
-        "code": "pricing_exhausted",
-        "message": "The last call failed: the endpoint answered 500. Release the item with retry-pricing or a value.",
-    }
-    | _RAW,
-    "invoice.issue_delayed": {"code": "retrying", "message": "no answer within 20 s"},
-    "invoice.issue_failed": {"code": "invalid_document", "message": "The payer's document is not valid."},
+_ISSUE_ERRORS = {
+    "invoice.issue_delayed": IssueErrorView(code="retrying", message="no answer within 20 s"),
+    "invoice.issue_failed": IssueErrorView(
+        code="invalid_document", message="The payer's document is not valid."
+    ),
 }
 
 
 def sample(type_: str) -> dict[str, Any]:
     """Return a sample of an event, as replay and push show it (D-37)."""
-    data = json.dumps(_data(type_))
-    return json.loads(element(_EVENT, 42, type_=type_, created_at=AT, data=data))
+    data = msgspec.json.encode(sample_data(type_)).decode()
+    return json.loads(event_json(_EVENT, 42, type_=type_, created_at=AT, data=data))
 
 
-def _data(type_: str) -> shapes.Shape:
+def sample_data(type_: str) -> View:
     assert type_ in CATALOGUE, type_
     if type_ == "webhook.disabled":
         return _webhook_disabled()
     if type_ == "subscription.canceled":
         canceled = replace(SUBSCRIPTION, status=SubscriptionStatus.CANCELED, canceled_at=AT)
-        commitment = shapes.commitment(Commitment(cycles=12, completed=0, fulfilled=False))
-        return subscription_data(canceled, commitment=commitment)
+        return SubscriptionCanceledDataView.of(canceled, commitment(canceled))
     if type_.startswith("subscription."):
-        return subscription_data(replace(SUBSCRIPTION, customized=type_ == "subscription.customized"))
-    return invoice_data(_detail(_STATUS[type_]), error=_ERRORS.get(type_))
+        return SubscriptionDataView.of(replace(SUBSCRIPTION, customized=type_ == "subscription.customized"))
+    detail = _detail(_STATUS[type_])
+    if type_ in _PRICING_ERRORS:
+        return InvoicePricingErrorDataView(
+            invoice=EventInvoiceView.of_detail(detail), error=_PRICING_ERRORS[type_]
+        )
+    if type_ in _ISSUE_ERRORS:
+        return InvoiceIssueErrorDataView(
+            invoice=EventInvoiceView.of_detail(detail), error=_ISSUE_ERRORS[type_]
+        )
+    return InvoiceDataView.of(detail)
 
 
-def _webhook_disabled() -> shapes.Shape:
-    return {
-        "webhook": shapes.webhook(Webhook("https://shop.example/fatura", AT, AT)),
-        "error": {
-            "code": "gone",
-            "message": "The endpoint answered 410 Gone. Register it again with PUT /v1/integration/webhook, and "
+def _webhook_disabled() -> View:
+    return WebhookDisabledDataView(
+        webhook=WebhookView.of(Webhook("https://shop.example/fatura", AT, AT)),
+        error=WebhookErrorView(
+            code="gone",
+            message="The endpoint answered 410 Gone. Register it again with PUT /v1/integration/webhook, and "
             "pushing goes on.",
-            "lastError": "the endpoint answered 410",
-            "responseStatus": 410,
-        },
-    }
+            last_error="the endpoint answered 410",
+            response_status=410,
+        ),
+    )
 
 
 def _detail(status: InvoiceStatus) -> InvoiceDetail:

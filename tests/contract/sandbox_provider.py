@@ -9,15 +9,10 @@ from uuid import UUID, uuid4
 from fatura.domain.connection import Connection
 from fatura.domain.credentials import Mode
 from fatura.domain.offer import PaymentMethod
+from fatura.domain.sandbox import SandboxFault, SandboxMove, SandboxOperation
 from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
 from fatura.gateways.port import Charge, ConnectionConfig, Gateway, Webhook
-from fatura.gateways.sandbox_port import (
-    WEBHOOK_SIGNATURE,
-    SandboxBooks,
-    SandboxFault,
-    SandboxMove,
-    SandboxOperation,
-)
+from fatura.gateways.sandbox_port import WEBHOOK_SIGNATURE, SandboxBooks
 from fatura.signature import sign
 from fatura.store.accounts import accounts
 from fatura.store.charging import connections

@@ -9,8 +9,9 @@ from uuid import uuid4
 import pytest
 
 from fatura.domain.offer import PaymentMethod
+from fatura.domain.sandbox import SandboxMove, SandboxStatus
 from fatura.gateways.port import AuthFailedError, ChargeState, NotFoundError, PermanentError, Webhook
-from fatura.gateways.sandbox_port import WEBHOOK_SIGNATURE, SandboxMove, SandboxStatus
+from fatura.gateways.sandbox_port import WEBHOOK_SIGNATURE
 from fatura.signature import sign
 from fatura.store.db import Database
 from tests.contract.gateway_contract import GatewayContract

@@ -5,6 +5,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from fatura.domain.sandbox import SandboxFault, SandboxOperation
 from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
 from fatura.gateways.port import (
     GatewayError,
@@ -13,7 +14,6 @@ from fatura.gateways.port import (
     TransientError,
     UnknownOutcomeError,
 )
-from fatura.gateways.sandbox_port import SandboxFault, SandboxOperation
 from fatura.store.db import Database
 from tests.contract.provider import charge_request
 from tests.contract.sandbox_provider import SandboxProvider

@@ -5,7 +5,9 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from fatura.event_samples import SUBSCRIPTION
 from fatura.usecases.transaction import load_account, open_work
+from fatura.views.events import SubscriptionDataView
 from fatura.workers.lanes import ENGINE
 from fatura.workers.loop import run_until_idle
 from tests.support.world import Json, Merchant, World, plan_body, subscription_body
@@ -90,7 +92,7 @@ async def test_an_uncommitted_writer_holds_back_nobody_and_skips_nothing(world: 
 
     async def slow() -> None:
         async with open_work(world.deps, account) as work:
-            work.emit("subscription.created", {"subscription": {"id": "slow"}})
+            work.emit("subscription.created", SubscriptionDataView.of(SUBSCRIPTION))
             await slow_may_commit.wait()
 
     running = asyncio.create_task(slow())
@@ -103,4 +105,6 @@ async def test_an_uncommitted_writer_holds_back_nobody_and_skips_nothing(world: 
     await running
 
     rest = (await world.get(f"/v1/events?cursor={seen['nextCursor']}")).json["data"]
-    assert [(event["sequence"], event["data"]["subscription"]["id"]) for event in rest] == [(2, "slow")]
+    assert [(event["sequence"], event["data"]["subscription"]["id"]) for event in rest] == [
+        (2, str(SUBSCRIPTION.subscription_id))
+    ]

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from fatura.event_samples import sample_data
 from fatura.store import discovery
 from fatura.store.accounts import accounts
 from fatura.usecases import due_accounts
@@ -109,7 +110,7 @@ async def test_what_is_told_wakes_the_lane(world: World) -> None:
     notified: list[str] = []
     deps = replace(world.deps, notify=notified.append)
     async with open_work(deps, await load_account(world.deps, world.account_id)) as work:
-        work.emit("webhook.disabled", {})
+        work.emit("webhook.disabled", sample_data("webhook.disabled"))
         assert notified == []
     assert notified == ["push"]
 

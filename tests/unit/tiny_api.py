@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self, cast
 from uuid import UUID
 
 import httpx
+import msgspec
 from fastapi import FastAPI
 from pydantic import BaseModel, Field, model_validator
 from starlette.responses import Response
@@ -107,10 +108,14 @@ class ThingQuery(Paging):
     plan: Id | None = None
 
 
+def shown(value: dict[str, Any], *, status: int = 200) -> Response:
+    return answer(msgspec.json.encode(value), status=status)
+
+
 @routes.post("/v1/things", status=201, answers=Thing, key=Key.REQUIRED)
 async def create_thing(call: Call, body: NewThing) -> Response:
     """Create."""
-    return answer(
+    return shown(
         {
             "got": body.name,
             "key": call.idempotency_key,
@@ -124,7 +129,7 @@ async def create_thing(call: Call, body: NewThing) -> Response:
 @routes.get("/v1/things", answers=Thing)
 async def list_things(call: Call, query: ThingQuery) -> Response:
     """List."""
-    return answer(
+    return shown(
         {"page": query.page, "pageSize": query.pageSize, "archived": query.archived, "of": str(query.plan)}
     )
 
@@ -132,25 +137,25 @@ async def list_things(call: Call, query: ThingQuery) -> Response:
 @routes.get("/v1/things/{thingId}", answers=Thing)
 async def read_thing(call: Call, thing_id: ThingId) -> Response:
     """Read."""
-    return answer({"got": str(thing_id), "route": call.route, "target": call.target})
+    return shown({"got": str(thing_id), "route": call.route, "target": call.target})
 
 
 @routes.patch("/v1/things/{thingId}", answers=Thing)
 async def patch_thing(call: Call, thing_id: ThingId, body: ThingPatch) -> Response:
     """Change."""
-    return answer(body.sent())
+    return shown(body.sent())
 
 
 @routes.post("/v1/things/{thingId}/archive", answers=Thing)
 async def archive_thing(call: Call, thing_id: ThingId) -> Response:
     """Act, without a body."""
-    return answer({"key": call.idempotency_key, "value": call.body_value})
+    return shown({"key": call.idempotency_key, "value": call.body_value})
 
 
 @routes.post("/v1/things/{thingId}/poke", answers=Thing, key=Key.IGNORED)
 async def poke_thing(call: Call, thing_id: Annotated[str, Noun("thing", read_text_id)]) -> Response:
     """Act, whatever the Idempotency-Key, on an id that is any text."""
-    return answer({"got": thing_id, "key": call.idempotency_key})
+    return shown({"got": thing_id, "key": call.idempotency_key})
 
 
 @routes.get("/v1/failures/{failure}", answers=Thing)

@@ -1,14 +1,9 @@
-"""The catalogue of events and the exact JSON each one carries (spec 6, D-36, D-37)."""
+"""The catalogue of events (spec 6, D-36)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 from uuid import UUID
-
-from fatura.domain import shapes
-from fatura.domain.invoice import InvoiceDetail
-from fatura.domain.subscription import Subscription
 
 CATALOGUE: Mapping[str, str] = {
     "subscription.created": "a customer was bound to a plan",
@@ -42,31 +37,3 @@ class NewEvent:
     data: str
     subscription_id: UUID | None
     invoice_id: UUID | None
-
-
-def element(event_id: UUID, sequence: int, *, type_: str, created_at: datetime, data: str) -> str:
-    """Return an event's JSON: the bytes that replay shows and push will send are these (D-37, D-39)."""
-    assert type_ in CATALOGUE, type_
-    return (
-        f'{{"id":"{event_id}","sequence":{sequence},"type":"{type_}",'
-        f'"createdAt":"{shapes.instant(created_at)}","data":{data}}}'
-    )
-
-
-def subscription_data(of: Subscription, *, commitment: shapes.Shape | None = None) -> shapes.Shape:
-    """Return the data of a subscription's event (D-37)."""
-    shape = shapes.subscription(of)
-    return {"subscription": shape if commitment is None else shape | {"commitment": commitment}}
-
-
-def invoice_data(of: InvoiceDetail, *, error: Mapping[str, Any] | None = None) -> shapes.Shape:
-    """Return the data of an invoice's event: the detail without attempts, with the client's own ids (D-37)."""
-    shape = shapes.invoice(of.invoice) | {
-        "subscriptionExternalRef": of.subscription_external_ref,
-        "customerId": str(of.customer_id),
-        "customerExternalRef": of.customer_external_ref,
-        "items": [
-            shapes.invoice_item(item) | {"productExternalRef": item.product_external_ref} for item in of.items
-        ],
-    }
-    return {"invoice": shape} if error is None else {"invoice": shape, "error": dict(error)}

@@ -10,12 +10,12 @@ import msgspec
 
 from fatura.domain.account import Account
 from fatura.domain.errors import IDEMPOTENCY_IN_PROGRESS, IDEMPOTENCY_KEY_REUSED, EngineError
-from fatura.domain.shapes import Shape
 from fatura.store import idempotency
 from fatura.store.db import LockTimeoutError
 from fatura.store.idempotency import StoredKey
 from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import Work, in_transaction
+from fatura.views.view import View
 
 KEEP_FOR = timedelta(days=30)
 KEEP_SECRET_FOR = timedelta(hours=24)
@@ -55,7 +55,7 @@ async def execute_once(
     deps: Deps,
     account: Account,
     request: IdempotentRequest,
-    function: Callable[[Work], Awaitable[Shape]],
+    function: Callable[[Work], Awaitable[View]],
     *,
     status: int,
     holds_secret: bool = False,
@@ -89,14 +89,14 @@ async def execute_once(
         ) from None
 
 
-async def _execute(work: Work, function: Callable[[Work], Awaitable[Shape]], *, status: int) -> StoredAnswer:
+async def _execute(work: Work, function: Callable[[Work], Awaitable[View]], *, status: int) -> StoredAnswer:
     return StoredAnswer(status, msgspec.json.encode(await function(work)))
 
 
 async def _execute_or_replay(
     work: Work,
     request: IdempotentRequest,
-    function: Callable[[Work], Awaitable[Shape]],
+    function: Callable[[Work], Awaitable[View]],
     progress: _Progress,
     *,
     status: int,

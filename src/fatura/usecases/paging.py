@@ -1,9 +1,12 @@
 """Pages of lists with exact totals, from the account's counters or counted for a filter (spec 2.7, D-16)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
-from fatura.domain.shapes import Shape
+from fatura.views.view import PaginationView, View
+
+PageViewT = TypeVar("PageViewT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +31,12 @@ class Page:
         """Return the number of records on the page; the last page may have fewer than `size`."""
         return min(self.size, total - self.skip)
 
-    def envelope(self, records: Sequence[Shape], *, total: int) -> Shape:
-        """Return the list's JSON; an empty list has 0 pages (D-16)."""
-        return {
-            "data": records,
-            "pagination": {
-                "page": self.number,
-                "pageSize": self.size,
-                "totalRecords": total,
-                "totalPages": -(-total // self.size),
-            },
-        }
+    def envelope(self, view: Callable[..., PageViewT], records: Sequence[View], *, total: int) -> PageViewT:
+        """Return the page as a view; an empty list has 0 pages (D-16)."""
+        pagination = PaginationView(
+            page=self.number,
+            page_size=self.size,
+            total_records=total,
+            total_pages=-(-total // self.size),
+        )
+        return view(data=records, pagination=pagination)

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import date, datetime
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -14,7 +14,7 @@ from fatura.domain.account import Account
 from fatura.domain.calendar import local_date
 from fatura.domain.credentials import Mode
 from fatura.domain.errors import UNAUTHORIZED, EngineError
-from fatura.domain.events import CATALOGUE, NewEvent
+from fatura.domain.events import NewEvent
 from fatura.ids import new_id, new_ids
 from fatura.store import counters
 from fatura.store.accounts import accounts
@@ -22,6 +22,8 @@ from fatura.store.db import DeadlockError, Tx
 from fatura.store.webhooks import events
 from fatura.usecases.deps import Deps
 from fatura.usecases.lane_names import LaneName
+from fatura.views.events import DATA
+from fatura.views.view import View
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -63,13 +65,13 @@ class Work:
     def emit(
         self,
         type_: str,
-        data: dict[str, Any],
+        data: View,
         *,
         subscription_id: UUID | None = None,
         invoice_id: UUID | None = None,
     ) -> None:
         """Emit an event when the transaction ends (D-37)."""
-        assert type_ in CATALOGUE, type_
+        assert type(data) is DATA[type_], (type_, data)
         text = msgspec.json.encode(data).decode()
         self.pending_events.append(NewEvent(type_, self.now, text, subscription_id, invoice_id))
 

@@ -8,7 +8,7 @@ import pytest
 
 from fatura.domain.errors import EngineError
 from fatura.usecases.charging import cancellation
-from fatura.usecases.transaction import Work, in_transaction, load_account
+from fatura.usecases.transaction import in_transaction, load_account
 from tests.support.cancel_steps import cancel
 from tests.support.expect import problem
 from tests.support.sandbox_steps import (
@@ -140,14 +140,11 @@ async def test_when_the_asking_after_the_charge_comes_first(world: World):
     await pass_time(world, seconds=40)
     assert len(await world.events("invoice.canceled")) == 1
 
-    async def record(work: Work) -> Json:
-        return await cancellation.cancel(work, invoice_id, released=released)
-
-    assert (await in_transaction(world.deps, account, record))["status"] == "canceled"
+    canceled = await in_transaction(world.deps, account, cancellation.cancel, invoice_id, released=released)
+    assert canceled.status == "canceled"
     assert len(await world.events("invoice.canceled")) == 1
-    released = None
     with pytest.raises(EngineError, match="canceled already"):
-        await in_transaction(world.deps, account, record)
+        await in_transaction(world.deps, account, cancellation.cancel, invoice_id, released=None)
 
 
 async def test_a_repeat_with_its_key_is_replayed(world: World):

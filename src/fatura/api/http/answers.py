@@ -1,33 +1,29 @@
-"""Answers: a shape becomes bytes once, and those bytes are sent; nothing validates them a second time."""
+"""Answers: a view becomes bytes once, and those bytes are sent without being validated again."""
 
 import msgspec
 from starlette.responses import Response
 
-from fatura.domain.shapes import Shape
 from fatura.usecases.idempotency import StoredAnswer
+from fatura.views.view import View
 
 MEDIA_TYPE = "application/json"
 REPLAYED = "Idempotent-Replayed"
 
 
-def answer(shape: Shape, *, status: int = 200) -> Response:
-    """Answer with a shape."""
-    return raw_answer(msgspec.json.encode(shape), status=status)
+def answer(view: View | bytes | None, *, status: int = 200) -> Response:
+    """Answer with a view, with JSON that is encoded already, or without a body.
 
-
-def raw_answer(body: bytes, *, status: int = 200) -> Response:
-    """Answer with JSON that is encoded already. It holds a merchant's data: nobody on the way may keep it."""
+    Answers hold a merchant's data, so no cache may store them.
+    """
+    if view is None:
+        return Response(status_code=status)
+    body = view if isinstance(view, bytes) else msgspec.json.encode(view)
     return Response(body, status, {"cache-control": "no-store"}, MEDIA_TYPE)
 
 
 def answer_once(stored: StoredAnswer) -> Response:
-    """Answer what an Idempotency-Key stands for, saying so when it is a repeat (D-14)."""
-    response = raw_answer(stored.body, status=stored.status)
+    """Answer what an Idempotency-Key stands for; a header marks a replay (D-14)."""
+    response = answer(stored.body, status=stored.status)
     if stored.replayed:
         response.headers[REPLAYED] = "true"
     return response
-
-
-def nothing() -> Response:
-    """Answer 204."""
-    return Response(status_code=204)

@@ -47,13 +47,23 @@ class Routes:
         status: int = 200,
         also: Sequence[int] = (),
         key: Key = Key.HONOURED,
+        holds_secret: bool = False,
         problems: Sequence[Problem] = (),
     ) -> Declare[EndpointT]:
         """Declare a creation or an action; by default it honours an Idempotency-Key (D-14).
 
         `also` are other statuses that answer the same model.
         """
-        return self._declare("POST", path, answers, status=status, also=also, key=key, problems=problems)
+        return self._declare(
+            "POST",
+            path,
+            answers,
+            status=status,
+            also=also,
+            key=key,
+            holds_secret=holds_secret,
+            problems=problems,
+        )
 
     def put(self, path: str, *, answers: Any, problems: Sequence[Problem] = ()) -> Declare[EndpointT]:
         """Declare a replacement."""
@@ -76,6 +86,7 @@ class Routes:
         status: int = 200,
         also: Sequence[int] = (),
         key: Key = Key.IGNORED,
+        holds_secret: bool = False,
         problems: Sequence[Problem] = (),
     ) -> Declare[EndpointT]:
         def declare(endpoint: EndpointT) -> EndpointT:
@@ -84,7 +95,8 @@ class Routes:
                 endpoint,
                 key=key,
                 methods=[method],
-                status_code=status,
+                success_status=status,
+                holds_secret=holds_secret,
                 response_model=answers,
                 response_description=_OUTCOMES[status],
                 responses={each: {"model": answers, "description": _OUTCOMES[each]} for each in also},

@@ -11,6 +11,7 @@ from fatura.api.http.route import OpenRoute
 from fatura.api.models.shared import Shown
 from fatura.observability import gauge, metrics_page
 from fatura.usecases.operations import health, lateness
+from fatura.views.health import AliveView, ChecksView, ReadinessView
 
 TAG = "Health"
 
@@ -39,15 +40,16 @@ class Readiness(Shown):
 
 async def live(_request: Request) -> Response:
     """Say that the process is alive."""
-    return answer({"status": "ok"})
+    return answer(AliveView())
 
 
 async def ready(request: Request) -> Response:
     """Say whether the process can serve: 503 is degraded, and not to receive traffic."""
     found = await health.check(request.app.state.gate.deps)
-    checks = {"database": found.database, "clock": found.clock}
-    status = 200 if found.database else 503
-    return answer({"status": "ok" if found.database else "degraded", "checks": checks}, status=status)
+    checks = ChecksView(database=found.database, clock=found.clock)
+    if not found.database:
+        return answer(ReadinessView(status="degraded", checks=checks), status=503)
+    return answer(ReadinessView(status="ok", checks=checks))
 
 
 async def metrics(request: Request) -> Response:

@@ -1,41 +1,60 @@
-"""How endpoints run use cases: one transaction, and repeats of a request replayed byte for byte (D-14)."""
+"""How endpoints run use cases: in one transaction, or once per Idempotency-Key (D-14)."""
 
 from collections.abc import Awaitable, Callable
+from typing import Concatenate, ParamSpec
 
 from starlette.responses import Response
 
 from fatura.api.http.answers import answer, answer_once
 from fatura.api.http.route import Call
-from fatura.domain.shapes import Shape
 from fatura.usecases.idempotency import IdempotentRequest, execute_once, find_answer
 from fatura.usecases.transaction import Work, in_snapshot, in_transaction
+from fatura.views.view import View
 
-Effect = Callable[[Work], Awaitable[Shape]]
+P = ParamSpec("P")
 
 
-async def run(call: Call, effect: Effect) -> Response:
-    """Run a read, or a write that takes no Idempotency-Key, and answer what it returns.
+async def run(
+    call: Call,
+    function: Callable[Concatenate[Work, P], Awaitable[View | bytes | None]],
+    /,
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> Response:
+    """Run `function(work, ...)` in one transaction and answer what it returns.
 
-    A read sees one moment, so that what it puts together from several statements was true at once.
+    All statements of a GET see the data as of one moment.
     """
-    run_effect = in_snapshot if call.only_reads else in_transaction
-    return answer(await run_effect(call.deps, call.account, effect))
+    run_in = in_snapshot if call.only_reads else in_transaction
+    return answer(
+        await run_in(call.deps, call.account, function, *args, **kwargs), status=call.success_status
+    )
 
 
-async def run_once(call: Call, effect: Effect, *, status: int = 200, holds_secret: bool = False) -> Response:
-    """Run an effect once per Idempotency-Key and answer it, or replay its first answer."""
+async def run_once(
+    call: Call,
+    function: Callable[Concatenate[Work, P], Awaitable[View]],
+    /,
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> Response:
+    """Run `function(work, ...)` once per Idempotency-Key and answer what it returns, or replay its first answer."""
     stored = await execute_once(
-        call.deps, call.account, request_of(call), effect, status=status, holds_secret=holds_secret
+        call.deps,
+        call.account,
+        request_of(call),
+        lambda work: function(work, *args, **kwargs),
+        status=call.success_status,
+        holds_secret=call.holds_secret,
     )
     return answer_once(stored)
 
 
 async def replay(call: Call) -> Response | None:
-    """Answer a repeat before a third party is asked; None when the request is not one."""
+    """Answer a repeated request before a third party is called; None when the request is new."""
     stored = await find_answer(call.deps, call.account, request_of(call))
     return None if stored is None else answer_once(stored)
 
 
 def request_of(call: Call) -> IdempotentRequest:
-    """Return what tells a repeat of a request from another one."""
     return IdempotentRequest(call.idempotency_key, call.target, call.body_value)

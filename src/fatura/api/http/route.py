@@ -52,8 +52,9 @@ class Key(Enum):
 class Call:
     """An admitted request, as its endpoint gets it.
 
-    `route` is the method and the path's template. `target` is the method and the path itself: with `body_value` (the
-    parsed JSON, None without a body) it tells a request's repeat from another request (D-14).
+    `route` is the method and the path's template. A repeat of a request has the same `target` (the method and the path
+    itself) and the same `body_value` (the parsed JSON, None without a body) (D-14). `holds_secret`: the answer is
+    stored encrypted.
     """
 
     deps: Deps
@@ -63,6 +64,8 @@ class Call:
     target: str
     idempotency_key: str | None
     body_value: object
+    success_status: int
+    holds_secret: bool
 
     @property
     def only_reads(self) -> bool:
@@ -146,14 +149,25 @@ def _documented(signature: inspect.Signature) -> inspect.Signature:
 class ApiRoute(APIRoute):
     """A route behind the gate. Its endpoint is `async (call, [ids...], [query], [body]) -> Response`."""
 
-    def __init__(self, path: str, endpoint: Any, *, key: Key, **documentation: Any) -> None:
+    def __init__(
+        self,
+        path: str,
+        endpoint: Any,
+        *,
+        key: Key,
+        success_status: int,
+        holds_secret: bool,
+        **documentation: Any,
+    ) -> None:
         """Take an endpoint apart once; `documentation` is what FastAPI's APIRoute takes."""
         signature = inspect.signature(endpoint, eval_str=True)
         self._inputs = _inputs(signature.parameters)
         self._run: Endpoint = endpoint
         self._key = key
+        self._success_status = success_status
+        self._holds_secret = holds_secret
         endpoint.__signature__ = _documented(signature)
-        super().__init__(path, endpoint, **documentation)
+        super().__init__(path, endpoint, status_code=success_status, **documentation)
         self._fixed_start = path.partition("{")[0]
         self.app = self._serve
 
@@ -193,6 +207,8 @@ class ApiRoute(APIRoute):
             f"{method} {scope['path']}",
             key,
             value,
+            self._success_status,
+            self._holds_secret,
         )
         response = await self._run(call, **arguments)
         await response(scope, receive, send)

@@ -1,1 +1,1 @@
-"""What answers look like, for the OpenAPI document alone: the answers themselves are `domain.shapes`."""
+"""What answers look like, for the OpenAPI document alone: the answers themselves are `fatura.views`."""

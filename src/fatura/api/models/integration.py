@@ -8,7 +8,7 @@ from fatura.api.models.shared import Shown, ShownDay, ShownId, ShownInstant, Sho
 from fatura.domain.credentials import Mode
 from fatura.domain.events import CATALOGUE
 from fatura.domain.offer import MAX_INSTALLMENTS, PaymentMethod
-from fatura.usecases.sandbox.sandbox_gateway import SandboxFault, SandboxOperation
+from fatura.domain.sandbox import SandboxFault, SandboxOperation
 
 
 class Event(Shown):

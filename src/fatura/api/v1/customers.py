@@ -44,16 +44,16 @@ class CustomerPatch(Body):
 async def list_customers(call: Call, query: CustomerQuery) -> Response:
     """List customers, newest first. They come about with their first subscriptions."""
     wanted = CustomerFilter(query.externalRef)
-    return await run(call, lambda work: customers.read_page(work, query.asked(), wanted))
+    return await run(call, customers.read_page, query.asked(), wanted)
 
 
 @routes.get("/v1/customers/{customerId}", answers=CustomerProfile)
 async def read_customer(call: Call, customer_id: CustomerId) -> Response:
     """Return a customer; whether a tax document is known is told, the document never."""
-    return await run(call, lambda work: customers.read(work, customer_id))
+    return await run(call, customers.read, customer_id)
 
 
 @routes.patch("/v1/customers/{customerId}", answers=CustomerProfile)
 async def patch_customer(call: Call, customer_id: CustomerId, body: CustomerPatch) -> Response:
     """Correct what is sent, for all of the customer's subscriptions; charges created from now on carry it."""
-    return await run(call, lambda work: customers.patch(work, customer_id, body.sent()))
+    return await run(call, customers.patch, customer_id, body.sent())

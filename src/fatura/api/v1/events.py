@@ -6,14 +6,13 @@ from uuid import UUID
 from pydantic import Field
 from starlette.responses import Response
 
-from fatura.api.http.answers import raw_answer
 from fatura.api.http.declare import Routes
 from fatura.api.http.fields import Whole, WholeText, Word
 from fatura.api.http.forms import Query
+from fatura.api.http.replies import run
 from fatura.api.http.route import Call, Noun
 from fatura.api.models.integration import Event, Events
 from fatura.domain.events import CATALOGUE
-from fatura.usecases.transaction import in_transaction
 from fatura.usecases.webhooks import events
 
 routes = Routes("Events")
@@ -43,15 +42,10 @@ class EventQuery(Query):
 async def list_events(call: Call, query: EventQuery) -> Response:
     """Replay everything reported so far, oldest first; poll with `nextCursor` for ever, each event comes once."""
     after = events.parse_cursor(query.cursor)
-    body = await in_transaction(
-        call.deps,
-        call.account,
-        lambda work: events.replay(work, after=after, limit=query.limit, type_=query.type),
-    )
-    return raw_answer(body)
+    return await run(call, events.replay, after=after, limit=query.limit, type_=query.type)
 
 
 @routes.get("/v1/events/{eventId}", answers=Event)
 async def read_event(call: Call, event_id: EventId) -> Response:
     """Return one event, as the stream and a push show it."""
-    return raw_answer(await in_transaction(call.deps, call.account, lambda work: events.read(work, event_id)))
+    return await run(call, events.read, event_id)

@@ -22,6 +22,7 @@ from fatura.domain.errors import (
 )
 from fatura.usecases.charging import polling
 from fatura.usecases.charging.polling import WEBHOOK_MAX_BYTES, Webhook
+from fatura.views.integration import ReceivedView
 
 TAG = "Gateways"
 
@@ -52,7 +53,7 @@ async def receive_gateway_webhook(request: Request) -> Response:
     )
     webhook = Webhook(dict(request.headers), request.scope["query_string"].decode("latin-1"), raw)
     await polling.receive_webhook(gate.deps, account_id, connection_id, webhook)
-    return answer({"received": True})
+    return answer(ReceivedView(received=True))
 
 
 def _path_id(name: str) -> dict[str, Any]:

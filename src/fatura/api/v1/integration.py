@@ -6,7 +6,7 @@ from uuid import UUID
 from pydantic import Field
 from starlette.responses import Response
 
-from fatura.api.http.answers import answer, nothing
+from fatura.api.http.answers import answer
 from fatura.api.http.declare import Routes
 from fatura.api.http.fields import StrictBool, Text
 from fatura.api.http.forms import Body, unsent
@@ -15,10 +15,8 @@ from fatura.api.http.route import Call, Noun
 from fatura.api.models.integration import ApiKey, Connection, Integration, NewApiKey
 from fatura.api.models.shared import Listed
 from fatura.api.models.webhooks import NewSecret
-from fatura.domain.shapes import Shape
 from fatura.usecases.accounts import accounts, integration_secret
 from fatura.usecases.charging import gateway_connections
-from fatura.usecases.transaction import Work, in_transaction
 
 routes = Routes("Integration")
 ApiKeyId = Annotated[UUID, Noun("API key")]
@@ -62,35 +60,28 @@ async def read_integration(call: Call) -> Response:
     return await run(call, gateway_connections.integration)
 
 
-@routes.post("/v1/integration/api-keys", answers=NewApiKey, status=201)
+@routes.post("/v1/integration/api-keys", answers=NewApiKey, status=201, holds_secret=True)
 async def create_api_key(call: Call, body: ApiKeyForm) -> Response:
     """Create an API key; the answer shows it, for the only time."""
-    return await run_once(
-        call, lambda work: accounts.issue_api_key(work, body.name), status=201, holds_secret=True
-    )
+    return await run_once(call, accounts.issue_api_key, body.name)
 
 
 @routes.get("/v1/integration/api-keys", answers=Listed[ApiKey])
 async def list_api_keys(call: Call) -> Response:
     """List the account's API keys, newest first, revoked ones included."""
-
-    async def effect(work: Work) -> Shape:
-        return {"data": await accounts.list_api_keys(work)}
-
-    return await run(call, effect)
+    return await run(call, accounts.list_api_keys)
 
 
 @routes.delete("/v1/integration/api-keys/{apiKeyId}")
 async def revoke_api_key(call: Call, api_key_id: ApiKeyId) -> Response:
     """Revoke an API key at once, everywhere and for good."""
-    await in_transaction(call.deps, call.account, lambda work: accounts.revoke_api_key(work, api_key_id))
-    return nothing()
+    return await run(call, accounts.revoke_api_key, api_key_id)
 
 
-@routes.post("/v1/integration/secret/rotate", answers=NewSecret)
+@routes.post("/v1/integration/secret/rotate", answers=NewSecret, holds_secret=True)
 async def rotate_secret(call: Call) -> Response:
     """Make a new integration secret, shown this once; the one before it still signs beside it for 24 hours."""
-    return await run_once(call, integration_secret.rotate, holds_secret=True)
+    return await run_once(call, integration_secret.rotate)
 
 
 @routes.post("/v1/integration/gateways", answers=Connection, status=201)
@@ -103,25 +94,18 @@ async def connect_gateway(call: Call, body: ConnectionForm) -> Response:
     )
     return await run_once(
         call,
-        lambda work: gateway_connections.connect(
-            work,
-            provider=body.provider,
-            label=body.label,
-            credentials=body.credentials,
-            settings=body.settings,
-        ),
-        status=201,
+        gateway_connections.connect,
+        provider=body.provider,
+        label=body.label,
+        credentials=body.credentials,
+        settings=body.settings,
     )
 
 
 @routes.get("/v1/integration/gateways", answers=Listed[Connection])
 async def list_gateways(call: Call) -> Response:
     """List the account's gateway connections, oldest first."""
-
-    async def effect(work: Work) -> Shape:
-        return {"data": await gateway_connections.read_all(work)}
-
-    return await run(call, effect)
+    return await run(call, gateway_connections.read_all)
 
 
 @routes.patch("/v1/integration/gateways/{connectionId}", answers=Connection)

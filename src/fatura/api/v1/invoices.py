@@ -62,13 +62,13 @@ class InvoiceQuery(Paging):
 @routes.get("/v1/invoices", answers=Page[InvoiceSummary])
 async def list_invoices(call: Call, query: InvoiceQuery) -> Response:
     """List invoices, newest first, without items."""
-    return await run(call, lambda work: invoices.read_page(work, query.asked(), query.wanted()))
+    return await run(call, invoices.read_page, query.asked(), query.wanted())
 
 
 @routes.get("/v1/invoices/{invoiceId}", answers=Invoice)
 async def read_invoice(call: Call, invoice_id: InvoiceId) -> Response:
     """Return an invoice with its items and pricing attempts."""
-    return await run(call, lambda work: invoices.read(work, invoice_id))
+    return await run(call, invoices.read, invoice_id)
 
 
 class ManualValue(Body):
@@ -89,9 +89,11 @@ async def close_item(call: Call, invoice_id: InvoiceId, item_id: ItemId, body: M
     """Release a pending item with a value of your own; with the last one the invoice goes on to be issued."""
     return await run_once(
         call,
-        lambda work: manual_values.close(
-            work, invoice_id, item_id, amount_cents=body.amount, description=body.description
-        ),
+        manual_values.close,
+        invoice_id,
+        item_id,
+        amount_cents=body.amount,
+        description=body.description,
     )
 
 
@@ -107,7 +109,7 @@ async def cancel_invoice(call: Call, invoice_id: InvoiceId) -> Response:
     if repeated := await replay(call):
         return repeated
     released = await cancellation.release_charge(call.deps, call.account, invoice_id)
-    return await run_once(call, lambda work: cancellation.cancel(work, invoice_id, released=released))
+    return await run_once(call, cancellation.cancel, invoice_id, released=released)
 
 
 @routes.post(

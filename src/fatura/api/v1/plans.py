@@ -64,34 +64,32 @@ class PlanQuery(Paging):
 @routes.post("/v1/plans", answers=Plan, status=201, key=Key.REQUIRED, problems=TERMS_PROBLEMS)
 async def create_plan(call: Call, body: PlanForm) -> Response:
     """Create the whole offer, at version 1."""
-    return await run_once(
-        call, lambda work: plans.create(work, name=body.name, terms=body.terms()), status=201
-    )
+    return await run_once(call, plans.create, name=body.name, terms=body.terms())
 
 
 @routes.get("/v1/plans", answers=Page[PlanSummary])
 async def list_plans(call: Call, query: PlanQuery) -> Response:
     """List plans, newest first, without items, archived ones included."""
     wanted = PlanFilter(query.archived)
-    return await run(call, lambda work: plans.read_page(work, query.asked(), wanted))
+    return await run(call, plans.read_page, query.asked(), wanted)
 
 
 @routes.get("/v1/plans/{planId}", answers=Plan)
 async def read_plan(call: Call, plan_id: PlanId) -> Response:
     """Return a plan at its current version, with items and schedules."""
-    return await run(call, lambda work: plans.read(work, plan_id))
+    return await run(call, plans.read, plan_id)
 
 
 @routes.put("/v1/plans/{planId}", answers=Plan, problems=[*TERMS_PROBLEMS, PLAN_ARCHIVED])
 async def publish_plan(call: Call, plan_id: PlanId, body: PlanForm) -> Response:
     """Publish a new version: the complete offer again, for new subscribers; existing ones stay on theirs."""
-    return await run(call, lambda work: plans.publish(work, plan_id, name=body.name, terms=body.terms()))
+    return await run(call, plans.publish, plan_id, name=body.name, terms=body.terms())
 
 
 @routes.post("/v1/plans/{planId}/archive", answers=PlanSummary)
 async def archive_plan(call: Call, plan_id: PlanId) -> Response:
     """Archive a plan: no new subscriptions, existing ones keep billing."""
-    return await run_once(call, lambda work: plans.archive(work, plan_id))
+    return await run_once(call, plans.archive, plan_id)
 
 
 @routes.post("/v1/plans/{planId}/propagate", answers=Propagation, problems=[PLAN_ARCHIVED])
@@ -104,5 +102,8 @@ async def propagate_plan(call: Call, plan_id: PlanId, body: PropagationForm) -> 
     """
     return await run_once(
         call,
-        lambda work: propagation.propagate(work, plan_id, dry_run=body.dryRun, from_version=body.fromVersion),
+        propagation.propagate,
+        plan_id,
+        dry_run=body.dryRun,
+        from_version=body.fromVersion,
     )

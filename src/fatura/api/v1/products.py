@@ -17,10 +17,8 @@ from fatura.api.models.shared import Page
 from fatura.domain.errors import PRICING_MODE_IMMUTABLE
 from fatura.domain.filters import ProductFilter
 from fatura.domain.product import PricingMode
-from fatura.domain.shapes import Shape
 from fatura.usecases.catalog import products
 from fatura.usecases.pricing import pricing_test
-from fatura.usecases.transaction import Work
 
 routes = Routes("Products")
 ProductId = Annotated[UUID, Noun("product")]
@@ -82,59 +80,48 @@ class ProductQuery(Paging):
 async def create_product(call: Call, body: ProductForm) -> Response:
     """Create a product."""
     pricing = body.pricing
-
-    async def effect(work: Work) -> Shape:
-        if isinstance(pricing, FixedPricing):
-            return await products.create(
-                work,
-                name=body.name,
-                description=body.description,
-                external_ref=body.externalRef,
-                pricing_mode=PricingMode.FIXED,
-                monthly_price_cents=pricing.monthlyPriceCents,
-            )
-        return await products.create(
-            work,
-            name=body.name,
-            description=body.description,
-            external_ref=body.externalRef,
-            pricing_mode=PricingMode.ENDPOINT,
-            endpoint_url=pricing.url,
-            cap_cents=pricing.capCents,
-        )
-
-    return await run_once(call, effect, status=201)
+    return await run_once(
+        call,
+        products.create,
+        name=body.name,
+        description=body.description,
+        external_ref=body.externalRef,
+        pricing_mode=PricingMode(pricing.mode),
+        monthly_price_cents=pricing.monthlyPriceCents if isinstance(pricing, FixedPricing) else None,
+        endpoint_url=pricing.url if isinstance(pricing, EndpointPricing) else None,
+        cap_cents=pricing.capCents if isinstance(pricing, EndpointPricing) else None,
+    )
 
 
 @routes.get("/v1/products", answers=Page[Product])
 async def list_products(call: Call, query: ProductQuery) -> Response:
     """List products, newest first, archived ones included."""
     wanted = ProductFilter(query.externalRef, query.archived)
-    return await run(call, lambda work: products.read_page(work, query.asked(), wanted))
+    return await run(call, products.read_page, query.asked(), wanted)
 
 
 @routes.get("/v1/products/{productId}", answers=Product)
 async def read_product(call: Call, product_id: ProductId) -> Response:
     """Return a product."""
-    return await run(call, lambda work: products.read(work, product_id))
+    return await run(call, products.read, product_id)
 
 
 @routes.patch("/v1/products/{productId}", answers=Product, problems=[PRICING_MODE_IMMUTABLE])
 async def patch_product(call: Call, product_id: ProductId, body: ProductPatch) -> Response:
     """Change what is sent. A new price applies from the next invoices; nothing is billed again."""
-    return await run(call, lambda work: products.patch(work, product_id, body.sent()))
+    return await run(call, products.patch, product_id, body.sent())
 
 
 @routes.post("/v1/products/{productId}/archive", answers=Product)
 async def archive_product(call: Call, product_id: ProductId) -> Response:
     """Archive a product: new plans cannot use it, existing ones keep billing."""
-    return await run_once(call, lambda work: products.archive(work, product_id))
+    return await run_once(call, products.archive, product_id)
 
 
 @routes.post("/v1/products/{productId}/unarchive", answers=Product)
 async def unarchive_product(call: Call, product_id: ProductId) -> Response:
     """Make a product usable in new plans again."""
-    return await run_once(call, lambda work: products.unarchive(work, product_id))
+    return await run_once(call, products.unarchive, product_id)
 
 
 @routes.post("/v1/products/{productId}/pricing-test", answers=PricingTest, key=Key.IGNORED)

@@ -15,13 +15,8 @@ from fatura.api.http.route import Call, Key, Noun, read_text_id
 from fatura.api.models.integration import QueuedFault, SandboxCharge, SandboxProduct, TestClock
 from fatura.api.models.shared import Listed
 from fatura.domain.errors import CLOCK_CONFLICT, NOT_FOUND, SANDBOX_CHARGE_CONFLICT
+from fatura.domain.sandbox import MAX_FAULT_TIMES, SandboxFault, SandboxMove, SandboxOperation
 from fatura.usecases.sandbox import sandbox_gateway, test_clock
-from fatura.usecases.sandbox.sandbox_gateway import (
-    MAX_FAULT_TIMES,
-    SandboxFault,
-    SandboxMove,
-    SandboxOperation,
-)
 
 routes = Routes("Sandbox")
 ChargeId = Annotated[str, Noun("sandbox charge", read_text_id)]
@@ -84,20 +79,20 @@ async def read_test_clock(call: Call) -> Response:
 async def advance_test_clock(call: Call, body: AdvanceForm) -> Response:
     """Run the real engine through every due instant up to the target; 202 when that takes more than 100 s."""
     to: datetime | None = body.to
-    shape = await test_clock.advance(call.deps, call.account, to=to, days=body.days)
-    return answer(shape, status=200 if shape["status"] == "ready" else 202)
+    clock = await test_clock.advance(call.deps, call.account, to=to, days=body.days)
+    return answer(clock, status=200 if clock.status == "ready" else 202)
 
 
 @routes.get("/v1/sandbox/charges", answers=Listed[SandboxCharge])
 async def list_sandbox_charges(call: Call, query: ChargesQuery) -> Response:
     """List the charges in the sandbox gateway, newest first."""
-    return answer({"data": await sandbox_gateway.list_charges(call.deps, call.account, query.invoiceId)})
+    return answer(await sandbox_gateway.list_charges(call.deps, call.account, query.invoiceId))
 
 
 @routes.get("/v1/sandbox/products", answers=Listed[SandboxProduct])
 async def list_sandbox_products(call: Call) -> Response:
     """List the products that were mirrored to the sandbox's catalogs."""
-    return answer({"data": await sandbox_gateway.list_products(call.deps, call.account)})
+    return answer(await sandbox_gateway.list_products(call.deps, call.account))
 
 
 async def _move(call: Call, charge_id: str, move: SandboxMove) -> Response:
@@ -151,7 +146,7 @@ async def refund_sandbox_charge(call: Call, charge_id: ChargeId) -> Response:
 @routes.post("/v1/sandbox/faults", answers=QueuedFault, status=201, key=Key.IGNORED, problems=[NOT_FOUND])
 async def add_sandbox_fault(call: Call, body: FaultForm) -> Response:
     """Let the sandbox gateway fail at its next calls."""
-    shape = await sandbox_gateway.add_fault(
+    queued = await sandbox_gateway.add_fault(
         call.deps,
         call.account,
         body.connectionId,
@@ -159,4 +154,4 @@ async def add_sandbox_fault(call: Call, body: FaultForm) -> Response:
         fault=body.fault,
         times=body.times,
     )
-    return answer(shape, status=201)
+    return answer(queued, status=call.success_status)

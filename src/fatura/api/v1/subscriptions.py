@@ -125,31 +125,31 @@ async def create_subscription(call: Call, body: SubscriptionForm) -> Response:
         first_charge_date=body.firstChargeDate,
         connection_id=body.gatewayConnectionId,
     )
-    return await run_once(call, lambda work: subscriptions.create(work, asked), status=201)
+    return await run_once(call, subscriptions.create, asked)
 
 
 @routes.get("/v1/subscriptions", answers=Page[Subscription])
 async def list_subscriptions(call: Call, query: SubscriptionQuery) -> Response:
     """List subscriptions, newest first."""
-    return await run(call, lambda work: subscriptions.read_page(work, query.asked(), query.wanted()))
+    return await run(call, subscriptions.read_page, query.asked(), query.wanted())
 
 
 @routes.get("/v1/subscriptions/{subscriptionId}", answers=Subscription)
 async def read_subscription(call: Call, subscription_id: SubscriptionId) -> Response:
     """Return a subscription."""
-    return await run(call, lambda work: subscriptions.read(work, subscription_id))
+    return await run(call, subscriptions.read, subscription_id)
 
 
 @routes.get("/v1/subscriptions/{subscriptionId}/terms", answers=Plan)
 async def read_terms(call: Call, subscription_id: SubscriptionId) -> Response:
     """Return the terms that bill the subscription, in the plan's shape."""
-    return await run(call, lambda work: subscriptions.read_terms(work, subscription_id))
+    return await run(call, subscriptions.read_terms, subscription_id)
 
 
 @routes.get("/v1/subscriptions/{subscriptionId}/preview", answers=Preview, problems=[SUBSCRIPTION_CANCELED])
 async def preview_subscription(call: Call, subscription_id: SubscriptionId) -> Response:
     """Return the next invoice as the billing run would build it now; nothing is stored."""
-    return await run(call, lambda work: subscriptions.preview(work, subscription_id))
+    return await run(call, subscriptions.preview, subscription_id)
 
 
 @routes.post(
@@ -162,7 +162,10 @@ async def customize_subscription(call: Call, subscription_id: SubscriptionId, bo
     given = "commitmentCycles" in body.sent()
     return await run_once(
         call,
-        lambda work: subscriptions.customize(work, subscription_id, body.terms(), commitment_given=given),
+        subscriptions.customize,
+        subscription_id,
+        body.terms(),
+        commitment_given=given,
     )
 
 
@@ -173,4 +176,4 @@ async def customize_subscription(call: Call, subscription_id: SubscriptionId, bo
 )
 async def cancel_subscription(call: Call, subscription_id: SubscriptionId) -> Response:
     """End the subscription for good; the current cycle's invoice goes its normal way."""
-    return await run_once(call, lambda work: subscriptions.cancel(work, subscription_id))
+    return await run_once(call, subscriptions.cancel, subscription_id)

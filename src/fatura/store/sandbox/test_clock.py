@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Literal
 
 import msgspec
 
@@ -15,7 +16,7 @@ from fatura.store.db import Discovery, Row, Tx
 class StoredClock:
     """The progress of an advance: `target_at` is null when ready; `processed` counts work by lane."""
 
-    status: str
+    status: Literal["ready", "advancing"]
     target_at: datetime | None
     processed: Mapping[str, int]
 

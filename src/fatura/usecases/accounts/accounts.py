@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
-from fatura.domain import shapes
 from fatura.domain.account import Account
 from fatura.domain.credentials import (
     SECRET_BYTES,
@@ -25,6 +24,7 @@ from fatura.usecases.accounts import integration_secret
 from fatura.usecases.charging import gateway_connections
 from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import Work
+from fatura.views.integration import ApiKeyListView, ApiKeyView, NewApiKeyView
 
 CURRENCY = "BRL"
 LAST_USED_PRECISION = timedelta(minutes=1)
@@ -115,15 +115,15 @@ async def create_api_key(work: Work, name: str) -> tuple[ApiKey, str]:
     return key, text
 
 
-async def issue_api_key(work: Work, name: str) -> shapes.Shape:
+async def issue_api_key(work: Work, name: str) -> NewApiKeyView:
     """Create an API key and return it with its secret text (D-41)."""
     key, text = await create_api_key(work, name)
-    return {"key": text} | shapes.api_key(key)
+    return NewApiKeyView.with_text(key, text)
 
 
-async def list_api_keys(work: Work) -> list[shapes.Shape]:
+async def list_api_keys(work: Work) -> ApiKeyListView:
     """Return the account's keys, newest first (D-41)."""
-    return [shapes.api_key(key) for key in await accounts.list_keys(work.tx)]
+    return ApiKeyListView(data=[ApiKeyView.of(key) for key in await accounts.list_keys(work.tx)])
 
 
 async def revoke_api_key(work: Work, api_key_id: UUID) -> None:

@@ -5,13 +5,14 @@ import secrets
 from datetime import timedelta
 from uuid import UUID
 
-from fatura.domain import shapes
 from fatura.domain.credentials import SECRET_BYTES
 from fatura.observability import log
 from fatura.signature import PREFIX
 from fatura.store.accounts import secrets as stored_secrets
 from fatura.store.vault import KeyRingError
 from fatura.usecases.transaction import Work
+from fatura.views.integration import NewSecretView
+from fatura.views.view import instant
 
 PREVIOUS_VALID_FOR = timedelta(hours=24)
 """How long a replaced secret keeps signing, on the account's clock (spec 5.7)."""
@@ -43,14 +44,14 @@ def _opened(work: Work, secret_id: UUID, sealed: bytes) -> str:
     ).decode()
 
 
-async def rotate(work: Work) -> shapes.Shape:
+async def rotate(work: Work) -> NewSecretView:
     """Create a new secret; the previous one keeps signing for 24 hours (D-40, D-42)."""
     await stored_secrets.lock(work.tx)
     await work.refresh()
     valid_until = work.now + PREVIOUS_VALID_FOR
     await stored_secrets.retire(work.tx, valid_until=valid_until)
     secret = await create_secret(work)
-    return {"secret": secret, "previousValidUntil": shapes.instant(valid_until)}
+    return NewSecretView(secret=secret, previous_valid_until=instant(valid_until))
 
 
 async def create_secret(work: Work) -> str:

@@ -4,15 +4,15 @@ from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
 from uuid import UUID
 
+from msgspec.structs import replace
+
 from fatura import ids
 from fatura.domain.account import Account
 from fatura.domain.calendar import next_generation_instant, next_period_start
 from fatura.domain.charging import AttemptState, ChargeAttempt, charge_due_date
-from fatura.domain.events import invoice_data
 from fatura.domain.invoice import BillingTerms, Invoice, InvoiceDetail, InvoiceDraft, InvoiceItem, build
 from fatura.domain.invoice_states import BIRTHS, InvoiceStatus
 from fatura.domain.offer import PaymentMethod
-from fatura.domain.shapes import Shape, day
 from fatura.observability import log
 from fatura.store.billing import generation
 from fatura.store.billing.generation import DueSubscription, NewInvoice
@@ -23,6 +23,7 @@ from fatura.store.restore.lost_invoices import LostInvoice
 from fatura.usecases.deps import Deps
 from fatura.usecases.lane_names import LaneName
 from fatura.usecases.transaction import Work, in_transaction
+from fatura.views.events import EventInvoiceView, InvoiceDataView
 
 ONE_BY_ONE = 50
 """Maximum number of subscriptions that are billed one by one after a batch failed."""
@@ -180,7 +181,7 @@ async def _emit_created(
 ) -> None:
     product_ids = {item.product_id for draft in drafts.values() for item in draft.items}
     refs = await generation.product_refs(work.tx, list(product_ids))
-    shapes: dict[int, Shape] = {}
+    views: dict[int, EventInvoiceView] = {}
     for new in batch:
         draft = drafts[_draft_key(new.due)]
         assert draft.status in BIRTHS, draft.status
@@ -192,26 +193,27 @@ async def _emit_created(
             work.notify(LaneName.ISSUANCE)
         if draft.has_pending_items:
             work.notify(LaneName.PRICING)
-        if new.draft_index not in shapes:
-            shapes[new.draft_index] = invoice_data(_detail(work, new, draft, refs=refs))["invoice"]
-        data = {"invoice": _own(shapes[new.draft_index], new)}
+        if new.draft_index not in views:
+            views[new.draft_index] = EventInvoiceView.of_detail(_detail(work, new, draft, refs=refs))
+        data = InvoiceDataView(invoice=_own(views[new.draft_index], new))
         for type_ in types:
             work.emit(type_, data, subscription_id=new.due.subscription_id, invoice_id=new.invoice_id)
 
 
-def _own(shape: Shape, new: NewInvoice) -> Shape:
-    """Return the shape of one invoice, made from that of another with the same draft."""
-    return shape | {
-        "id": str(new.invoice_id),
-        "subscriptionId": str(new.due.subscription_id),
-        "dueDate": day(new.due.next_due_date),
-        "subscriptionExternalRef": new.due.external_ref,
-        "customerId": str(new.due.customer_id),
-        "customerExternalRef": new.due.customer_external_ref,
-        "items": [
-            item | {"id": str(item_id)} for item, item_id in zip(shape["items"], new.item_ids, strict=True)
+def _own(view: EventInvoiceView, new: NewInvoice) -> EventInvoiceView:
+    """Return the view of one invoice, made from that of another with the same draft."""
+    return replace(
+        view,
+        id=str(new.invoice_id),
+        subscription_id=str(new.due.subscription_id),
+        due_date=new.due.next_due_date,
+        subscription_external_ref=new.due.external_ref,
+        customer_id=str(new.due.customer_id),
+        customer_external_ref=new.due.customer_external_ref,
+        items=[
+            replace(item, id=str(item_id)) for item, item_id in zip(view.items, new.item_ids, strict=True)
         ],
-    }
+    )
 
 
 def _detail(

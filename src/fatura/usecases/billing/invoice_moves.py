@@ -7,13 +7,20 @@ from uuid import UUID
 
 from fatura.domain.charging import next_poll_at
 from fatura.domain.errors import EngineError
-from fatura.domain.events import invoice_data
 from fatura.domain.invoice_states import REFUSALS, Fact, InvoiceStatus, Transition, decide
 from fatura.store.billing import invoice_status, invoices
 from fatura.store.billing.invoice_status import LockedInvoice, Move
 from fatura.store.pricing import price_pulls
 from fatura.usecases.lane_names import LaneName
 from fatura.usecases.transaction import Work
+from fatura.views.events import (
+    EventInvoiceView,
+    InvoiceDataView,
+    InvoiceIssueErrorDataView,
+    InvoicePricingErrorDataView,
+    IssueErrorView,
+    PricingErrorView,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,18 +108,23 @@ async def _emit(work: Work, decided: Sequence[tuple[LockedInvoice, Transition]])
         work.totals[f"invoices_{transition.to}"] += 1
         work.emit(
             transition.emits,
-            invoice_data(detail),
+            InvoiceDataView.of(detail),
             subscription_id=detail.invoice.subscription_id,
             invoice_id=locked.invoice_id,
         )
 
 
-async def alert(work: Work, invoice_id: UUID, type_: str, *, error: dict[str, object]) -> None:
+async def alert(
+    work: Work, invoice_id: UUID, type_: str, *, error: IssueErrorView | PricingErrorView
+) -> None:
     """Emit an event about an invoice whose state does not change (D-36)."""
     detail = (await invoices.details(work.tx, [invoice_id]))[invoice_id]
+    invoice = EventInvoiceView.of_detail(detail)
     work.emit(
         type_,
-        invoice_data(detail, error=error),
+        InvoicePricingErrorDataView(invoice=invoice, error=error)
+        if isinstance(error, PricingErrorView)
+        else InvoiceIssueErrorDataView(invoice=invoice, error=error),
         subscription_id=detail.invoice.subscription_id,
         invoice_id=invoice_id,
     )

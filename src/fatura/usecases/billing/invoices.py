@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from uuid import UUID
 
-from fatura.domain import shapes
 from fatura.domain.errors import not_found
 from fatura.domain.filters import InvoiceFilter
 from fatura.domain.invoice import Invoice
@@ -13,6 +12,7 @@ from fatura.store.billing import invoices
 from fatura.store.pricing import pricing_attempts
 from fatura.usecases.paging import Page
 from fatura.usecases.transaction import Work
+from fatura.views.invoices import InvoicePageView, InvoiceSummaryView, InvoiceView
 
 MAX_SHOWN_ATTEMPTS = 100
 """Maximum number of pricing attempts in a detail: each may hold 64 KiB of a raw answer."""
@@ -21,16 +21,16 @@ MAX_SORTED = 50_000
 """Up to this many invoices of a range of due dates are sorted to find a page (25 ms)."""
 
 
-async def read(work: Work, invoice_id: UUID) -> shapes.Shape:
+async def read(work: Work, invoice_id: UUID) -> InvoiceView:
     """Return an invoice with its items and pricing attempts. Raises EngineError: `engine.not_found`."""
     found = await invoices.details(work.tx, [invoice_id])
     if invoice_id not in found:
         raise not_found("invoice", invoice_id)
     attempts = await pricing_attempts.of_invoice(work.tx, invoice_id, limit=MAX_SHOWN_ATTEMPTS)
-    return shapes.invoice_detail(found[invoice_id], attempts)
+    return InvoiceView.of_detail(found[invoice_id], attempts)
 
 
-async def read_page(work: Work, page: Page, wanted: InvoiceFilter) -> shapes.Shape:
+async def read_page(work: Work, page: Page, wanted: InvoiceFilter) -> InvoicePageView:
     """Return a page of the invoices that match a filter, newest first (spec 4.5, D-16)."""
     if wanted == InvoiceFilter(status=wanted.status):
         totals = await counters.totals(work.tx)
@@ -48,4 +48,4 @@ async def read_page(work: Work, page: Page, wanted: InvoiceFilter) -> shapes.Sha
         )
     elif page.lies_within(total):
         found = await invoices.page(work.tx, wanted, skip=page.skip, limit=page.size)
-    return page.envelope([shapes.invoice(invoice) for invoice in found], total=total)
+    return page.envelope(InvoicePageView, [InvoiceSummaryView.of(invoice) for invoice in found], total=total)

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from uuid import UUID
 
-from fatura.domain import shapes
 from fatura.domain.connection import Connection, check_support
 from fatura.domain.errors import PLAN_ARCHIVED, EngineError, not_found
 from fatura.domain.filters import PlanFilter
@@ -14,9 +13,10 @@ from fatura.store.catalog import plans, products
 from fatura.store.charging import connections
 from fatura.usecases.paging import Page
 from fatura.usecases.transaction import Work
+from fatura.views.plans import PlanPageView, PlanSummaryView, PlanView
 
 
-async def create(work: Work, *, name: str, terms: Terms) -> shapes.Shape:
+async def create(work: Work, *, name: str, terms: Terms) -> PlanView:
     """Create a plan at version 1 (spec 4.3).
 
     Raises EngineError: `engine.not_found` or `engine.product_archived` (items),
@@ -27,10 +27,10 @@ async def create(work: Work, *, name: str, terms: Terms) -> shapes.Shape:
     await plans.insert(work.tx, plan.plan_id, created_at=work.now)
     await store_version(work, plan, terms)
     work.totals["plans"] += 1
-    return shapes.plan(plan, terms.items)
+    return PlanView.with_items(plan, terms.items)
 
 
-async def publish(work: Work, plan_id: UUID, *, name: str, terms: Terms) -> shapes.Shape:
+async def publish(work: Work, plan_id: UUID, *, name: str, terms: Terms) -> PlanView:
     """Publish a new version; existing subscribers keep theirs (spec 3.2, 4.3, D-19).
 
     Raises EngineError: `engine.not_found`, `engine.plan_archived`, and what `create` raises.
@@ -51,18 +51,18 @@ async def publish(work: Work, plan_id: UUID, *, name: str, terms: Terms) -> shap
     )
     await store_version(work, plan, terms)
     await plans.publish_version(work.tx, plan_id, version=plan.version)
-    return shapes.plan(plan, terms.items)
+    return PlanView.with_items(plan, terms.items)
 
 
-async def read(work: Work, plan_id: UUID) -> shapes.Shape:
+async def read(work: Work, plan_id: UUID) -> PlanView:
     """Return a plan at its current version, with items. Raises EngineError: `engine.not_found`."""
     plan = await plans.find(work.tx, plan_id)
     if plan is None:
         raise not_found("plan", plan_id)
-    return shapes.plan(plan, await plans.items(work.tx, plan.plan_version_id))
+    return PlanView.with_items(plan, await plans.items(work.tx, plan.plan_version_id))
 
 
-async def read_page(work: Work, page: Page, wanted: PlanFilter) -> shapes.Shape:
+async def read_page(work: Work, page: Page, wanted: PlanFilter) -> PlanPageView:
     """Return a page of the plans that match a filter, newest first, without items (spec 4.3, D-16)."""
     if wanted == PlanFilter():
         total = (await counters.totals(work.tx))["plans"]
@@ -71,10 +71,10 @@ async def read_page(work: Work, page: Page, wanted: PlanFilter) -> shapes.Shape:
     found: Sequence[Plan] = []
     if page.lies_within(total):
         found = await plans.page(work.tx, wanted, skip=page.skip, limit=page.size)
-    return page.envelope([shapes.plan(plan) for plan in found], total=total)
+    return page.envelope(PlanPageView, [PlanSummaryView.of(plan) for plan in found], total=total)
 
 
-async def archive(work: Work, plan_id: UUID) -> shapes.Shape:
+async def archive(work: Work, plan_id: UUID) -> PlanSummaryView:
     """Archive a plan for new subscriptions; existing ones keep billing (spec 3.2, 4.3).
 
     Raises EngineError: `engine.not_found`.
@@ -84,7 +84,7 @@ async def archive(work: Work, plan_id: UUID) -> shapes.Shape:
     await plans.archive(work.tx, plan_id, archived_at=work.now)
     plan = await plans.find(work.tx, plan_id)
     assert plan is not None, "a plan has a current version"
-    return shapes.plan(plan)
+    return PlanSummaryView.of(plan)
 
 
 async def account_connections(work: Work) -> list[Connection]:

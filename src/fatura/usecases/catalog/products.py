@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from fatura.domain import shapes
 from fatura.domain.errors import not_found
 from fatura.domain.filters import ProductFilter
 from fatura.domain.product import PricingMode, Product, check_patch
@@ -14,6 +13,7 @@ from fatura.store.catalog import mirrors, products
 from fatura.usecases.lane_names import LaneName
 from fatura.usecases.paging import Page
 from fatura.usecases.transaction import Work
+from fatura.views.products import ProductPageView, ProductView
 
 
 async def create(
@@ -26,7 +26,7 @@ async def create(
     monthly_price_cents: int | None = None,
     endpoint_url: str | None = None,
     cap_cents: int | None = None,
-) -> shapes.Shape:
+) -> ProductView:
     """Create a product and schedule its mirroring to gateways with a catalog (spec 2.2, 4.2)."""
     product = Product(
         product_id=work.new_id(),
@@ -43,18 +43,18 @@ async def create(
     await products.insert(work.tx, product)
     await _mirror(work, product.product_id)
     work.totals["products"] += 1
-    return shapes.product(product)
+    return ProductView.of(product)
 
 
-async def read(work: Work, product_id: UUID) -> shapes.Shape:
+async def read(work: Work, product_id: UUID) -> ProductView:
     """Return a product. Raises EngineError: `engine.not_found`."""
     product = await products.find(work.tx, product_id)
     if product is None:
         raise not_found("product", product_id)
-    return shapes.product(product)
+    return ProductView.of(product)
 
 
-async def read_page(work: Work, page: Page, wanted: ProductFilter) -> shapes.Shape:
+async def read_page(work: Work, page: Page, wanted: ProductFilter) -> ProductPageView:
     """Return a page of the products that match a filter, newest first (spec 4.2, D-16)."""
     if wanted == ProductFilter():
         total = (await counters.totals(work.tx))["products"]
@@ -63,7 +63,7 @@ async def read_page(work: Work, page: Page, wanted: ProductFilter) -> shapes.Sha
     found: Sequence[Product] = []
     if page.lies_within(total):
         found = await products.page(work.tx, wanted, skip=page.skip, limit=page.size)
-    return page.envelope([shapes.product(product) for product in found], total=total)
+    return page.envelope(ProductPageView, [ProductView.of(product) for product in found], total=total)
 
 
 _COLUMN_OF = {
@@ -75,7 +75,7 @@ _COLUMN_OF = {
 }
 
 
-async def patch(work: Work, product_id: UUID, changes: Mapping[str, Any]) -> shapes.Shape:
+async def patch(work: Work, product_id: UUID, changes: Mapping[str, Any]) -> ProductView:
     """Change the given fields; they count from the next invoices on (spec 4.2).
 
     Raises EngineError: `engine.not_found`, `engine.pricing_mode_immutable`.
@@ -86,22 +86,22 @@ async def patch(work: Work, product_id: UUID, changes: Mapping[str, Any]) -> sha
     await products.update(work.tx, changed)
     if (changed.name, changed.description) != (product.name, product.description):
         await _mirror(work, product_id)
-    return shapes.product(changed)
+    return ProductView.of(changed)
 
 
-async def archive(work: Work, product_id: UUID) -> shapes.Shape:
+async def archive(work: Work, product_id: UUID) -> ProductView:
     """Archive a product; idempotent (spec 3.1, D-18). Raises EngineError: `engine.not_found`."""
     product = await _locked(work, product_id)
     archived = replace(product, archived_at=product.archived_at or work.now)
     await products.update(work.tx, archived)
-    return shapes.product(archived)
+    return ProductView.of(archived)
 
 
-async def unarchive(work: Work, product_id: UUID) -> shapes.Shape:
+async def unarchive(work: Work, product_id: UUID) -> ProductView:
     """Make a product active again; idempotent (spec 3.1, D-18). Raises EngineError: `engine.not_found`."""
     product = replace(await _locked(work, product_id), archived_at=None)
     await products.update(work.tx, product)
-    return shapes.product(product)
+    return ProductView.of(product)
 
 
 async def _mirror(work: Work, product_id: UUID) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from uuid import UUID
 
-from fatura.domain import shapes
 from fatura.domain.errors import NOT_FOUND, PLAN_ARCHIVED, EngineError, not_found
 from fatura.domain.invoice import build
 from fatura.domain.offer import PaymentMethod, Plan
@@ -13,11 +12,12 @@ from fatura.store.catalog import plans, propagation
 from fatura.store.catalog.propagation import PaymentRoute, Propagation, SubscriberGroup
 from fatura.usecases.catalog.plans import account_connections
 from fatura.usecases.transaction import Work
+from fatura.views.plans import PropagationView, SkippedSubscriptionView
 
 
 async def propagate(
     work: Work, plan_id: UUID, *, dry_run: bool, from_version: int | None = None
-) -> shapes.Shape:
+) -> PropagationView:
     """Pin every active, not customized subscriber to the current version, from its next cycle on (D-23).
 
     A subscription's method follows the new default unless it was an override; nothing else changes. Locks on the plan
@@ -40,15 +40,16 @@ async def propagate(
         methods = [(route, _method_after(route, plan)) for route in {group.route for group in moving}]
         pinned = await propagation.pin(work.tx, move, methods)
         assert pinned == moved, (pinned, moved)
-    return {
-        "version": plan.version,
-        "moved": moved,
-        "skipped": [
-            {"subscriptionId": str(subscription_id), "reason": reason} for subscription_id, reason in skipped
+    return PropagationView(
+        version=plan.version,
+        moved=moved,
+        skipped=[
+            SkippedSubscriptionView.of(subscription_id, SkipReason(reason))
+            for subscription_id, reason in skipped
         ],
-        "nextCycleCentsBefore": before,
-        "nextCycleCentsAfter": after,
-    }
+        next_cycle_cents_before=before,
+        next_cycle_cents_after=after,
+    )
 
 
 async def _locked_plan(work: Work, plan_id: UUID, *, dry_run: bool, from_version: int | None) -> Plan:

@@ -8,7 +8,6 @@ import asyncio
 from datetime import timedelta
 from uuid import UUID
 
-from fatura.domain import shapes
 from fatura.domain.account import Account
 from fatura.domain.charging import AttemptState
 from fatura.domain.errors import INVOICE_NOT_CANCELABLE, EngineError, account_recovering, not_found
@@ -31,6 +30,7 @@ from fatura.usecases.billing.invoice_moves import Report
 from fatura.usecases.charging import gateway_connections, polling
 from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import Work, in_transaction
+from fatura.views.invoices import InvoiceView
 
 POLL_AFTER = timedelta(seconds=CALL_TIMEOUT_SECONDS + 10)
 """Delay before the charge is polled if this process dies during the cancellation."""
@@ -55,7 +55,7 @@ async def release_charge(deps: Deps, account: Account, invoice_id: UUID) -> str 
     raise EngineError(INVOICE_NOT_CANCELABLE, refusal)
 
 
-async def cancel(work: Work, invoice_id: UUID, *, released: str | None) -> shapes.Shape:
+async def cancel(work: Work, invoice_id: UUID, *, released: str | None) -> InvoiceView:
     """Move an invoice to `canceled` and return it; `released` is the result of `release_charge` (D-27).
 
     Raises EngineError: `engine.not_found`, `engine.invoice_not_cancelable`, `engine.account_recovering`.

@@ -7,7 +7,6 @@ from uuid import UUID
 
 import msgspec
 
-from fatura.domain import shapes
 from fatura.domain.account import Account
 from fatura.domain.connection import Connection
 from fatura.domain.errors import invalid_fields, not_found
@@ -27,6 +26,7 @@ from fatura.store.vault import KeyRingError
 from fatura.usecases.deps import Deps
 from fatura.usecases.lane_names import LaneName
 from fatura.usecases.transaction import Work, in_transaction
+from fatura.views.integration import ConnectionListView, ConnectionView, IntegrationView
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ async def connect(
     label: str | None,
     credentials: Mapping[str, Any],
     settings: Mapping[str, Any],
-) -> shapes.Shape:
+) -> ConnectionView:
     """Add a connection that `check_new` has accepted (D-43)."""
     connection = Connection(
         connection_id=work.new_id(),
@@ -106,7 +106,7 @@ async def connect(
     stored = _with_access(work, connection, _Access(credentials, settings))
     await connections.insert(work.tx, stored)
     await _follow_up(work, stored.connection, may_work_again=False)
-    return shapes.connection(stored.connection)
+    return ConnectionView.of(stored.connection)
 
 
 def _with_access(work: Work, connection: Connection, access: _Access) -> StoredConnection:
@@ -177,7 +177,7 @@ async def _check_credentials(gateway: Gateway) -> None:
 
 async def patch(
     deps: Deps, account: Account, connection_id: UUID, changes: Mapping[str, Any]
-) -> shapes.Shape:
+) -> ConnectionView:
     """Change label, credentials, settings (key by key) or `active`; waiting invoices are retried (D-34, D-43, D-46).
 
     Raises EngineError: `engine.not_found`, `engine.invalid_request`.
@@ -194,7 +194,7 @@ async def _changed_gateway(work: Work, connection_id: UUID, changes: Mapping[str
     return _gateway(work, stored.connection, _access_after(work, stored, changes))
 
 
-async def _write_changes(work: Work, connection_id: UUID, changes: Mapping[str, Any]) -> shapes.Shape:
+async def _write_changes(work: Work, connection_id: UUID, changes: Mapping[str, Any]) -> ConnectionView:
     stored = await _lock(work, connection_id)
     before = stored.connection
     connection = replace(
@@ -207,7 +207,7 @@ async def _write_changes(work: Work, connection_id: UUID, changes: Mapping[str, 
     await connections.update(work.tx, changed)
     may_work_again = has_new_access or (connection.active and not before.active)
     await _follow_up(work, changed.connection, may_work_again=may_work_again)
-    return shapes.connection(changed.connection)
+    return ConnectionView.of(changed.connection)
 
 
 def _access_after(work: Work, stored: StoredConnection, changes: Mapping[str, Any]) -> _Access:
@@ -238,19 +238,15 @@ async def _follow_up(work: Work, connection: Connection, *, may_work_again: bool
         work.notify(LaneName.ISSUANCE, LaneName.RECONCILIATION)
 
 
-async def read_all(work: Work) -> list[shapes.Shape]:
+async def read_all(work: Work) -> ConnectionListView:
     """Return the account's connections, oldest first (D-43)."""
-    return [shapes.connection(stored.connection) for stored in await connections.find_all(work.tx)]
+    found = await connections.find_all(work.tx)
+    return ConnectionListView(data=[ConnectionView.of(stored.connection) for stored in found])
 
 
-async def integration(work: Work) -> shapes.Shape:
+async def integration(work: Work) -> IntegrationView:
     """Return the account and its gateway connections (spec 4.6)."""
-    return {
-        "accountId": str(work.account.account_id),
-        "mode": str(work.account.mode),
-        "currency": work.account.currency,
-        "gateways": await read_all(work),
-    }
+    return IntegrationView.of(work.account, (await read_all(work)).data)
 
 
 async def _lock(work: Work, connection_id: UUID) -> StoredConnection:

@@ -10,7 +10,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from fatura.domain import shapes
 from fatura.domain.account import Account
 from fatura.domain.charging import (
     EMPTY_LOOKUP_GAP,
@@ -36,6 +35,7 @@ from fatura.usecases.lane_names import LaneName
 from fatura.usecases.operations import health
 from fatura.usecases.operations.health import MAX_CLOCK_SKEW
 from fatura.usecases.transaction import Work, in_transaction
+from fatura.views.invoices import InvoiceView
 
 GATHER_SECONDS = 0.02
 """The first answer waits this long for others, so that they are recorded in one transaction."""
@@ -65,7 +65,7 @@ async def issue(deps: Deps, account: Account, *, limit: int) -> int:
     return count
 
 
-async def retry(deps: Deps, account: Account, request: IdempotentRequest, invoice_id: UUID) -> shapes.Shape:
+async def retry(deps: Deps, account: Account, request: IdempotentRequest, invoice_id: UUID) -> InvoiceView:
     """Issue a `ready` invoice now, and return it after its gateway answered or timed out (D-34, D-113).
 
     A failed or parked attempt is followed by the next one. An attempt of unknown outcome is looked up. While a worker

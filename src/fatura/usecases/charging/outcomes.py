@@ -44,6 +44,7 @@ from fatura.usecases.charging.gateway_calls import (
 )
 from fatura.usecases.lane_names import LaneName
 from fatura.usecases.transaction import Work
+from fatura.views.events import IssueErrorView
 
 LOOK_UP_AFTER = timedelta(seconds=5)
 """Delay before the first look-up of a charge whose outcome is unknown."""
@@ -250,14 +251,14 @@ async def _give_up(work: Work, call: GatewayCall, state: AttemptState, *, code: 
     await claims.reschedule_issuance(
         work.tx, call.invoice, next_attempt_at=None, failures=0, failing_since=None, delay_emitted=False
     )
-    error: dict[str, object] = {"code": code, "message": detail}
+    error = IssueErrorView(code=code, message=detail)
     await invoice_moves.alert(work, call.invoice.invoice_id, "invoice.issue_failed", error=error)
 
 
 async def wait_for_connection(work: Work, invoice: ClaimedInvoice, code: str, *, message: str) -> None:
     """Retry hourly until the connection works again; emit `invoice.issue_delayed` once (D-34)."""
     if not invoice.issue_delay_emitted:
-        error: dict[str, object] = {"code": code, "message": message}
+        error = IssueErrorView(code=code, message=message)
         await invoice_moves.alert(work, invoice.invoice_id, "invoice.issue_delayed", error=error)
     await claims.reschedule_issuance(
         work.tx,
@@ -277,7 +278,7 @@ async def _retry(
     is_late = work.now - since >= ISSUE_DELAYED_AFTER
     if is_late and not invoice.issue_delay_emitted:
         message = str(error) if error else "The gateway does not know the charge yet."
-        alert: dict[str, object] = {"code": "retrying", "message": message}
+        alert = IssueErrorView(code="retrying", message=message)
         await invoice_moves.alert(work, invoice.invoice_id, "invoice.issue_delayed", error=alert)
     await claims.reschedule_issuance(
         work.tx,

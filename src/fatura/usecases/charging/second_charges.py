@@ -9,17 +9,14 @@ from fatura.observability import log
 from fatura.store.charging import late_charge_checks
 from fatura.usecases.billing import invoice_moves
 from fatura.usecases.transaction import Work
+from fatura.views.events import IssueErrorView
 
 
 async def emit(work: Work, invoice_id: UUID, *, known: str | None, charge: Charge) -> None:
     """Emit `invoice.issue_failed` for a charge other than the `known` one."""
     message = f"The gateway also holds the charge {charge.charge_id}, which is one too many; check it there."
     log.error("charge.second_charge_found", invoice_id=str(invoice_id), known=known, second=charge.charge_id)
-    error: dict[str, object] = {
-        "code": "second_charge",
-        "message": message,
-        "gatewayInvoiceId": charge.charge_id,
-    }
+    error = IssueErrorView(code="second_charge", message=message, gateway_invoice_id=charge.charge_id)
     await invoice_moves.alert(work, invoice_id, "invoice.issue_failed", error=error)
 
 

@@ -4,17 +4,17 @@ from uuid import UUID
 
 from fatura.domain.errors import ITEM_NOT_PENDING, EngineError, not_found
 from fatura.domain.invoice import PricingSource, PricingStatus
-from fatura.domain.shapes import Shape
 from fatura.store.pricing import item_values, price_pulls
 from fatura.store.pricing.item_values import ItemValue
 from fatura.usecases.billing import invoices
 from fatura.usecases.pricing import price_answers
 from fatura.usecases.transaction import Work
+from fatura.views.invoices import InvoiceView
 
 
 async def close(
     work: Work, invoice_id: UUID, item_id: UUID, *, amount_cents: int, description: str | None
-) -> Shape:
+) -> InvoiceView:
     """Close a pending item and return the invoice; with its last item closed it becomes `ready` or `paid`.
 
     Raises EngineError: `engine.not_found`, `engine.item_not_pending`.

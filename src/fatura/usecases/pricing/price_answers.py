@@ -15,6 +15,7 @@ from fatura.store.pricing.pricing_attempts import AnsweredCall, PriceCall
 from fatura.usecases.billing import invoice_moves
 from fatura.usecases.billing.invoice_moves import Report
 from fatura.usecases.transaction import Work
+from fatura.views.events import PricingErrorView
 
 TAKES_VALUES = frozenset({InvoiceStatus.DRAFT, InvoiceStatus.AWAITING_VALUE})
 """The states in which an invoice's items take values."""
@@ -126,15 +127,15 @@ async def _emit_exhausted(work: Work, pull: PricePull, answer: PriceAnswer) -> N
     await invoice_moves.alert(work, pull.invoice_id, "invoice.pricing_exhausted", error=error)
 
 
-def _error(pull: PricePull, answer: PriceAnswer, *, code: str, message: str) -> dict[str, object]:
+def _error(pull: PricePull, answer: PriceAnswer, *, code: str, message: str) -> PricingErrorView:
     """Return an alert's `data.error`, with the endpoint's raw answer (spec 6.4)."""
     body = answer.response_body
-    return {
-        "code": code,
-        "message": message,
-        "itemId": str(pull.item_id),
-        "productId": str(pull.product_id),
-        "outcome": str(answer.outcome),
-        "responseStatus": answer.response_status,
-        "responseBody": None if body is None else body[:MAX_ALERT_BODY_CHARS],
-    }
+    return PricingErrorView(
+        code=code,
+        message=message,
+        item_id=str(pull.item_id),
+        product_id=str(pull.product_id),
+        outcome=answer.outcome,
+        response_status=answer.response_status,
+        response_body=None if body is None else body[:MAX_ALERT_BODY_CHARS],
+    )

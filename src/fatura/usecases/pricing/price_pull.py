@@ -10,7 +10,6 @@ from uuid import UUID
 from fatura.domain.account import Account
 from fatura.domain.errors import RATE_LIMITED, EngineError, not_found
 from fatura.domain.pricing import CallMode, PriceRequest
-from fatura.domain.shapes import Shape
 from fatura.observability import log
 from fatura.outbound.http import DEADLINE_SECONDS, MerchantSession
 from fatura.outbound.price_endpoint import ask
@@ -24,6 +23,7 @@ from fatura.usecases.lane_names import LaneName
 from fatura.usecases.operations import call_counts
 from fatura.usecases.pricing import price_answers
 from fatura.usecases.transaction import Work, in_transaction
+from fatura.views.invoices import RetriedView
 
 LEASE = timedelta(seconds=45)
 """A worker's lease on an item, in real time: a call's 10 seconds, and time to record it on a busy machine."""
@@ -74,7 +74,7 @@ async def pull(deps: Deps, account: Account, *, limit: int) -> int:
     return len(batch.calls) + done
 
 
-async def retry(deps: Deps, account: Account, invoice_id: UUID) -> Shape:
+async def retry(deps: Deps, account: Account, invoice_id: UUID) -> RetriedView:
     """Call for every pending item of an invoice now, outside the schedule; return when the calls have ended (D-32).
 
     An item that a concurrent retry is calling for is left out.
@@ -83,7 +83,7 @@ async def retry(deps: Deps, account: Account, invoice_id: UUID) -> Shape:
     batch = await in_transaction(deps, account, _reserve_by_hand, invoice_id)
     with deps.open_calls.opened(account.account_id, len(batch.calls)):
         await _call_and_record(deps, account, batch)
-    return {"retried": len(batch.calls)}
+    return RetriedView(retried=len(batch.calls))
 
 
 async def _settle_lost(deps: Deps, account: Account, *, limit: int) -> int:

@@ -3,7 +3,6 @@
 from datetime import timedelta
 from uuid import UUID
 
-from fatura.domain import shapes
 from fatura.domain.account import Account
 from fatura.domain.calendar import next_period_start
 from fatura.domain.errors import UNAVAILABLE, EngineError, not_found
@@ -15,13 +14,14 @@ from fatura.store.catalog import products
 from fatura.usecases.accounts.integration_secret import signing_secrets
 from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import Work, in_transaction
+from fatura.views.products import PricingTestView
 
 EXAMPLE_SUBSCRIPTION = "example-subscription"
 EXAMPLE_CUSTOMER = "example-customer"
 RETRY_AFTER_SECONDS = 10
 
 
-async def call(deps: Deps, account: Account, product_id: UUID) -> shapes.Shape:
+async def call(deps: Deps, account: Account, product_id: UUID) -> PricingTestView:
     """Call the endpoint in mode `test` and return the outcome that a live call would have; nothing is stored.
 
     Raises EngineError: `engine.not_found` for an unknown product, and one that is not variable-priced;
@@ -45,14 +45,14 @@ async def call(deps: Deps, account: Account, product_id: UUID) -> shapes.Shape:
     except OutOfResourcesError:
         busy = "Too many calls are open now; try again soon."
         raise EngineError(UNAVAILABLE, busy, retry_after_seconds=RETRY_AFTER_SECONDS) from None
-    return {
-        "outcome": str(answer.outcome),
-        "amountCents": answer.amount_cents,
-        "description": answer.description,
-        "responseStatus": answer.response_status,
-        "latencyMs": answer.latency_ms,
-        "responseBody": answer.response_body,
-    }
+    return PricingTestView(
+        outcome=answer.outcome,
+        amount_cents=answer.amount_cents,
+        description=answer.description,
+        response_status=answer.response_status,
+        latency_ms=answer.latency_ms,
+        response_body=answer.response_body,
+    )
 
 
 async def _prepare(work: Work, product_id: UUID) -> tuple[Product, str, tuple[str, ...]]:

@@ -1,24 +1,28 @@
 """The merchant's controls of the sandbox gateway: list charges and products, move charges, queue faults (D-46)."""
 
+from operator import attrgetter
 from uuid import UUID
 
-from fatura.domain import shapes
 from fatura.domain.account import Account
 from fatura.domain.errors import SANDBOX_CHARGE_CONFLICT, EngineError, not_found
 from fatura.gateways.port import NotFoundError, PermanentError
 from fatura.gateways.sandbox_port import (
-    MAX_FAULT_TIMES,
     SandboxBooks,
-    SandboxCharge,
     SandboxFault,
     SandboxMove,
     SandboxOperation,
-    SandboxProduct,
 )
 from fatura.store.charging import connections
 from fatura.usecases.charging import gateway_connections, polling
 from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import Work, in_transaction
+from fatura.views.sandbox import (
+    QueuedFaultView,
+    SandboxChargeListView,
+    SandboxChargeView,
+    SandboxProductListView,
+    SandboxProductView,
+)
 
 
 async def _open_books(work: Work) -> dict[UUID, SandboxBooks]:
@@ -31,20 +35,22 @@ async def _open_books(work: Work) -> dict[UUID, SandboxBooks]:
     return books
 
 
-async def list_charges(deps: Deps, account: Account, invoice_id: UUID | None) -> list[shapes.Shape]:
+async def list_charges(deps: Deps, account: Account, invoice_id: UUID | None) -> SandboxChargeListView:
     """Return an invoice's sandbox charges, or the newest of each connection."""
     books = await in_transaction(deps, account, _open_books)
     charges = [charge for each in books.values() for charge in await each.charges(invoice_id)]
-    return [_charge(charge) for charge in sorted(charges, key=lambda charge: charge.charge_id, reverse=True)]
+    charges.sort(key=attrgetter("charge_id"), reverse=True)
+    return SandboxChargeListView(data=[SandboxChargeView.of(charge) for charge in charges])
 
 
-async def list_products(deps: Deps, account: Account) -> list[shapes.Shape]:
+async def list_products(deps: Deps, account: Account) -> SandboxProductListView:
     """Return the products mirrored to the sandbox's catalogs."""
     books = await in_transaction(deps, account, _open_books)
-    return [_product(product) for each in books.values() for product in await each.products()]
+    products = [product for each in books.values() for product in await each.products()]
+    return SandboxProductListView(data=[SandboxProductView.of(product) for product in products])
 
 
-async def move_charge(deps: Deps, account: Account, charge_id: str, move: SandboxMove) -> shapes.Shape:
+async def move_charge(deps: Deps, account: Account, charge_id: str, move: SandboxMove) -> SandboxChargeView:
     """Pay, refuse, cancel or refund a charge, then poll it immediately, as after a provider's webhook (D-46).
 
     Raises EngineError: `engine.not_found`, `engine.sandbox_charge_conflict`.
@@ -57,7 +63,7 @@ async def move_charge(deps: Deps, account: Account, charge_id: str, move: Sandbo
         except PermanentError as error:
             raise EngineError(SANDBOX_CHARGE_CONFLICT, error.detail) from None
         await in_transaction(deps, account, polling.poll_now, charge.invoice_id)
-        return _charge(charge)
+        return SandboxChargeView.of(charge)
     raise not_found("sandbox charge", charge_id)
 
 
@@ -69,52 +75,12 @@ async def add_fault(
     operation: SandboxOperation,
     fault: SandboxFault,
     times: int,
-) -> shapes.Shape:
+) -> QueuedFaultView:
     """Queue a fault for the next calls of an operation (D-46). Raises EngineError: `engine.not_found`."""
     books = (await in_transaction(deps, account, _open_books)).get(connection_id)
     if books is None:
         raise not_found("gateway connection", connection_id)
     fault_id = await books.add_fault(operation, fault, times=times)
-    return {
-        "id": str(fault_id),
-        "connectionId": str(connection_id),
-        "operation": str(operation),
-        "fault": str(fault),
-        "times": times,
-    }
-
-
-def _charge(of: SandboxCharge) -> shapes.Shape:
-    return {
-        "chargeId": of.charge_id,
-        "invoiceId": str(of.invoice_id),
-        "connectionId": str(of.connection_id),
-        "amountCents": of.amount_cents,
-        "paymentMethod": str(of.method),
-        "installments": of.installments,
-        "dueDate": shapes.day(of.due_date),
-        "status": str(of.status),
-    }
-
-
-def _product(of: SandboxProduct) -> shapes.Shape:
-    return {
-        "id": of.gateway_product_id,
-        "productId": str(of.product_id),
-        "connectionId": str(of.connection_id),
-        "name": of.name,
-        "description": of.description,
-        "createdAt": shapes.instant(of.created_at),
-    }
-
-
-__all__ = [
-    "MAX_FAULT_TIMES",
-    "SandboxFault",
-    "SandboxMove",
-    "SandboxOperation",
-    "add_fault",
-    "list_charges",
-    "list_products",
-    "move_charge",
-]
+    return QueuedFaultView(
+        id=str(fault_id), connection_id=str(connection_id), operation=operation, fault=fault, times=times
+    )

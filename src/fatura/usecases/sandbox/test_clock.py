@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
 from enum import Enum, auto
 
-from fatura.domain import shapes
 from fatura.domain.account import Account
 from fatura.domain.credentials import Mode
 from fatura.domain.errors import CLOCK_CONFLICT, EngineError, invalid_fields
@@ -19,6 +18,8 @@ from fatura.store.sandbox.test_clock import StoredClock
 from fatura.usecases.deps import Deps
 from fatura.usecases.lane_names import LaneName
 from fatura.usecases.transaction import Work, in_transaction
+from fatura.views.sandbox import TestClockView
+from fatura.views.view import instant
 
 LEASE = timedelta(seconds=60)
 WAIT_SECONDS = 100
@@ -40,17 +41,14 @@ class Step(Enum):
     ENDED = auto()
 
 
-async def read(work: Work) -> shapes.Shape:
+async def read(work: Work) -> TestClockView:
     """Return the account's time and the progress of an advance. Raises EngineError: `engine.clock_conflict`."""
     stored = await test_clock.find(work.tx)
     if stored is None:
         raise _no_test_clock()
-    return _shape(work, stored)
-
-
-def _shape(work: Work, stored: StoredClock) -> shapes.Shape:
-    shape = {"now": shapes.instant(work.now), "status": stored.status, "processed": stored.processed}
-    return shape if stored.target_at is None else shape | {"target": shapes.instant(stored.target_at)}
+    return TestClockView.of(
+        work.now, status=stored.status, processed=stored.processed, target=stored.target_at
+    )
 
 
 def _no_test_clock() -> EngineError:
@@ -59,7 +57,7 @@ def _no_test_clock() -> EngineError:
     )
 
 
-async def advance(deps: Deps, account: Account, *, to: datetime | None, days: int | None) -> shapes.Shape:
+async def advance(deps: Deps, account: Account, *, to: datetime | None, days: int | None) -> TestClockView:
     """Set the target and wait until a worker has driven the clock there, at most WAIT_SECONDS (D-45).
 
     After that the answer's `status` is still `advancing`.
@@ -70,9 +68,9 @@ async def advance(deps: Deps, account: Account, *, to: datetime | None, days: in
     await in_transaction(deps, account, _start, to=to, days=days)
     give_up_at = time.monotonic() + WAIT_SECONDS
     while True:
-        shape = await in_transaction(deps, account, read)
-        if shape["status"] == "ready" or time.monotonic() >= give_up_at:
-            return shape
+        clock = await in_transaction(deps, account, read)
+        if clock.status == "ready" or time.monotonic() >= give_up_at:
+            return clock
         await asyncio.sleep(POLL_SECONDS)
 
 
@@ -90,7 +88,7 @@ async def _start(work: Work, *, to: datetime | None, days: int | None) -> None:
             CLOCK_CONFLICT, "The clock is advancing; wait until GET /v1/test-clock says `ready`."
         )
     if target < work.now:
-        now = shapes.instant(work.now)
+        now = instant(work.now)
         raise EngineError(CLOCK_CONFLICT, f"The clock shows {now} and cannot go back.", meta={"now": now})
     await test_clock.start(work.tx, target)
     work.notify(LaneName.TEST_CLOCK)

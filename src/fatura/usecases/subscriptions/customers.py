@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
-from fatura.domain import shapes
 from fatura.domain.errors import not_found
 from fatura.domain.filters import CustomerFilter
 from fatura.domain.subscription import Customer, CustomerProfile
@@ -13,6 +12,7 @@ from fatura.store import counters
 from fatura.store.subscriptions import customers
 from fatura.usecases.paging import Page
 from fatura.usecases.transaction import Work
+from fatura.views.customers import CustomerPageView, CustomerProfileView
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +40,15 @@ async def create_or_reuse(work: Work, given: CustomerInput) -> Customer:
     return customer
 
 
-async def read(work: Work, customer_id: UUID) -> shapes.Shape:
+async def read(work: Work, customer_id: UUID) -> CustomerProfileView:
     """Return a customer. Raises EngineError: `engine.not_found`."""
     found = await customers.find(work.tx, customer_id)
     if found is None:
         raise not_found("customer", customer_id)
-    return shapes.customer_profile(found)
+    return CustomerProfileView.of_profile(found)
 
 
-async def read_page(work: Work, page: Page, wanted: CustomerFilter) -> shapes.Shape:
+async def read_page(work: Work, page: Page, wanted: CustomerFilter) -> CustomerPageView:
     """Return a page of the customers that match a filter, newest first (D-15)."""
     if wanted == CustomerFilter():
         total = (await counters.totals(work.tx))["customers"]
@@ -57,10 +57,12 @@ async def read_page(work: Work, page: Page, wanted: CustomerFilter) -> shapes.Sh
     found: Sequence[CustomerProfile] = []
     if page.lies_within(total):
         found = await customers.page(work.tx, wanted, skip=page.skip, limit=page.size)
-    return page.envelope([shapes.customer_profile(each) for each in found], total=total)
+    return page.envelope(
+        CustomerPageView, [CustomerProfileView.of_profile(each) for each in found], total=total
+    )
 
 
-async def patch(work: Work, customer_id: UUID, changes: Mapping[str, Any]) -> shapes.Shape:
+async def patch(work: Work, customer_id: UUID, changes: Mapping[str, Any]) -> CustomerProfileView:
     """Change the given fields: `name`, `email`, `document` (None removes it). New charges carry them.
 
     Raises EngineError: `engine.not_found`.
@@ -76,7 +78,7 @@ async def patch(work: Work, customer_id: UUID, changes: Mapping[str, Any]) -> sh
         sealed = None if document is None else _seal(work, customer_id, document)
         await customers.replace_document(work.tx, customer_id, sealed=sealed)
         profile = replace(profile, has_document=sealed is not None)
-    return shapes.customer_profile(profile)
+    return CustomerProfileView.of_profile(profile)
 
 
 def _seal(work: Work, customer_id: UUID, document: str) -> bytes:

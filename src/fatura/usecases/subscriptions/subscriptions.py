@@ -5,11 +5,9 @@ from dataclasses import dataclass, replace
 from datetime import date
 from uuid import UUID
 
-from fatura.domain import shapes
 from fatura.domain.calendar import first_cycle, generation_instant, latest_first_charge
 from fatura.domain.connection import Connection, check_support, choose
 from fatura.domain.errors import PLAN_ARCHIVED, EngineError, invalid_fields, not_found
-from fatura.domain.events import subscription_data
 from fatura.domain.filters import SubscriptionFilter
 from fatura.domain.invoice import build
 from fatura.domain.offer import PaymentMethod, Terms
@@ -29,6 +27,14 @@ from fatura.usecases.lane_names import LaneName
 from fatura.usecases.paging import Page
 from fatura.usecases.subscriptions.customers import CustomerInput, create_or_reuse
 from fatura.usecases.transaction import Work
+from fatura.views.events import SubscriptionCanceledDataView, SubscriptionDataView
+from fatura.views.plans import PlanView
+from fatura.views.subscriptions import (
+    CanceledSubscriptionView,
+    PreviewView,
+    SubscriptionPageView,
+    SubscriptionView,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +50,7 @@ class Enrollment:
     connection_id: UUID | None
 
 
-async def create(work: Work, asked: Enrollment) -> shapes.Shape:
+async def create(work: Work, asked: Enrollment) -> SubscriptionView:
     """Subscribe a customer to the plan's current version (spec 4.4, D-3).
 
     Raises EngineError: `engine.invalid_request` (firstChargeDate), `engine.not_found`, `engine.plan_archived`,
@@ -88,10 +94,12 @@ async def create(work: Work, asked: Enrollment) -> shapes.Shape:
     await subscriptions.insert(work.tx, subscription, generate_at=generate_at)
     work.totals["subscriptions_active"] += 1
     work.emit(
-        "subscription.created", subscription_data(subscription), subscription_id=subscription.subscription_id
+        "subscription.created",
+        SubscriptionDataView.of(subscription),
+        subscription_id=subscription.subscription_id,
     )
     work.notify(LaneName.GENERATION)
-    return shapes.subscription(subscription)
+    return SubscriptionView.of(subscription)
 
 
 def _check_first_charge(first_charge_date: date | None, *, today: date) -> None:
@@ -106,12 +114,12 @@ def _check_pinned(connection: Connection, method: PaymentMethod, max_installment
     check_support(method, max_installments if method is PaymentMethod.CARD else 1, connections=[connection])
 
 
-async def read(work: Work, subscription_id: UUID) -> shapes.Shape:
+async def read(work: Work, subscription_id: UUID) -> SubscriptionView:
     """Return a subscription. Raises EngineError: `engine.not_found`."""
-    return shapes.subscription(await _found(work, subscription_id))
+    return SubscriptionView.of(await _found(work, subscription_id))
 
 
-async def read_page(work: Work, page: Page, wanted: SubscriptionFilter) -> shapes.Shape:
+async def read_page(work: Work, page: Page, wanted: SubscriptionFilter) -> SubscriptionPageView:
     """Return a page of the subscriptions that match a filter, newest first (spec 4.4, D-16)."""
     if wanted == SubscriptionFilter(status=wanted.status):
         totals = await counters.totals(work.tx)
@@ -122,18 +130,20 @@ async def read_page(work: Work, page: Page, wanted: SubscriptionFilter) -> shape
     found: Sequence[Subscription] = []
     if page.lies_within(total):
         found = await subscriptions.page(work.tx, wanted, skip=page.skip, limit=page.size)
-    return page.envelope([shapes.subscription(subscription) for subscription in found], total=total)
+    return page.envelope(
+        SubscriptionPageView, [SubscriptionView.of(subscription) for subscription in found], total=total
+    )
 
 
-async def read_terms(work: Work, subscription_id: UUID) -> shapes.Shape:
+async def read_terms(work: Work, subscription_id: UUID) -> PlanView:
     """Return a subscription's effective terms as a plan (D-22). Raises EngineError: `engine.not_found`."""
     subscription = await _found(work, subscription_id)
     plan = await plans.find_version(work.tx, subscription.plan_version_id)
     assert plan is not None, "a subscription is pinned to a version"
-    return shapes.plan(plan, await plans.items(work.tx, subscription.plan_version_id))
+    return PlanView.with_items(plan, await plans.items(work.tx, subscription.plan_version_id))
 
 
-async def preview(work: Work, subscription_id: UUID) -> shapes.Shape:
+async def preview(work: Work, subscription_id: UUID) -> PreviewView:
     """Return the next invoice as the billing run would build it now; a dry run (spec 4.4).
 
     Raises EngineError: `engine.not_found`, `engine.subscription_canceled`.
@@ -143,10 +153,10 @@ async def preview(work: Work, subscription_id: UUID) -> shapes.Shape:
     version_id = subscription.plan_version_id
     terms = (await plans.billing_terms(work.tx, [version_id]))[version_id]
     draft = build(terms, cycle=subscription.cycle_count + 1, method=subscription.payment_method)
-    return shapes.preview(subscription, draft)
+    return PreviewView.of(subscription, draft)
 
 
-async def cancel(work: Work, subscription_id: UUID) -> shapes.Shape:
+async def cancel(work: Work, subscription_id: UUID) -> CanceledSubscriptionView:
     """End a subscription for good; invoices already generated are not affected (spec 3.2, 4.4).
 
     Raises EngineError: `engine.not_found`, `engine.subscription_canceled`.
@@ -156,20 +166,20 @@ async def cancel(work: Work, subscription_id: UUID) -> shapes.Shape:
     await work.refresh()
     await subscriptions.cancel(work.tx, subscription_id, canceled_at=work.now)
     canceled = replace(subscription, status=SubscriptionStatus.CANCELED, canceled_at=work.now)
-    block = shapes.commitment(commitment(canceled))
+    data = SubscriptionCanceledDataView.of(canceled, commitment(canceled))
     work.totals["subscriptions_active"] -= 1
     work.totals["subscriptions_canceled"] += 1
     work.emit(
         "subscription.canceled",
-        subscription_data(canceled, commitment=block),
+        data,
         subscription_id=subscription_id,
     )
-    return shapes.subscription(canceled) | {"commitment": block}
+    return data.subscription
 
 
 async def customize(
     work: Work, subscription_id: UUID, terms: Terms, *, commitment_given: bool
-) -> shapes.Shape:
+) -> SubscriptionView:
     """Give a subscription private terms from its next cycle on (spec 4.4, D-6, D-22).
 
     Raises EngineError: `engine.not_found`, `engine.product_archived`, `engine.subscription_canceled`,
@@ -194,8 +204,8 @@ async def customize(
         commitment_cycles=cycles,
     )
     await subscriptions.pin_private_terms(work.tx, customized)
-    work.emit("subscription.customized", subscription_data(customized), subscription_id=subscription_id)
-    return shapes.subscription(customized)
+    work.emit("subscription.customized", SubscriptionDataView.of(customized), subscription_id=subscription_id)
+    return SubscriptionView.of(customized)
 
 
 async def _check_customizable(work: Work, subscription: Subscription, terms: Terms) -> None:

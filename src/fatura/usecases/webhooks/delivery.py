@@ -18,7 +18,6 @@ from fatura.domain.delivery import (
     EndpointHealth,
     Outcome,
 )
-from fatura.domain.events import element
 from fatura.ids import new_id
 from fatura.observability import log
 from fatura.outbound import webhook
@@ -34,6 +33,7 @@ from fatura.usecases.operations import call_counts
 from fatura.usecases.operations.health import MAX_PUSH_SKEW
 from fatura.usecases.transaction import Work, in_transaction
 from fatura.usecases.webhooks import endpoint_health
+from fatura.views.events import event_json
 
 LEASE = timedelta(seconds=60)
 """How long a worker may deliver to an account's endpoint, in real time; every round renews it."""
@@ -166,7 +166,7 @@ async def _send(
             "delivery.not_sent", event_id=str(due.event_id), reason="the worker froze after its claim"
         )
         return None
-    body = element(due.event_id, due.sequence, type_=due.type, created_at=due.created_at, data=due.data)
+    body = event_json(due.event_id, due.sequence, type_=due.type, created_at=due.created_at, data=due.data)
     message = WebhookMessage(str(due.event_id), due.type, due.attempts + 1, body.encode())
     try:
         return await webhook.post(

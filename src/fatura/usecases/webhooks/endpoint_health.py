@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fatura.domain import shapes
 from fatura.domain.delivery import HTTP_GONE, AttemptResult, EndpointHealth
 from fatura.observability import log
 from fatura.store.webhooks import webhooks
 from fatura.store.webhooks.webhooks import StoredWebhook
 from fatura.usecases.transaction import Work
+from fatura.views.events import WebhookDisabledDataView, WebhookErrorView
+from fatura.views.view import instant
+from fatura.views.webhooks import WebhookView
 
 DISABLED = "webhook.disabled"
 
@@ -22,21 +24,21 @@ async def store(
         return
     await webhooks.set_health(work.tx, health, disabled_at=work.now)
     error = _error(health, results)
-    log.warning("webhook.disabled", code=error["code"], account_id=str(work.account.account_id))
+    log.warning("webhook.disabled", code=error.code, account_id=str(work.account.account_id))
     webhook = replace(stored.webhook, disabled_at=work.now)
-    work.emit(DISABLED, {"webhook": shapes.webhook(webhook), "error": error})
+    work.emit(DISABLED, WebhookDisabledDataView(webhook=WebhookView.of(webhook), error=error))
 
 
-def _error(health: EndpointHealth, results: Sequence[AttemptResult]) -> shapes.Shape:
+def _error(health: EndpointHealth, results: Sequence[AttemptResult]) -> WebhookErrorView:
     gone = next((result for result in results if result.response_status == HTTP_GONE), None)
     if gone is not None:
         code, message, last = "gone", "The endpoint answered 410 Gone.", gone
     else:
         code, last = "failed_for_too_long", results[-1]
-        message = f"Every delivery has failed since {shapes.instant(health.failing_since)}."
-    return {
-        "code": code,
-        "message": f"{message} Register it again with PUT /v1/integration/webhook to resume deliveries.",
-        "lastError": last.error,
-        "responseStatus": last.response_status,
-    }
+        message = f"Every delivery has failed since {instant(health.failing_since)}."
+    return WebhookErrorView(
+        code=code,
+        message=f"{message} Register it again with PUT /v1/integration/webhook to resume deliveries.",
+        last_error=last.error,
+        response_status=last.response_status,
+    )

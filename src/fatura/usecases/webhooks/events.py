@@ -3,10 +3,10 @@
 from uuid import UUID
 
 from fatura.domain.errors import invalid_fields, not_found
-from fatura.domain.events import element
 from fatura.store.webhooks import events
 from fatura.store.webhooks.events import StoredEvent
 from fatura.usecases.transaction import Work
+from fatura.views.events import event_json
 
 START = "0"
 MAX_CURSOR_CHARS = 18
@@ -29,7 +29,7 @@ async def read(work: Work, event_id: UUID) -> bytes:
 
 
 def _element(of: StoredEvent) -> str:
-    return element(of.event_id, of.sequence, type_=of.type, created_at=of.created_at, data=of.data)
+    return event_json(of.event_id, of.sequence, type_=of.type, created_at=of.created_at, data=of.data)
 
 
 async def replay(work: Work, *, after: int, limit: int, type_: str | None) -> bytes:

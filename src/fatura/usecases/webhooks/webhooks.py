@@ -4,7 +4,6 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from fatura.domain import shapes
 from fatura.domain.delivery import NEW_ENDPOINT, Delivery, DeliveryStatus
 from fatura.domain.errors import NOT_FOUND, WEBHOOK_DISABLED, EngineError, not_found
 from fatura.store import counters
@@ -13,12 +12,14 @@ from fatura.store.webhooks.events import StoredEvent
 from fatura.store.webhooks.webhooks import StoredWebhook
 from fatura.usecases.lane_names import LaneName
 from fatura.usecases.transaction import Work
+from fatura.views.view import instant
+from fatura.views.webhooks import DeliveriesView, DeliveryAttemptView, WebhookView
 
 MAX_SHOWN_ATTEMPTS = 100
 REGISTER = "register one with PUT /v1/integration/webhook"
 
 
-async def register(work: Work, url: str) -> shapes.Shape:
+async def register(work: Work, url: str) -> WebhookView:
     """Register the webhook, or change its URL and enable it; open deliveries become due now (D-39).
 
     A new webhook gets the events emitted from now on; a disabled one resumes where it stopped.
@@ -50,12 +51,12 @@ async def _resume(work: Work, stored: StoredWebhook, url: str) -> None:
     work.notify(LaneName.PUSH, LaneName.PROBE)
 
 
-async def read(work: Work) -> shapes.Shape:
+async def read(work: Work) -> WebhookView:
     """Return the webhook. Raises EngineError: `engine.not_found`."""
     stored = await webhooks.find(work.tx)
     if stored is None:
         raise _no_webhook()
-    return shapes.webhook(stored.webhook)
+    return WebhookView.of(stored.webhook)
 
 
 async def remove(work: Work) -> None:
@@ -70,12 +71,12 @@ def _no_webhook() -> EngineError:
     return EngineError(NOT_FOUND, f"The account has no webhook; {REGISTER}.")
 
 
-async def read_deliveries(work: Work, event_id: UUID) -> shapes.Shape:
+async def read_deliveries(work: Work, event_id: UUID) -> DeliveriesView:
     """Return the status of an event's delivery and its attempts. Raises EngineError: `engine.not_found`."""
-    return await _shape(work, await _event(work, event_id), await webhooks.find(work.tx))
+    return await _deliveries(work, await _event(work, event_id), await webhooks.find(work.tx))
 
 
-async def redeliver(work: Work, event_id: UUID) -> shapes.Shape:
+async def redeliver(work: Work, event_id: UUID) -> DeliveriesView:
     """Deliver an event now, even if it was delivered, given up or never sent (D-39).
 
     An open delivery keeps its place in its invoice's order; any other is sent outside it. Its retry schedule restarts.
@@ -99,7 +100,7 @@ async def redeliver(work: Work, event_id: UUID) -> shapes.Shape:
     health = replace(stored.health.without_stale_failures(now=work.now), next_attempt_at=None)
     await webhooks.set_health(work.tx, health, disabled_at=None)
     work.notify(LaneName.PUSH, LaneName.PROBE)
-    return await _shape(work, event, replace(stored, health=health))
+    return await _deliveries(work, event, replace(stored, health=health))
 
 
 async def _event(work: Work, event_id: UUID) -> StoredEvent:
@@ -109,7 +110,7 @@ async def _event(work: Work, event_id: UUID) -> StoredEvent:
     return event
 
 
-async def _shape(work: Work, event: StoredEvent, stored: StoredWebhook | None) -> shapes.Shape:
+async def _deliveries(work: Work, event: StoredEvent, stored: StoredWebhook | None) -> DeliveriesView:
     """Return the JSON of an event's delivery; an event that was not fanned out yet is pending."""
     known = await deliveries.find(work.tx, event.sequence)
     if known is not None:
@@ -118,11 +119,11 @@ async def _shape(work: Work, event: StoredEvent, stored: StoredWebhook | None) -
         is_pending = stored is not None and event.sequence > stored.fanned_out_to
         status = DeliveryStatus.PENDING if is_pending else DeliveryStatus.NOT_SENT
     attempts = await deliveries.attempts_of(work.tx, event.sequence, limit=MAX_SHOWN_ATTEMPTS)
-    return {
-        "status": str(status),
-        "nextAttemptAt": shapes.instant(_due_at(known, stored)),
-        "data": [shapes.delivery_attempt(attempt) for attempt in attempts],
-    }
+    return DeliveriesView(
+        status=status,
+        next_attempt_at=instant(_due_at(known, stored)),
+        data=[DeliveryAttemptView.of(attempt) for attempt in attempts],
+    )
 
 
 def _due_at(known: Delivery | None, stored: StoredWebhook | None) -> datetime | None:

@@ -13,6 +13,15 @@ from uuid import UUID
 
 import uuid_utils
 
+from fatura.domain.sandbox import (
+    MAX_FAULT_TIMES,
+    SandboxCharge,
+    SandboxFault,
+    SandboxMove,
+    SandboxOperation,
+    SandboxProduct,
+    SandboxStatus,
+)
 from fatura.gateways.adapters.sandbox import books
 from fatura.gateways.adapters.sandbox.rules import MOVES, as_charge, check_request, outcome
 from fatura.gateways.adapters.sandbox.settings import SandboxSettings, parse
@@ -30,16 +39,7 @@ from fatura.gateways.port import (
     Webhook,
     WebhookHint,
 )
-from fatura.gateways.sandbox_port import (
-    CHARGES_LISTED,
-    MAX_FAULT_TIMES,
-    SandboxCharge,
-    SandboxFault,
-    SandboxMove,
-    SandboxOperation,
-    SandboxProduct,
-    SandboxStatus,
-)
+from fatura.gateways.sandbox_port import CHARGES_LISTED
 
 _CHARGE_ID = re.compile("sbx_[0-9a-f]{32}")
 _WRITES = (

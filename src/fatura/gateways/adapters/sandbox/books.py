@@ -10,14 +10,8 @@ from typing import Any, LiteralString, Protocol
 from uuid import UUID
 
 from fatura.domain.offer import PaymentMethod
+from fatura.domain.sandbox import SandboxCharge, SandboxFault, SandboxOperation, SandboxProduct, SandboxStatus
 from fatura.gateways.adapters.sandbox.rules import Outcome, Rule
-from fatura.gateways.sandbox_port import (
-    SandboxCharge,
-    SandboxFault,
-    SandboxOperation,
-    SandboxProduct,
-    SandboxStatus,
-)
 
 CHARGES_A_PAGE = 500
 """Charges read at once by `charges_since`."""

@@ -6,9 +6,9 @@ from datetime import date, datetime
 
 from fatura.domain.calendar import local_date, start_of_day
 from fatura.domain.offer import PaymentMethod
+from fatura.domain.sandbox import SandboxCharge, SandboxMove, SandboxStatus
 from fatura.gateways.adapters.sandbox.settings import Behaviour, SandboxSettings
 from fatura.gateways.port import Charge, ChargeRequest, ChargeState, PermanentError
-from fatura.gateways.sandbox_port import SandboxCharge, SandboxMove, SandboxStatus
 
 STATES: Mapping[SandboxStatus, ChargeState] = {
     SandboxStatus.OPEN: ChargeState.OPEN,

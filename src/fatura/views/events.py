@@ -1,0 +1,151 @@
+"""Events: the object that replay and push send, and the data of every event type (spec 6, D-36, D-37)."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Self
+from uuid import UUID
+
+from msgspec import UNSET, Meta, UnsetType
+
+from fatura.domain.events import CATALOGUE
+from fatura.domain.invoice import InvoiceDetail, InvoiceItem
+from fatura.domain.pricing import PricingOutcome
+from fatura.domain.subscription import Commitment, Subscription
+from fatura.views.invoices import InvoiceItemView, InvoiceSummaryView
+from fatura.views.subscriptions import CanceledSubscriptionView, SubscriptionView
+from fatura.views.view import ExternalRef, Id, View, instant
+from fatura.views.webhooks import WebhookView
+
+
+def event_json(event_id: UUID, sequence: int, *, type_: str, created_at: datetime, data: str) -> str:
+    """Return an event's JSON around the stored text of its data: replay and push send these bytes (D-37, D-39)."""
+    assert type_ in CATALOGUE, type_
+    return (
+        f'{{"id":"{event_id}","sequence":{sequence},"type":"{type_}",'
+        f'"createdAt":"{instant(created_at)}","data":{data}}}'
+    )
+
+
+class EventInvoiceItemView(InvoiceItemView):
+    """One line of an invoice, with your own id of its product (D-37)."""
+
+    product_external_ref: ExternalRef | None
+
+    @classmethod
+    def with_ref(cls, item: InvoiceItem) -> Self:
+        return cls.of(item, product_external_ref=item.product_external_ref)
+
+
+class EventInvoiceView(InvoiceSummaryView):
+    """An invoice with its items and your own ids of its subscription, customer and products (D-37)."""
+
+    subscription_external_ref: ExternalRef | None
+    customer_id: Id
+    customer_external_ref: ExternalRef
+    items: list[EventInvoiceItemView]
+
+    @classmethod
+    def of_detail(cls, detail: InvoiceDetail) -> Self:
+        return cls.of(
+            detail.invoice,
+            subscription_external_ref=detail.subscription_external_ref,
+            customer_id=str(detail.customer_id),
+            customer_external_ref=detail.customer_external_ref,
+            items=[EventInvoiceItemView.with_ref(item) for item in detail.items],
+        )
+
+
+class PricingErrorView(View):
+    """Why an item has no value, and the raw answer of its price endpoint (D-36)."""
+
+    code: str
+    message: str
+    item_id: Id
+    product_id: Id
+    outcome: PricingOutcome | None
+    response_status: int | None
+    response_body: Annotated[str | None, Meta(description="Start of the raw response body.")]
+
+
+class IssueErrorView(View):
+    """Why the charge was not created, or is one too many (D-36)."""
+
+    code: str
+    message: str
+    gateway_invoice_id: (
+        Annotated[str, Meta(description="The additional charge; only with `second_charge`.")] | UnsetType
+    ) = UNSET
+
+
+class WebhookErrorView(View):
+    """Why the webhook was disabled (D-36)."""
+
+    code: str
+    message: str
+    last_error: str | None
+    response_status: int | None
+
+
+class SubscriptionDataView(View):
+    """The subscription."""
+
+    subscription: SubscriptionView
+
+    @classmethod
+    def of(cls, subscription: Subscription) -> Self:
+        return cls(subscription=SubscriptionView.of(subscription))
+
+
+class SubscriptionCanceledDataView(View):
+    """The canceled subscription with its commitment."""
+
+    subscription: CanceledSubscriptionView
+
+    @classmethod
+    def of(cls, subscription: Subscription, commitment: Commitment) -> Self:
+        return cls(subscription=CanceledSubscriptionView.with_commitment(subscription, commitment))
+
+
+class InvoiceDataView(View):
+    """The invoice."""
+
+    invoice: EventInvoiceView
+
+    @classmethod
+    def of(cls, detail: InvoiceDetail) -> Self:
+        return cls(invoice=EventInvoiceView.of_detail(detail))
+
+
+class InvoicePricingErrorDataView(View):
+    """The invoice, and why an item has no value."""
+
+    invoice: EventInvoiceView
+    error: PricingErrorView
+
+
+class InvoiceIssueErrorDataView(View):
+    """The invoice, and why it has no charge."""
+
+    invoice: EventInvoiceView
+    error: IssueErrorView
+
+
+class WebhookDisabledDataView(View):
+    """The webhook, and why it was disabled."""
+
+    webhook: WebhookView
+    error: WebhookErrorView
+
+
+DATA: Mapping[str, type[View]] = {
+    **dict.fromkeys(CATALOGUE, InvoiceDataView),
+    "subscription.created": SubscriptionDataView,
+    "subscription.customized": SubscriptionDataView,
+    "subscription.canceled": SubscriptionCanceledDataView,
+    "invoice.pricing_warning": InvoicePricingErrorDataView,
+    "invoice.pricing_exhausted": InvoicePricingErrorDataView,
+    "invoice.issue_delayed": InvoiceIssueErrorDataView,
+    "invoice.issue_failed": InvoiceIssueErrorDataView,
+    "webhook.disabled": WebhookDisabledDataView,
+}
+"""The view of each event type's `data`."""

@@ -1,0 +1,29 @@
+"""Liveness and readiness (spec 4.1)."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from fatura.views.view import View
+
+
+class AliveView(View):
+    """The process answers."""
+
+    status: Literal["ok"] = "ok"
+
+
+class ChecksView(View):
+    """The checks behind readiness."""
+
+    database: bool
+    clock: Annotated[
+        bool, Meta(description="false when the host's clock cannot be trusted; the API serves nevertheless.")
+    ]
+
+
+class ReadinessView(View):
+    """Whether to send traffic to this process."""
+
+    status: Literal["ok", "degraded"]
+    checks: ChecksView

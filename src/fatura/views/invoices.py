@@ -1,0 +1,163 @@
+"""Invoices, their items and their price calls (spec 2.5)."""
+
+from collections.abc import Sequence
+from datetime import date
+from typing import Annotated, Any, Self
+
+from msgspec import Meta
+
+from fatura.domain.invoice import Invoice, InvoiceDetail, InvoiceItem, PricingSource, PricingStatus
+from fatura.domain.invoice_states import InvoiceStatus
+from fatura.domain.offer import MAX_INSTALLMENTS, PaymentMethod
+from fatura.domain.pricing import PricingAttempt, PricingOutcome
+from fatura.views.view import (
+    Cents,
+    Count,
+    Id,
+    Instant,
+    Ordinal,
+    PageView,
+    Percent,
+    TotalCents,
+    View,
+    instant,
+)
+
+Months = Annotated[int, Meta(ge=1, le=12, description="Months covered.")]
+Installments = Annotated[
+    Annotated[int, Meta(ge=2, le=MAX_INSTALLMENTS)] | None,
+    Meta(description="null for single payments and methods other than card."),
+]
+
+
+class InvoiceSummaryView(View):
+    """An invoice without items and price calls, as lists show it (spec 2.5)."""
+
+    id: Id
+    subscription_id: Id
+    cycle: Annotated[Ordinal, Meta(description="The first invoice is cycle 1.")]
+    status: InvoiceStatus
+    due_date: date
+    payment_method: PaymentMethod
+    installments: Installments
+    total_cents: Annotated[TotalCents | None, Meta(description="null while an item waits for its value.")]
+    gateway_invoice_id: Annotated[str | None, Meta(description="Id of the charge in the gateway.")]
+    issued_at: Annotated[Instant | None, Meta(description="When the gateway confirmed the charge.")]
+    paid_at: Annotated[Instant | None, Meta(description="When the payment was confirmed.")]
+    created_at: Annotated[Instant, Meta(description="When the invoice was generated.")]
+
+    @classmethod
+    def of(cls, invoice: Invoice, **more: Any) -> Self:
+        return cls(
+            id=str(invoice.invoice_id),
+            subscription_id=str(invoice.subscription_id),
+            cycle=invoice.cycle,
+            status=invoice.status,
+            due_date=invoice.due_date,
+            payment_method=invoice.payment_method,
+            installments=invoice.installments,
+            total_cents=invoice.total_cents,
+            gateway_invoice_id=invoice.gateway_invoice_id,
+            issued_at=instant(invoice.issued_at),
+            paid_at=instant(invoice.paid_at),
+            created_at=instant(invoice.created_at),
+            **more,
+        )
+
+
+class InvoicePageView(PageView[InvoiceSummaryView]):
+    """A page of invoices without items and price calls, newest first."""
+
+
+class InvoiceItemView(View):
+    """One line of an invoice, fixed when the invoice is generated (spec 2.5)."""
+
+    id: Id
+    product_id: Id
+    product_name: Annotated[str, Meta(description="Name of the product when the invoice was generated.")]
+    pricing_source: Annotated[
+        PricingSource,
+        Meta(
+            description="`table`: fixed price with the plan's discounts; `endpoint`: answered by your price endpoint; "
+            "`manual`: entered by a person."
+        ),
+    ]
+    pricing_status: Annotated[
+        PricingStatus,
+        Meta(
+            description="`pending`: waits for its value; `priced`: has its final value; "
+            "`skipped`: not charged in this cycle."
+        ),
+    ]
+    months: Months
+    monthly_price_cents: Annotated[
+        Cents | None, Meta(description="Price when the invoice was generated; null on variable items.")
+    ]
+    discount_percent: Annotated[Percent | None, Meta(description="null is no discount.")]
+    amount_cents: Annotated[TotalCents | None, Meta(description="null while pending, and when skipped.")]
+    description: Annotated[
+        Annotated[str, Meta(max_length=300)] | None, Meta(description="Text that the subscriber reads.")
+    ]
+
+    @classmethod
+    def of(cls, item: InvoiceItem, **more: Any) -> Self:
+        return cls(
+            id=str(item.item_id),
+            product_id=str(item.product_id),
+            product_name=item.product_name,
+            pricing_source=item.pricing_source,
+            pricing_status=item.pricing_status,
+            months=item.months,
+            monthly_price_cents=item.monthly_price_cents,
+            discount_percent=item.discount_percent,
+            amount_cents=item.amount_cents,
+            description=item.description,
+            **more,
+        )
+
+
+class PricingAttemptView(View):
+    """One call to a price endpoint (spec 2.5)."""
+
+    item_id: Id
+    attempt: Annotated[Ordinal, Meta(description="Number of the call, counted for each item.")]
+    url: Annotated[str, Meta(description="URL that was called.")]
+    outcome: PricingOutcome
+    response_status: Annotated[int | None, Meta(description="HTTP status; null when there was no response.")]
+    latency_ms: Count | None
+    response_body: Annotated[str | None, Meta(description="Raw response body.")]
+    created_at: Instant
+
+    @classmethod
+    def of(cls, attempt: PricingAttempt) -> Self:
+        return cls(
+            item_id=str(attempt.item_id),
+            attempt=attempt.attempt,
+            url=attempt.url,
+            outcome=attempt.outcome,
+            response_status=attempt.response_status,
+            latency_ms=attempt.latency_ms,
+            response_body=attempt.response_body,
+            created_at=instant(attempt.created_at),
+        )
+
+
+class InvoiceView(InvoiceSummaryView):
+    """An invoice with its items and price calls (spec 2.5)."""
+
+    items: list[InvoiceItemView]
+    pricing_attempts: list[PricingAttemptView]
+
+    @classmethod
+    def of_detail(cls, detail: InvoiceDetail, attempts: Sequence[PricingAttempt] = ()) -> Self:
+        return cls.of(
+            detail.invoice,
+            items=[InvoiceItemView.of(item) for item in detail.items],
+            pricing_attempts=[PricingAttemptView.of(attempt) for attempt in attempts],
+        )
+
+
+class RetriedView(View):
+    """The result of retry-pricing."""
+
+    retried: Annotated[Count, Meta(description="Pending items whose price was requested.")]

@@ -1,0 +1,114 @@
+"""The test clock, and what the sandbox gateway holds (D-45, D-46)."""
+
+from collections.abc import Mapping
+from datetime import date, datetime
+from typing import Annotated, Literal, Self
+
+from msgspec import UNSET, Meta, UnsetType
+
+from fatura.domain.offer import PaymentMethod
+from fatura.domain.sandbox import (
+    SandboxCharge,
+    SandboxFault,
+    SandboxOperation,
+    SandboxProduct,
+    SandboxStatus,
+)
+from fatura.views.invoices import Installments
+from fatura.views.view import Id, Instant, ListView, Ordinal, TotalCents, View, instant
+
+
+class TestClockView(View):
+    """The clock of a sandbox account (D-45)."""
+
+    now: Instant
+    status: Literal["ready", "advancing"]
+    processed: Annotated[
+        Mapping[str, int], Meta(description="Work done so far by the last advance, by kind of work.")
+    ]
+    target: (
+        Annotated[Instant, Meta(description="Where the clock advances to; left out when `ready`.")]
+        | UnsetType
+    ) = UNSET
+
+    @classmethod
+    def of(
+        cls,
+        now: datetime,
+        *,
+        status: Literal["ready", "advancing"],
+        processed: Mapping[str, int],
+        target: datetime | None,
+    ) -> Self:
+        return cls(
+            now=instant(now),
+            status=status,
+            processed=processed,
+            target=UNSET if target is None else instant(target),
+        )
+
+
+class SandboxChargeView(View):
+    """A charge in the sandbox gateway (D-46)."""
+
+    charge_id: Annotated[str, Meta(description="The invoice's `gatewayInvoiceId`.")]
+    invoice_id: Id
+    connection_id: Id
+    amount_cents: TotalCents
+    payment_method: PaymentMethod
+    installments: Installments
+    due_date: date
+    status: SandboxStatus
+
+    @classmethod
+    def of(cls, charge: SandboxCharge) -> Self:
+        return cls(
+            charge_id=charge.charge_id,
+            invoice_id=str(charge.invoice_id),
+            connection_id=str(charge.connection_id),
+            amount_cents=charge.amount_cents,
+            payment_method=charge.method,
+            installments=charge.installments,
+            due_date=charge.due_date,
+            status=charge.status,
+        )
+
+
+class SandboxChargeListView(ListView[SandboxChargeView]):
+    """The charges in the sandbox gateway, newest first."""
+
+
+class SandboxProductView(View):
+    """A product that was mirrored to the sandbox gateway's catalog (D-46)."""
+
+    id: Annotated[str, Meta(description="Id of the product in the gateway's catalog.")]
+    product_id: Id
+    connection_id: Id
+    name: str
+    description: str | None
+    created_at: Instant
+
+    @classmethod
+    def of(cls, product: SandboxProduct) -> Self:
+        return cls(
+            id=product.gateway_product_id,
+            product_id=str(product.product_id),
+            connection_id=str(product.connection_id),
+            name=product.name,
+            description=product.description,
+            created_at=instant(product.created_at),
+        )
+
+
+class SandboxProductListView(ListView[SandboxProductView]):
+    """The products that were mirrored to the sandbox gateway."""
+
+
+class QueuedFaultView(View):
+    """A fault queued for the next calls of an operation (D-46)."""
+
+    id: Id
+    connection_id: Id
+    operation: SandboxOperation
+    fault: SandboxFault
+    times: Ordinal

@@ -1,0 +1,162 @@
+"""Subscriptions, their cancellation and the preview of their next invoice (spec 2.4, 4.4)."""
+
+from datetime import date
+from typing import Annotated, Any, Self
+
+from msgspec import Meta
+
+from fatura.domain.invoice import InvoiceDraft, ItemDraft, PricingSource, PricingStatus
+from fatura.domain.offer import PaymentMethod
+from fatura.domain.subscription import (
+    Commitment,
+    PaymentMethodSource,
+    Subscription,
+    SubscriptionStatus,
+)
+from fatura.views.customers import CustomerView
+from fatura.views.invoices import Installments, Months
+from fatura.views.view import (
+    Cents,
+    Count,
+    ExternalRef,
+    Id,
+    Instant,
+    Ordinal,
+    PageView,
+    Percent,
+    TotalCents,
+    View,
+    instant,
+)
+
+VARIABLE_NOTE = "The value will be asked from the product's price endpoint when the invoice is generated."
+
+
+class SubscriptionView(View):
+    """A customer bound to a plan (spec 2.4)."""
+
+    id: Id
+    external_ref: Annotated[ExternalRef | None, Meta(description="Your own id of the subscription.")]
+    plan_id: Id
+    plan_version: Annotated[Ordinal, Meta(description="Version of the plan that bills it.")]
+    customized: Annotated[bool, Meta(description="true when the subscription has terms of its own.")]
+    customer: CustomerView
+    status: SubscriptionStatus
+    charge_day: Annotated[int, Meta(ge=1, le=28, description="Day of the month on which invoices are due.")]
+    payment_method: Annotated[PaymentMethod, Meta(description="Payment method of its invoices.")]
+    payment_method_source: Annotated[
+        PaymentMethodSource, Meta(description="Whether the method is the plan's or its own.")
+    ]
+    gateway_connection_id: Annotated[
+        Id | None, Meta(description="Connection that bills it, fixed at creation.")
+    ]
+    cycle_count: Annotated[Count, Meta(description="Invoices generated so far.")]
+    commitment_cycles: Annotated[
+        Ordinal | None, Meta(description="Commitment in cycles, fixed at creation; recorded only.")
+    ]
+    next_due_date: date
+    started_at: Instant
+    canceled_at: Annotated[Instant | None, Meta(description="null while active.")]
+
+    @classmethod
+    def of(cls, subscription: Subscription, **more: Any) -> Self:
+        connection_id = subscription.connection_id
+        return cls(
+            id=str(subscription.subscription_id),
+            external_ref=subscription.external_ref,
+            plan_id=str(subscription.plan_id),
+            plan_version=subscription.plan_version,
+            customized=subscription.customized,
+            customer=CustomerView.of(subscription.customer),
+            status=subscription.status,
+            charge_day=subscription.charge_day,
+            payment_method=subscription.payment_method,
+            payment_method_source=subscription.payment_method_source,
+            gateway_connection_id=None if connection_id is None else str(connection_id),
+            cycle_count=subscription.cycle_count,
+            commitment_cycles=subscription.commitment_cycles,
+            next_due_date=subscription.next_due_date,
+            started_at=instant(subscription.started_at),
+            canceled_at=instant(subscription.canceled_at),
+            **more,
+        )
+
+
+class SubscriptionPageView(PageView[SubscriptionView]):
+    """A page of subscriptions, newest first."""
+
+
+class CommitmentView(View):
+    """The commitment of a canceled subscription; recorded, never enforced (spec 4.4)."""
+
+    cycles: Annotated[Ordinal | None, Meta(description="Agreed cycles; null is no commitment.")]
+    completed: Annotated[Count, Meta(description="Cycles billed up to the cancellation.")]
+    fulfilled: bool
+
+    @classmethod
+    def of(cls, commitment: Commitment) -> Self:
+        return cls(cycles=commitment.cycles, completed=commitment.completed, fulfilled=commitment.fulfilled)
+
+
+class CanceledSubscriptionView(SubscriptionView):
+    """A canceled subscription with its commitment (spec 4.4)."""
+
+    commitment: CommitmentView
+
+    @classmethod
+    def with_commitment(cls, subscription: Subscription, commitment: Commitment) -> Self:
+        return cls.of(subscription, commitment=CommitmentView.of(commitment))
+
+
+class PreviewItemView(View):
+    """An invoice item as the billing run would build it now."""
+
+    product_id: Id
+    product_name: str
+    pricing_source: PricingSource
+    pricing_status: PricingStatus
+    monthly_price_cents: Annotated[Cents | None, Meta(description="null on variable items.")]
+    months: Months
+    discount_percent: Annotated[Percent | None, Meta(description="null is no discount.")]
+    amount_cents: Annotated[TotalCents | None, Meta(description="null on variable items.")]
+    note: Annotated[str | None, Meta(description="How the value of a variable item is obtained.")]
+
+    @classmethod
+    def of(cls, item: ItemDraft) -> Self:
+        return cls(
+            product_id=str(item.product_id),
+            product_name=item.product_name,
+            pricing_source=item.pricing_source,
+            pricing_status=item.pricing_status,
+            monthly_price_cents=item.monthly_price_cents,
+            months=item.months,
+            discount_percent=item.discount_percent,
+            amount_cents=item.amount_cents,
+            note=None if item.pricing_source is PricingSource.TABLE else VARIABLE_NOTE,
+        )
+
+
+class PreviewView(View):
+    """The next invoice as the billing run would build it now; nothing is stored (spec 4.4)."""
+
+    subscription_id: Id
+    cycle: Annotated[Ordinal, Meta(description="The next cycle.")]
+    due_date: date
+    payment_method: PaymentMethod
+    installments: Installments
+    fixed_total_cents: Annotated[TotalCents, Meta(description="Sum of the fixed items.")]
+    has_pending_items: Annotated[bool, Meta(description="true when there is a variable item.")]
+    items: list[PreviewItemView]
+
+    @classmethod
+    def of(cls, subscription: Subscription, draft: InvoiceDraft) -> Self:
+        return cls(
+            subscription_id=str(subscription.subscription_id),
+            cycle=draft.cycle,
+            due_date=subscription.next_due_date,
+            payment_method=draft.payment_method,
+            installments=draft.installments,
+            fixed_total_cents=draft.fixed_total_cents,
+            has_pending_items=draft.has_pending_items,
+            items=[PreviewItemView.of(item) for item in draft.items],
+        )

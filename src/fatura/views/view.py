@@ -1,0 +1,64 @@
+"""What all views share: the base class, the formats of fields (spec 2.1), pages and lists (spec 2.7)."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Generic, TypeVar, overload
+
+from msgspec import Meta, Struct
+
+from fatura.domain.money import MAX_CENTS
+
+ViewT = TypeVar("ViewT")
+
+Id = Annotated[str, Meta(extra_json_schema={"format": "uuid"})]
+"""A UUID as text: asyncpg's own UUIDs know their text, which msgspec would format anew."""
+Instant = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+"""What `instant` returns: msgspec would write fractions of another length."""
+Url = Annotated[str, Meta(extra_json_schema={"format": "uri"})]
+Cents = Annotated[int, Meta(ge=0, le=MAX_CENTS)]
+TotalCents = Annotated[int, Meta(ge=0)]
+"""A sum, or a multiple of a monthly price; only the inputs have an upper bound."""
+Count = Annotated[int, Meta(ge=0)]
+Ordinal = Annotated[int, Meta(ge=1)]
+Percent = Annotated[int, Meta(ge=1, le=100)]
+ExternalRef = Annotated[str, Meta(min_length=1, max_length=120)]
+
+
+class View(Struct, rename="camel", kw_only=True, gc=False):
+    """A JSON object. All its fields are always present, null where they have no value (spec 2.1).
+
+    The document names it without the suffix `View`. Its fields are in the order of the wire.
+    """
+
+
+@overload
+def instant(at: datetime) -> str: ...
+@overload
+def instant(at: datetime | None) -> str | None: ...
+def instant(at: datetime | None) -> str | None:
+    """Format an instant as ISO 8601 in UTC with milliseconds and `Z` (spec 2.1)."""
+    if at is None:
+        return None
+    in_utc = at if at.tzinfo is UTC else at.astimezone(UTC)
+    return in_utc.isoformat(timespec="milliseconds")[:-6] + "Z"  # without its +00:00
+
+
+class PaginationView(View):
+    """The place of a page in its list."""
+
+    page: Ordinal
+    page_size: Annotated[int, Meta(ge=1, le=100)]
+    total_records: Count
+    total_pages: Annotated[Count, Meta(description="0 when the list is empty.")]
+
+
+class PageView(View, Generic[ViewT]):
+    """A page of a list, newest records first."""
+
+    data: list[ViewT]
+    pagination: PaginationView
+
+
+class ListView(View, Generic[ViewT]):
+    """A whole list that is never long."""
+
+    data: list[ViewT]

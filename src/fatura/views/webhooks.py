@@ -1,0 +1,77 @@
+"""The webhook, and the attempts to deliver an event to it (D-39)."""
+
+from typing import Annotated, Self
+
+from msgspec import Meta
+
+from fatura.domain.delivery import Attempt, DeliveryStatus, Outcome, Webhook
+from fatura.views.view import Count, Instant, Ordinal, Url, View, instant
+
+
+class WebhookView(View):
+    """The URL to which the account's events are delivered (D-39)."""
+
+    url: Url
+    enabled: Annotated[bool, Meta(description="Register a disabled webhook again to enable it.")]
+    created_at: Instant
+    disabled_at: Annotated[
+        Instant | None,
+        Meta(description="Set when the URL answered 410, or when all deliveries failed for five days."),
+    ]
+
+    @classmethod
+    def of(cls, webhook: Webhook) -> Self:
+        return cls(
+            url=webhook.url,
+            enabled=webhook.disabled_at is None,
+            created_at=instant(webhook.created_at),
+            disabled_at=instant(webhook.disabled_at),
+        )
+
+
+class DeliveryAttemptView(View):
+    """One attempt to deliver an event (D-39)."""
+
+    attempt: Ordinal
+    url: Url
+    outcome: Annotated[Outcome, Meta(description="`delivered` is any 2xx within 10 seconds.")]
+    response_status: Annotated[int | None, Meta(description="null when there was no response.")]
+    latency_ms: Count
+    error: Annotated[str | None, Meta(description="Reason of a failure, for people.")]
+    response_body: Annotated[
+        Annotated[str, Meta(max_length=1000)] | None,
+        Meta(description="First 1000 characters of the answer of a failed attempt."),
+    ]
+    created_at: Annotated[Instant, Meta(description="When the attempt ended, on the account's clock.")]
+
+    @classmethod
+    def of(cls, attempt: Attempt) -> Self:
+        return cls(
+            attempt=attempt.number,
+            url=attempt.url,
+            outcome=attempt.result.outcome,
+            response_status=attempt.result.response_status,
+            latency_ms=attempt.result.latency_ms,
+            error=attempt.result.error,
+            response_body=attempt.result.response_body,
+            created_at=instant(attempt.created_at),
+        )
+
+
+class DeliveriesView(View):
+    """The delivery of an event and its attempts (D-39)."""
+
+    status: Annotated[
+        DeliveryStatus,
+        Meta(
+            description="`not_sent` when no webhook was registered when the event was emitted; it can be redelivered."
+        ),
+    ]
+    next_attempt_at: Annotated[
+        Instant | None,
+        Meta(
+            description="Earliest time of the next attempt of a `pending` event; null before its first attempt is "
+            "scheduled, while the webhook is disabled, and when the delivery has ended."
+        ),
+    ]
+    data: Annotated[list[DeliveryAttemptView], Meta(description="The newest 100 attempts, oldest first.")]
