@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from bench.recording import Recorded, Recording, kept
 from fatura.settings import read
-from fatura.store.db import STATEMENTS_KEPT
+from fatura.store.pool import STATEMENTS_KEPT
 
 
 def create(recording: Recording, pool: Any) -> Any:

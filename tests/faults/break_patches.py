@@ -170,7 +170,7 @@ def believe_any_commit() -> None:
     async def commit(connection: Any) -> None:
         await connection.execute("COMMIT")
 
-    db._commit = commit
+    db.commit = commit
 
 
 def commit_what_failed() -> None:
@@ -179,7 +179,7 @@ def commit_what_failed() -> None:
     async def keep(connection: Any) -> None:
         await connection.execute("COMMIT")
 
-    db._roll_back = keep
+    db.roll_back = keep
 
 
 def never_freeze() -> None:

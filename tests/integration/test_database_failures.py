@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from fatura import postgres
-from fatura.store import db
+from fatura.store import db, pool
 from fatura.store.db import DatabaseUnavailableError
 from fatura.store.migrations.runner import migrate
 from fatura.usecases.transaction import load_account
@@ -64,7 +64,7 @@ async def test_whatever_the_database_lacks_is_a_503(world: World, code: str):
 
 async def test_a_statement_that_takes_too_long_is_a_503(world: World, monkeypatch: pytest.MonkeyPatch):
     """`statement_timeout` ends it; nothing of the request stays. [D-100]"""
-    monkeypatch.setitem(db.LIMITS, "statement_timeout", "1s")
+    monkeypatch.setitem(pool.LIMITS, "statement_timeout", "1s")
     async with open_world(world.database_url) as hurried:
         await hurried.sql(
             "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS "

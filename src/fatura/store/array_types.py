@@ -1,7 +1,4 @@
-"""Telling a new connection of the arrays that statements take, all at once.
-
-The driver asks PostgreSQL what an array is made of when it first meets its type, 8 to 12 ms each on every connection.
-"""
+"""Preloading the array types of statements: asyncpg otherwise queries each one at its first use, 8 to 12 ms apiece."""
 
 from typing import Any
 
@@ -11,7 +8,7 @@ SELECT $1::uuid[], $2::text[], $3::int2[], $4::int4[], $5::int8[], $6::date[],
 """
 
 
-async def learn(connection: Any) -> None:
-    """Have the driver ask for all types; within a transaction, since a pooler may change the server between two."""
+async def preload(connection: Any) -> None:
+    """Load all types on a new connection, in a transaction: a pooler may change the server between two."""
     async with connection.transaction():
         await connection.fetchrow(ALL, *(None,) * ALL.count("$"))

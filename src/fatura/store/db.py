@@ -1,11 +1,11 @@
-"""The connection pool and the one way to a transaction: every transaction belongs to one account.
+"""Transactions. Each belongs to one account; only `discovery` reads over all accounts.
 
-Row Level Security lets a transaction see its own account's rows only; `discovery` alone reads over all of them.
+Row Level Security lets a transaction see only the rows of its account.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from functools import partial
 from typing import Any, LiteralString, TypeVar
@@ -14,35 +14,31 @@ from uuid import UUID
 import asyncpg
 
 from fatura.open_transaction import mark_open_transaction
-from fatura.store import array_types, multi_host
-from fatura.store.unavailable_errors import GONE
+from fatura.store import multi_host
+from fatura.store.pool import Opening, open_pool
+from fatura.store.transaction_end import DatabaseUnavailableError, commit, roll_back, time_limit
+from fatura.store.unavailable_errors import UNAVAILABLE_ERRORS
 
-LOCK_TIMEOUT_SECONDS = 5
-"""How long a statement waits for another transaction's lock (D-14)."""
-STATEMENT_TIMEOUT_SECONDS = 120
-IDLE_TIMEOUT_SECONDS = 30
+__all__ = [
+    "Database",
+    "DatabaseUnavailableError",
+    "DeadlockError",
+    "Discovery",
+    "LockTimeoutError",
+    "Row",
+    "Tx",
+    "connect",
+    "fields",
+]
+
 TRANSACTION_TIMEOUT_SECONDS = 150
-"""How long a transaction may last here, whatever the server does: a frozen one, or a cut line, says nothing at all."""
+"""Maximum length of a transaction, even if the server or the network stops responding."""
 ACQUIRE_TIMEOUT_SECONDS = 10
-"""How long a connection is waited for, and then for its first answer: it may lead to a server that froze."""
+"""Maximum wait for a connection, and then for its first answer."""
 PING_TIMEOUT_SECONDS = 1
-STATEMENTS_KEPT = 100
-"""How many prepared statements a connection keeps."""
-_NAMES = {"application_name": "fatura", "timezone": "UTC"}
-LIMITS = {
-    "lock_timeout": f"{LOCK_TIMEOUT_SECONDS}s",
-    "statement_timeout": f"{STATEMENT_TIMEOUT_SECONDS}s",
-    "idle_in_transaction_session_timeout": f"{IDLE_TIMEOUT_SECONDS}s",
-}
-_LOCAL_LIMITS = " ".join(f"SET LOCAL {name} = '{value}';" for name, value in LIMITS.items())
-_BEGIN, _BEGIN_SNAPSHOT = "BEGIN", "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 
 Row = asyncpg.Record
 T = TypeVar("T")
-
-
-class DatabaseUnavailableError(Exception):
-    """The database cannot be reached, or went away: what was being committed may or may not have happened."""
 
 
 class LockTimeoutError(Exception):
@@ -50,11 +46,11 @@ class LockTimeoutError(Exception):
 
 
 class DeadlockError(Exception):
-    """The database chose this transaction to end a deadlock; it may simply be run again."""
+    """The database aborted this transaction to end a deadlock; run it again."""
 
 
 def fields(row: Row, **converted: Any) -> dict[str, Any]:
-    """Return a row's columns by name, some of them converted, to make a typed result of."""
+    """Return the columns of a row by name, some of them converted, as arguments of a type."""
     return {**row, **converted}
 
 
@@ -64,43 +60,43 @@ class Tx:
     __slots__ = ("_connection", "account_id")
 
     def __init__(self, connection: Any, account_id: UUID) -> None:
-        """Wrap a connection on which the transaction was begun."""
+        """Take a connection with an open transaction."""
         self._connection = connection
         self.account_id = account_id
 
     async def fetch(self, sql: LiteralString, *values: object) -> Sequence[Row]:
-        """Run a statement with `$1` = the account, and return its rows."""
+        """Run a statement and return its rows."""
         return await self._connection.fetch(sql, self.account_id, *values)
 
     async def fetch_by_values(self, sql: LiteralString, *values: object) -> Sequence[Row]:
-        """Run a read with filters that may be null, planned for these very values, `$1` = the account.
+        """Run a read whose filters may be null, planned for these values.
 
-        What is null then falls away, and the rest can use an index; one plan for all values would read every row.
+        PostgreSQL then drops null filters and uses an index for the others. One plan for all values reads every row.
         """
         await self._connection.execute("SET LOCAL plan_cache_mode = force_custom_plan")
         return await self.fetch(sql, *values)
 
     async def fetchrow(self, sql: LiteralString, *values: object) -> Row | None:
-        """Run a statement with `$1` = the account, and return its first row."""
+        """Run a statement and return its first row."""
         return await self._connection.fetchrow(sql, self.account_id, *values)
 
     async def fetchval(self, sql: LiteralString, *values: object) -> Any:
-        """Run a statement with `$1` = the account, and return its first value."""
+        """Run a statement and return its first value."""
         return await self._connection.fetchval(sql, self.account_id, *values)
 
     async def execute(self, sql: LiteralString, *values: object) -> int:
-        """Run a statement with `$1` = the account, and return how many rows it touched."""
+        """Run a statement and return how many rows it changed."""
         status: str = await self._connection.execute(sql, self.account_id, *values)
         return int(status.rsplit(" ", 1)[-1])
 
 
 class Discovery:
-    """A read-only look over all accounts, to find out which have work (`store.discovery`)."""
+    """A read-only transaction over all accounts, to find those with due work (`store.discovery`)."""
 
     __slots__ = ("_connection",)
 
     def __init__(self, connection: Any) -> None:
-        """Wrap a connection on which the transaction was begun."""
+        """Take a connection with an open transaction."""
         self._connection = connection
 
     async def fetch(self, sql: LiteralString, *values: object) -> Sequence[Row]:
@@ -111,43 +107,34 @@ class Discovery:
 class Database:
     """The pool of connections to one PostgreSQL database."""
 
-    __slots__ = ("_is_spread", "_pool", "_pooler_url", "_settings", "_url")
+    __slots__ = ("_opening", "_pool", "_pooler_url", "_url")
 
-    def __init__(
-        self,
-        pool: Any,
-        url: str,
-        *,
-        bound_by_row_security: bool,
-        pooler_url: str | None,
-        is_spread: bool,
-    ) -> None:
-        """Keep the pool; a role that Row Level Security does not bind steps down in every transaction."""
+    def __init__(self, pool: Any, url: str, *, pooler_url: str | None, opening: Opening) -> None:
+        """Take an open pool."""
         self._pool = pool
-        self._is_spread = is_spread
         self._url = url
         self._pooler_url = pooler_url
-        self._settings = "" if bound_by_row_security else "SET LOCAL ROLE fatura_app;"
-        self._settings += "" if pooler_url is None else _LOCAL_LIMITS
+        self._opening = opening
 
     def transaction(self, account_id: UUID, *, snapshot: bool = False) -> AbstractAsyncContextManager[Tx]:
         """Open a transaction of one account: committed when the block ends, rolled back when it raises.
 
-        A `snapshot` only reads, and all its statements see the same moment: a list's total is that of its pages.
+        A `snapshot` is read-only, and all its statements see the same state: the total of a list matches its page.
         Raises DatabaseUnavailableError, LockTimeoutError, DeadlockError.
         """
-        begin, setting = _BEGIN_SNAPSHOT if snapshot else _BEGIN, f"SET LOCAL app.account = '{account_id}'"
-        return self._transaction(begin, setting, shown=partial(Tx, account_id=account_id))
+        begin = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY" if snapshot else "BEGIN"
+        setting = f"SET LOCAL app.account = '{account_id}'"
+        return self._transaction(begin, setting, view=partial(Tx, account_id=account_id))
 
     def discovery(self) -> AbstractAsyncContextManager[Discovery]:
-        """Open a read-only transaction over all accounts, planned once. Raises DatabaseUnavailableError."""
+        """Open a read-only transaction over all accounts. Raises DatabaseUnavailableError."""
         settings = "SET LOCAL app.discover = 'on'", "SET LOCAL plan_cache_mode = 'force_generic_plan'"
-        return self._transaction("BEGIN READ ONLY", "; ".join(settings), shown=Discovery)
+        return self._transaction("BEGIN READ ONLY", "; ".join(settings), view=Discovery)
 
     async def ping(self) -> datetime:
-        """Return the database's clock, over a connection of its own: a busy pool is not a database that is away.
+        """Return the time of the database, over a new connection: all connections of the pool may be in use.
 
-        A pooler has to answer, too, however busy its connections are. Raises DatabaseUnavailableError.
+        A pooler must accept a connection as well. Raises DatabaseUnavailableError.
         """
         try:
             if self._pooler_url is not None:
@@ -157,13 +144,13 @@ class Database:
                 return await connection.fetchval("SELECT clock_timestamp()", timeout=PING_TIMEOUT_SECONDS)
             finally:
                 connection.terminate()
-        except (*GONE, asyncpg.PostgresError) as error:
+        except (*UNAVAILABLE_ERRORS, asyncpg.PostgresError) as error:
             raise DatabaseUnavailableError(f"{type(error).__name__}: {error}") from error
 
     async def notify(self, lanes: str) -> None:
-        """Tell all workers that there is work in the named lanes; a hint, the sweep is the truth."""
+        """Notify all workers that the named lanes have work. Workers also poll, so a lost notification is harmless."""
         async with self._acquire() as connection:
-            # One message without parameters: between two of them a pooler may change the connection.
+            # One message without parameters: a pooler may change the server between two messages.
             await connection.execute(f"NOTIFY fatura_work, '{lanes}'")
 
     async def close(self) -> None:
@@ -171,27 +158,24 @@ class Database:
         await self._pool.close()
 
     @asynccontextmanager
-    async def _transaction(self, begin: str, setting: str, *, shown: Callable[[Any], T]) -> AsyncGenerator[T]:
-        changes = begin == _BEGIN  # what only reads has nothing that its commit could lose
+    async def _transaction(self, begin: str, setting: str, *, view: Callable[[Any], T]) -> AsyncGenerator[T]:
         async with self._acquire() as connection:
             try:
-                with _deadline(connection, ACQUIRE_TIMEOUT_SECONDS):
-                    if self._is_spread:  # Citus passes on the whole message that a SET LOCAL came in
-                        await connection.execute(begin)
-                        begin = ""
-                    await connection.execute(f"{begin}; {self._settings} {setting}")
-                with _deadline(connection, TRANSACTION_TIMEOUT_SECONDS), mark_open_transaction():
-                    yield shown(connection)
-                    await (_commit(connection) if changes else connection.execute("COMMIT"))
+                with time_limit(connection, ACQUIRE_TIMEOUT_SECONDS):
+                    await self._opening.begin(connection, begin, setting=setting)
+                with time_limit(connection, TRANSACTION_TIMEOUT_SECONDS), mark_open_transaction():
+                    yield view(connection)
+                    # A read-only transaction loses nothing if its commit fails.
+                    await (commit(connection) if begin == "BEGIN" else connection.execute("COMMIT"))
             except BaseException:
-                await _roll_back(connection)
+                await roll_back(connection)
                 raise
 
     @asynccontextmanager
     async def _acquire(self) -> AsyncGenerator[Any]:
         is_connected = False
         try:
-            async with asyncio.timeout(ACQUIRE_TIMEOUT_SECONDS):  # the pool's own timeout starts a task
+            async with asyncio.timeout(ACQUIRE_TIMEOUT_SECONDS):  # the timeout of the pool starts a task
                 connection = await self._pool.acquire()
             is_connected = True
             try:
@@ -202,63 +186,12 @@ class Database:
             raise LockTimeoutError(str(error)) from error
         except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError) as error:
             raise DeadlockError(str(error)) from error
-        except GONE as error:
+        except UNAVAILABLE_ERRORS as error:
             raise DatabaseUnavailableError(f"{type(error).__name__}: {error}") from error
         except asyncpg.PostgresError as error:
             if is_connected:
                 raise
-            raise DatabaseUnavailableError(f"{type(error).__name__}: {error}") from error  # it lets nobody in
-
-
-@contextmanager
-def _deadline(connection: Any, seconds: int) -> Generator[None]:
-    """Throw the connection away if the block lasts longer: whatever waits on it then fails.
-
-    No cancel is asked for: it would end a COMMIT's wait for the standby, and show what may still be lost.
-    """
-    due = asyncio.get_running_loop().call_later(seconds, _throw_away, connection)
-    try:
-        yield
-    finally:
-        due.cancel()
-
-
-async def _commit(connection: Any) -> None:
-    """Commit, and believe it only when the server says so and warns of nothing.
-
-    A server with synchronous replication whose wait for its standby is canceled warns, and says COMMIT all the same;
-    one whose transaction had failed says ROLLBACK. Raises DatabaseUnavailableError.
-    """
-    warnings: list[str] = []
-
-    def hear(_connection: object, message: asyncpg.PostgresLogMessage) -> None:
-        warnings.append(str(message))
-
-    connection.add_log_listener(hear)
-    try:
-        status = await connection.execute("COMMIT")
-    finally:
-        connection.remove_log_listener(hear)
-    if status != "COMMIT" or warnings:
-        message = f"COMMIT answered {status} {' '.join(warnings)}"
-        raise DatabaseUnavailableError(message)
-
-
-async def _roll_back(connection: Any) -> None:
-    """End a failed transaction; a connection that cannot even do that is thrown away."""
-    try:
-        await connection.execute("ROLLBACK")
-    except (*GONE, asyncpg.PostgresError):
-        _throw_away(connection)
-
-
-def _throw_away(connection: Any) -> None:
-    with suppress(asyncpg.InterfaceError):  # it is closed, and has left the pool already
-        connection.terminate()
-
-
-async def _keep_as_is(_connection: Any) -> None:
-    """Reset nothing between uses: every setting of ours is local to its transaction."""
+            raise DatabaseUnavailableError(f"{type(error).__name__}: {error}") from error
 
 
 async def connect(
@@ -268,33 +201,14 @@ async def connect(
     pooler_url: str | None = None,
     connection_class: "type[asyncpg.Connection[Row]]" = asyncpg.Connection,
 ) -> Database:
-    """Open a pool; a `connection_class` of one's own may watch every statement, or make it fail.
+    """Open a database. A `connection_class` may observe every statement, or make it fail.
 
-    Through a pooler, whose connections change hands after every transaction, nothing outlives one: no prepared
-    statement, and the limits are set in each. Raises DatabaseUnavailableError with the reason.
+    Raises DatabaseUnavailableError with the reason.
     """
-    is_pooled = pooler_url is not None
     try:
-        pool = await asyncpg.create_pool(
-            pooler_url or url,
-            connect=multi_host.connect,
-            init=array_types.learn,
-            min_size=1,
-            max_size=max_connections,
-            connection_class=connection_class,
-            reset=_keep_as_is,
-            max_inactive_connection_lifetime=300,
-            statement_cache_size=0 if is_pooled else STATEMENTS_KEPT,
-            server_settings={**_NAMES, **({} if is_pooled else LIMITS)},
+        pool, opening = await open_pool(
+            url, max_connections=max_connections, pooler_url=pooler_url, connection_class=connection_class
         )
-        async with pool.acquire() as connection, connection.transaction():
-            role: Any = await connection.fetchrow(_ASK_ROLE_AND_CITUS)
-    except (*GONE, asyncpg.PostgresError) as error:
+    except (*UNAVAILABLE_ERRORS, asyncpg.PostgresError) as error:
         raise DatabaseUnavailableError(f"{type(error).__name__}: {error}") from error
-    return Database(pool, url, pooler_url=pooler_url, **role)
-
-
-_ASK_ROLE_AND_CITUS = """
-SELECT NOT (rolsuper OR rolbypassrls) AS bound_by_row_security,
-    EXISTS (SELECT FROM pg_extension WHERE extname = 'citus') AS is_spread FROM pg_roles WHERE rolname = current_user
-"""
+    return Database(pool, url, pooler_url=pooler_url, opening=opening)

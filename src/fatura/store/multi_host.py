@@ -1,7 +1,7 @@
-"""Connecting to whichever of several hosts leads: all are asked at once, so that a dead one hides none behind it."""
+"""Connecting to the primary of several hosts: all are tried concurrently, so a silent host delays nothing."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -9,12 +9,12 @@ import asyncpg
 
 
 async def connect(dsn: str | None = None, **options: Any) -> Any:
-    """Return a connection as `asyncpg.connect` does; of the hosts in the URL, the first that takes it and fits.
+    """Connect as `asyncpg.connect` does, to the first host of the URL that accepts and meets its conditions.
 
-    A host that is switched off refuses nothing: it is silent, and asked one after the other it would be waited for.
-    Raises what the last host's failure was.
+    asyncpg alone tries one host after the other and waits for the timeout of one that is switched off.
+    Raises the error of the last host to fail.
     """
-    assert dsn is not None, "ours is always given"
+    assert dsn is not None, "the engine always passes a URL"
     hosts = _hosts(dsn)
     if len(hosts) < 2:
         return await asyncpg.connect(dsn, **options)
@@ -39,15 +39,15 @@ async def connect(dsn: str | None = None, **options: Any) -> Any:
         assert failure is not None, "there are hosts"
         raise failure
     finally:
-        _drop(attempts, but=connection)
+        _close_others(attempts, but=connection)
 
 
-async def _connect(dsn: str, options: Mapping[str, Any]) -> Any:
+async def _connect(dsn: str, options: dict[str, Any]) -> Any:
     return await asyncpg.connect(dsn, **options)
 
 
-def _drop(attempts: Sequence[asyncio.Task[Any]], *, but: object) -> None:
-    """End the attempts that lost, whether they are still under way or came second."""
+def _close_others(attempts: Sequence[asyncio.Task[Any]], *, but: object) -> None:
+    """Cancel the attempts in progress and close the connections of later ones."""
     for attempt in attempts:
         if not attempt.done():
             attempt.cancel()
@@ -56,7 +56,7 @@ def _drop(attempts: Sequence[asyncio.Task[Any]], *, but: object) -> None:
 
 
 def _hosts(url: str) -> list[tuple[str, int]]:
-    """Return the hosts and ports of a URL that lists several as `host:port,host:port`."""
+    """Return hosts and ports of a URL that lists them as `host:port,host:port`."""
     listed = urlsplit(url).netloc.rpartition("@")[2].split(",")
     found = [
         each.rpartition(":") if each.rpartition(":")[2].isdigit() else (each, "", "5432") for each in listed

@@ -1,4 +1,4 @@
-"""Telling workers that there is work, and hearing it: hints that make the lanes prompt; the sweep is the truth."""
+"""Notifications that lanes have work (LISTEN/NOTIFY). Lanes also poll, so a lost notification only costs time."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,25 +7,26 @@ import asyncpg
 
 from fatura.observability import log
 from fatura.store import multi_host
-from fatura.store.db import GONE, Database, DatabaseUnavailableError
+from fatura.store.db import Database, DatabaseUnavailableError
+from fatura.store.unavailable_errors import UNAVAILABLE_ERRORS
 
 CHANNEL = "fatura_work"
 GATHER_SECONDS = 0.01
-"""How long hints are gathered, so that a burst of requests sends one."""
+"""Time to gather the lanes of one notification, so that a burst of requests sends one."""
 RECONNECT_SECONDS = 1
 
 
 class Notifier:
-    """Sends hints from a process that has no lanes of its own; losing one costs a sweep's delay."""
+    """Sends notifications for a process without lanes of its own."""
 
     def __init__(self, db: Database) -> None:
-        """Keep the pool that hints are sent through."""
+        """Take the pool that sends them."""
         self._db = db
         self._lanes: set[str] = set()
         self._sending: asyncio.Task[None] | None = None
 
     def __call__(self, lane: str) -> None:
-        """Hint that a lane has work."""
+        """Notify the workers that a lane has work."""
         self._lanes.add(lane)
         if self._sending is None:
             self._sending = asyncio.get_running_loop().create_task(self._send())
@@ -36,32 +37,32 @@ class Notifier:
         try:
             await self._db.notify(lanes)
         except DatabaseUnavailableError as error:
-            log.warning("work.hint_lost", lanes=lanes, error=str(error))
+            log.warning("work.notification_lost", lanes=lanes, error=str(error))
 
 
-async def listen(url: str, hear: Callable[[str], None]) -> None:
-    """Call `hear` with each lane that has work, for ever; reconnects by itself. Wants a direct connection."""
+async def listen(url: str, notify: Callable[[str], None]) -> None:
+    """Call `notify` with each notified lane until cancelled. The URL must not lead to a pooler."""
     while True:
         try:
-            await _listen_once(url, hear)
-        except (*GONE, asyncpg.PostgresError) as error:
+            await _listen_once(url, notify)
+        except (*UNAVAILABLE_ERRORS, asyncpg.PostgresError) as error:
             log.warning("work.not_listening", error=str(error))
         await asyncio.sleep(RECONNECT_SECONDS)
 
 
-async def _listen_once(url: str, hear: Callable[[str], None]) -> None:
+async def _listen_once(url: str, notify: Callable[[str], None]) -> None:
     connection: asyncpg.Connection[asyncpg.Record] = await multi_host.connect(
         url, server_settings={"application_name": "fatura listen"}
     )
-    gone = asyncio.Event()
-    connection.add_termination_listener(lambda _: gone.set())
+    closed = asyncio.Event()
+    connection.add_termination_listener(lambda _: closed.set())
 
-    def on_notice(_connection: object, _pid: int, _channel: str, payload: object) -> None:
+    def on_notification(_connection: object, _pid: int, _channel: str, payload: object) -> None:
         for lane in str(payload).split(","):
-            hear(lane)
+            notify(lane)
 
     try:
-        await connection.add_listener(CHANNEL, on_notice)
-        await gone.wait()
+        await connection.add_listener(CHANNEL, on_notification)
+        await closed.wait()
     finally:
         connection.terminate()

@@ -12,6 +12,7 @@ from typing import Any
 import asyncpg
 
 from fatura.store.db import Database, DatabaseUnavailableError
+from fatura.store.pool import Opening
 from tests.faults.simulator.faults import COMMIT, STATEMENT, Faults
 from tests.faults.simulator.machines import HOST
 from tests.faults.simulator.schedule import Schedule
@@ -249,7 +250,7 @@ class SimDatabase(Database):
     __slots__ = ("_sim",)
 
     def __init__(self, pool: SimPool) -> None:
-        super().__init__(pool, pool.shelf.url, bound_by_row_security=True, pooler_url=None, is_spread=False)
+        super().__init__(pool, pool.shelf.url, pooler_url=None, opening=Opening())
         self._sim = pool
 
     async def ping(self) -> datetime:

@@ -1,0 +1,80 @@
+"""The connection pool, and how transactions begin on PostgreSQL itself, through a pooler or on Citus."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import asyncpg
+
+from fatura.store import array_types, multi_host
+
+LOCK_TIMEOUT_SECONDS = 5
+"""Maximum wait of a statement for a lock (D-14)."""
+STATEMENT_TIMEOUT_SECONDS = 120
+IDLE_TIMEOUT_SECONDS = 30
+STATEMENTS_KEPT = 100
+"""Prepared statements that a connection keeps."""
+_NAMES = {"application_name": "fatura", "timezone": "UTC"}
+LIMITS = {
+    "lock_timeout": f"{LOCK_TIMEOUT_SECONDS}s",
+    "statement_timeout": f"{STATEMENT_TIMEOUT_SECONDS}s",
+    "idle_in_transaction_session_timeout": f"{IDLE_TIMEOUT_SECONDS}s",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What begins a transaction besides BEGIN.
+
+    `settings` are SET LOCAL statements, each with its semicolon. With `begin_alone` BEGIN is a message of its own.
+    """
+
+    settings: str = ""
+    begin_alone: bool = False
+
+    async def begin(self, connection: Any, begin: str, *, setting: str) -> None:
+        """Begin a transaction and apply the settings, in one message where that is possible."""
+        if self.begin_alone:
+            await connection.execute(begin)
+            await connection.execute(f"{self.settings} {setting}")
+        else:
+            await connection.execute(f"{begin}; {self.settings} {setting}")
+
+
+async def open_pool(
+    url: str,
+    *,
+    max_connections: int,
+    pooler_url: str | None,
+    connection_class: "type[asyncpg.Connection[asyncpg.Record]]",
+) -> tuple[Any, Opening]:
+    """Open a pool and find out how its transactions begin. Raises UNAVAILABLE_ERRORS, asyncpg.PostgresError."""
+    is_pooled = pooler_url is not None
+    pool = await asyncpg.create_pool(
+        pooler_url or url,
+        connect=multi_host.connect,
+        init=array_types.preload,
+        min_size=1,
+        max_size=max_connections,
+        connection_class=connection_class,
+        reset=_keep_settings,
+        max_inactive_connection_lifetime=300,
+        statement_cache_size=0 if is_pooled else STATEMENTS_KEPT,
+        server_settings=_NAMES if is_pooled else {**_NAMES, **LIMITS},
+    )
+    async with pool.acquire() as connection, connection.transaction():
+        server: Any = await connection.fetchrow(_SERVER)
+    settings = "" if server["bound_by_row_security"] else "SET LOCAL ROLE fatura_app;"
+    if is_pooled:  # a pooler gives each transaction another connection: limits of a session do not last
+        settings += " ".join(f"SET LOCAL {name} = '{value}';" for name, value in LIMITS.items())
+    # Citus passes SET LOCAL to the nodes as the whole message in which it was sent.
+    return pool, Opening(settings, begin_alone=server["has_citus"])
+
+
+async def _keep_settings(_connection: Any) -> None:
+    """Replace the reset of asyncpg after each use: all settings are local to their transaction."""
+
+
+_SERVER = """
+SELECT NOT (rolsuper OR rolbypassrls) AS bound_by_row_security,
+    EXISTS (SELECT FROM pg_extension WHERE extname = 'citus') AS has_citus FROM pg_roles WHERE rolname = current_user
+"""

@@ -1,0 +1,61 @@
+"""Ending transactions: confirmed commits, roll-backs, and closing connections that no longer respond."""
+
+import asyncio
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import asyncpg
+
+from fatura.store.unavailable_errors import UNAVAILABLE_ERRORS
+
+
+class DatabaseUnavailableError(Exception):
+    """The database cannot be reached or has gone. A commit in progress may or may not have succeeded."""
+
+
+async def commit(connection: Any) -> None:
+    """Commit, and raise DatabaseUnavailableError unless the server answers COMMIT without a warning.
+
+    If the wait for a synchronous standby is canceled, the server warns but answers COMMIT. If the transaction had
+    failed, it answers ROLLBACK.
+    """
+    warnings: list[str] = []
+
+    def listener(_connection: object, message: asyncpg.PostgresLogMessage) -> None:
+        warnings.append(str(message))
+
+    connection.add_log_listener(listener)
+    try:
+        status = await connection.execute("COMMIT")
+    finally:
+        connection.remove_log_listener(listener)
+    if status != "COMMIT" or warnings:
+        message = f"COMMIT answered {status} {' '.join(warnings)}"
+        raise DatabaseUnavailableError(message)
+
+
+async def roll_back(connection: Any) -> None:
+    """Roll back, or close the connection if that fails."""
+    try:
+        await connection.execute("ROLLBACK")
+    except (*UNAVAILABLE_ERRORS, asyncpg.PostgresError):
+        _close(connection)
+
+
+@contextmanager
+def time_limit(connection: Any, seconds: int) -> Generator[None]:
+    """Close the connection if the block lasts longer, so that pending statements fail.
+
+    No cancel request is sent: it could end the wait of a COMMIT for the standby, and show data that may still be lost.
+    """
+    timer = asyncio.get_running_loop().call_later(seconds, _close, connection)
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _close(connection: Any) -> None:
+    with suppress(asyncpg.InterfaceError):  # it is closed and has left the pool already
+        connection.terminate()
