@@ -1,4 +1,4 @@
-"""Canceling an invoice, with success and in vain; no tests live here."""
+"""Steps for canceling invoices."""
 
 from tests.support.sandbox_steps import read
 from tests.support.world import Answer, Json, World
@@ -11,7 +11,7 @@ async def cancel(world: World, invoice: Json, *, key: str = "fresh") -> Answer:
 
 
 async def refused(world: World, invoice: Json) -> str:
-    """Cancel in vain: the problem, whose words are returned; the invoice is as before."""
+    """Cancel an invoice that must be refused unchanged; return the problem's detail."""
     before = await read(world, invoice)
     answer = await cancel(world, invoice)
     assert (answer.status, answer.type) == NOT_CANCELABLE

@@ -1,4 +1,4 @@
-"""Steps that the tests of propagation share; no tests live here."""
+"""Steps for the propagation scenarios."""
 
 from collections.abc import Sequence
 
@@ -18,13 +18,13 @@ async def publish(world: World, plan: Json, *items: Json, **fields: Json) -> Jso
 
 
 async def sum_of_previews(world: World, subscriptions: Sequence[Json]) -> int:
-    """Return what the next cycle of subscriptions bills in all, variable items counted as zero."""
+    """Return the total of the subscriptions' next invoices; variable items count as zero."""
     found = [await world.get(f"/v1/subscriptions/{each['id']}/preview") for each in subscriptions]
     return sum(answer.json["fixedTotalCents"] for answer in found)
 
 
 async def tables(world: World) -> dict[str, list[str]]:
-    """Return all rows of all tables of the account, those aside that any request touches."""
+    """Return all rows of the account's tables, except those that any request writes."""
     listed = await world.sql(
         "SELECT table_name FROM information_schema.columns WHERE table_schema = 'public' AND column_name = 'account_id'"
     )

@@ -1,10 +1,10 @@
-"""Billing as a merchant sees it: plans and discounts become invoices, charges and payments by themselves."""
+"""The billing run: plans and discounts become invoices, charges and payments."""
 
 from tests.support.world import World, columns, item, rows
 
 
 async def test_twenty_percent_off_the_first_three_cycles(world: World) -> None:
-    """A schedule applies by cycle, and the sandbox pays on due dates. [spec 2.3 discount resolution, D-4, D-7]"""
+    """The discount applies by cycle; the sandbox gateway pays on due dates. [spec 2.3 discount resolution, D-4, D-7]"""
     plan = await world.plan(item(await world.product(9990), (20, 1, 3)))
     await world.advance("2035-01-05")
     subscription = await world.enroll(plan, chargeDay=10)
@@ -22,7 +22,7 @@ async def test_twenty_percent_off_the_first_three_cycles(world: World) -> None:
 
 
 async def test_a_subscription_that_cannot_be_billed_delays_no_other(world: World) -> None:
-    """It is postponed by an hour and billed once that is mended. [D-5]"""
+    """It is postponed by an hour and billed then. [D-5]"""
     plan = await world.plan()
     failing, other = [await world.enroll(plan) for _ in range(2)]
     for statement in REFUSE_INVOICES:

@@ -1,4 +1,4 @@
-"""Canceling invoices: at once without a charge, with one once the gateway confirms, else 409 that says why (D-27)."""
+"""Canceling invoices: at once without a charge, else after the gateway confirms (D-27)."""
 
 import asyncio
 from datetime import datetime, timedelta
@@ -29,7 +29,7 @@ from tests.support.world import Answer, Json, World, columns, plan_body
 
 
 async def draft_invoice(world: World) -> Json:
-    """Generate an invoice whose price has not been asked yet."""
+    """Generate an invoice whose price endpoint has not been called yet."""
     subscription = await world.enroll(await world.plan(await world.product(), await world.variable_product()))
     await world.run("generation")
     [invoice] = await world.invoices(subscription)
@@ -38,8 +38,8 @@ async def draft_invoice(world: World) -> Json:
 
 
 @pytest.mark.parametrize("status", ["draft", "awaiting_value", "ready"])
-async def test_without_a_charge_it_is_canceled_at_once(world: World, status: str):
-    """Answered whole, told once; nothing happens to it any more. [D-27]"""
+async def test_an_invoice_without_a_charge_is_canceled_at_once(world: World, status: str):
+    """One event is emitted and no charge is created later. [D-27]"""
     invoice = await (ready_invoice(world) if status == "ready" else draft_invoice(world))
     if status == "awaiting_value":
         await world.sql("UPDATE invoice SET status = 'awaiting_value' WHERE status = 'draft'")
@@ -62,8 +62,8 @@ async def test_without_a_charge_it_is_canceled_at_once(world: World, status: str
     assert await world.broken() == []
 
 
-async def test_the_next_cycle_is_billed_all_the_same(world: World):
-    """Canceling an invoice does not end its subscription. [D-27]"""
+async def test_canceling_an_invoice_does_not_end_its_subscription(world: World):
+    """The next cycle is billed. [D-27]"""
     subscription = await world.enroll(await world.plan())
     await world.run("generation")
     [invoice] = await world.invoices(subscription)
@@ -76,8 +76,8 @@ async def test_the_next_cycle_is_billed_all_the_same(world: World):
 
 
 @pytest.mark.parametrize("status", ["issued", "overdue"])
-async def test_with_a_charge_the_gateway_confirms_first(world: World, status: str):
-    """The charge is canceled there, and the invoice here. [D-27 charge]"""
+async def test_canceling_an_invoice_cancels_its_charge_at_the_gateway(world: World, status: str):
+    """[D-27 charge]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)
     if status == "overdue":
@@ -96,8 +96,8 @@ async def test_with_a_charge_the_gateway_confirms_first(world: World, status: st
     assert await world.broken() == []
 
 
-async def test_a_charge_canceled_in_the_gateway_already(world: World):
-    """The engine had not heard of it yet: the cancellation is confirmed all the same. [D-27 charge]"""
+async def test_a_charge_already_canceled_at_the_gateway_counts_as_confirmed(world: World):
+    """[D-27 charge]"""
     invoice = await issued_invoice(world)
     await move(world, (await charges(world))[0], "cancel")
     assert (await cancel(world, invoice)).json["status"] == "canceled"
@@ -105,15 +105,15 @@ async def test_a_charge_canceled_in_the_gateway_already(world: World):
     assert len(await world.events("invoice.canceled")) == 1
 
 
-async def test_a_connection_that_is_inactive_still_cancels(world: World):
-    """It takes no new subscriptions; its charges are still its own. [D-27 charge]"""
+async def test_an_inactive_connection_still_cancels_its_charges(world: World):
+    """[D-27 charge]"""
     invoice = await issued_invoice(world)
     await patch_connection(world, active=False)
     assert (await cancel(world, invoice)).json["status"] == "canceled"
 
 
-async def test_who_dies_between_the_gateway_and_the_record(world: World):
-    """The charge is canceled there, the invoice is not yet: it is asked after soon, and becomes it. [D-27 charge]"""
+async def test_after_a_crash_before_recording_polling_cancels_the_invoice(world: World):
+    """The gateway canceled the charge; the request died before it recorded that. [D-27 charge]"""
     invoice = await issued_invoice(world)
     async with table_held(world, "account_counter"):
         dying = asyncio.create_task(cancel(world, invoice))
@@ -129,11 +129,8 @@ async def test_who_dies_between_the_gateway_and_the_record(world: World):
     assert len(await world.events("invoice.canceled")) == 1
 
 
-async def test_when_the_asking_after_the_charge_comes_first(world: World):
-    """What was confirmed is a success, told once; without that confirmation a canceled invoice is refused.
-
-    [D-27 charge]
-    """
+async def test_a_cancellation_that_polling_recorded_first_succeeds(world: World):
+    """Without the gateway's confirmation, canceling a canceled invoice is refused. [D-27 charge]"""
     invoice_id = UUID((await issued_invoice(world))["id"])
     account = await load_account(world.deps, world.account_id)
     released = await cancellation.release_charge(world.deps, account, invoice_id)
@@ -148,10 +145,10 @@ async def test_when_the_asking_after_the_charge_comes_first(world: World):
 
 
 async def test_a_repeat_with_its_key_is_replayed(world: World):
-    """Once it succeeded; without the key a second cancellation is refused. [D-27, D-14]"""
+    """Refusals are not stored; without the key a second cancellation is refused. [D-27, D-14]"""
     invoice = await issued_invoice(world)
     await queue_fault(world, "cancel_charge", "timeout_before")
-    assert (await cancel(world, invoice, key="k")).status == 409, "refusals are not kept"
+    assert (await cancel(world, invoice, key="k")).status == 409, "refusals are not stored"
     first, again = [await cancel(world, invoice, key="k") for _ in range(2)]
     assert (first.status, again.status, again.body) == (200, 200, first.body)
     assert again.headers["idempotent-replayed"] == "true"
@@ -161,8 +158,8 @@ async def test_a_repeat_with_its_key_is_replayed(world: World):
 
 
 @pytest.mark.parametrize("with_charge", [True, False])
-async def test_many_at_once(world: World, *, with_charge: bool):
-    """Beside the asking after charges too: one event, one canceled charge at most. [D-27, D-27 charge]"""
+async def test_concurrent_cancellations_emit_one_event(world: World, *, with_charge: bool):
+    """Polling and issuance run concurrently. [D-27, D-27 charge]"""
     invoice = await (issued_invoice if with_charge else ready_invoice)(world)
     answers = await asyncio.gather(
         *(cancel(world, invoice) for _ in range(8)), *(world.run() for _ in (1, 2))
@@ -178,8 +175,8 @@ async def test_many_at_once(world: World, *, with_charge: bool):
     assert await world.broken() == []
 
 
-async def test_issued_just_now_it_takes_the_charge_along(world: World):
-    """Who asks while the charge is being recorded waits for that, and then has it canceled. [D-27 charge]"""
+async def test_canceling_during_issuance_waits_and_cancels_the_new_charge(world: World):
+    """[D-27 charge]"""
     invoice = await ready_invoice(world)
     async with table_held(world, "account_counter"):
         issuing = asyncio.create_task(world.run("issuance"))
@@ -189,13 +186,13 @@ async def test_issued_just_now_it_takes_the_charge_along(world: World):
     await issuing
     assert (await canceling).json["status"] == "canceled"
     assert [each["status"] for each in await charges(world)] == ["canceled"]
-    told = await world.events("invoice.issued", "invoice.canceled")
-    assert [event["type"] for event in told] == ["invoice.issued", "invoice.canceled"]
+    emitted = await world.events("invoice.issued", "invoice.canceled")
+    assert [event["type"] for event in emitted] == ["invoice.issued", "invoice.canceled"]
 
 
 @pytest.mark.parametrize("fault", ["rejected", "rate_limited"])
-async def test_after_a_failure_that_made_no_charge_it_is_canceled(world: World, fault: str):
-    """Nothing more is sent. [D-27, D-34]"""
+async def test_an_invoice_whose_issuance_failed_without_a_charge_is_canceled(world: World, fault: str):
+    """No charge is created later. [D-27, D-34]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", fault)
     await world.run("issuance")
@@ -204,11 +201,8 @@ async def test_after_a_failure_that_made_no_charge_it_is_canceled(world: World, 
     assert await charges(world) == []
 
 
-async def test_a_payment_that_arrives_all_the_same_is_told(world: World):
-    """Once, with the invoice still canceled, when something says that the charge has changed.
-
-    [D-27 payment unexpected]
-    """
+async def test_a_payment_of_a_canceled_invoice_emits_one_event(world: World):
+    """The invoice stays canceled. [D-27 payment unexpected]"""
     invoice = await issued_invoice(world)
     await cancel(world, invoice)
     await world.sql("UPDATE sandbox_charge SET status = 'paid', paid_at = now()")
@@ -221,17 +215,17 @@ async def test_a_payment_that_arrives_all_the_same_is_told(world: World):
     assert (await read(world, invoice))["status"] == "canceled"
 
 
-async def test_it_is_told_at_the_accounts_time(world: World):
-    """Not before what it waited for. [D-27, D-1]"""
+async def test_the_event_carries_the_accounts_time(world: World):
+    """[D-27, D-1]"""
     invoice = await ready_invoice(world)
     await cancel(world, invoice)
     [event] = await world.events("invoice.canceled")
-    told = datetime.fromisoformat(event["createdAt"])
-    assert timedelta(0) <= await now(world) - told < timedelta(seconds=30)
+    emitted_at = datetime.fromisoformat(event["createdAt"])
+    assert timedelta(0) <= await now(world) - emitted_at < timedelta(seconds=30)
 
 
-async def test_another_plan_s_connection_is_not_asked(world: World):
-    """The charge is canceled through the connection that made it. [D-27 charge]"""
+async def test_the_charge_is_canceled_through_the_connection_that_made_it(world: World):
+    """[D-27 charge]"""
     first = await connection_id(world)
     second = (await world.connect(behaviour="never_pay"))["connectionId"]
     body = plan_body(await world.product())

@@ -1,4 +1,4 @@
-"""Invoices that cannot be canceled now: paid, being issued, or the gateway does not confirm; each says why (D-27)."""
+"""Invoices that cannot be canceled now: paid, being issued, or not confirmed by the gateway (D-27)."""
 
 import asyncio
 
@@ -21,8 +21,8 @@ from tests.support.sandbox_steps import (
 from tests.support.world import World
 
 
-async def test_from_paid_and_canceled_it_is_refused(world: World):
-    """Also when nothing was to be paid; unknown ids are unknown. [D-27, D-11]"""
+async def test_paid_and_canceled_invoices_are_refused(world: World):
+    """Also a free invoice; unknown ids are 404. [D-27, D-11]"""
     paid = await issued_invoice(world)
     await world.advance(paid["dueDate"])
     subscription = await world.enroll(await world.plan(await world.product(0)))
@@ -39,13 +39,13 @@ async def test_from_paid_and_canceled_it_is_refused(world: World):
     assert len(await world.events("invoice.canceled")) == 1
 
 
-async def test_a_charge_paid_meanwhile_is_not_canceled(world: World):
-    """The payment counts, and the invoice follows as soon as the charge is asked after. [D-27 not confirmed, D-112]"""
+async def test_an_invoice_paid_meanwhile_is_refused(world: World):
+    """Polling then records the payment. [D-27 not confirmed, D-112]"""
     invoice = await issued_invoice(world)
     charge = (await charges(world))[0]
     await world.sql("UPDATE sandbox_charge SET status = 'paid', paid_at = now()")
 
-    assert "paid meanwhile" in await refused(world, invoice)
+    assert "has been paid" in await refused(world, invoice)
 
     await world.run("reconciliation")
     assert (await read(world, invoice))["status"] == "paid"
@@ -63,11 +63,10 @@ async def test_a_charge_paid_meanwhile_is_not_canceled(world: World):
         ("rejected", False, "refuses to cancel"),
     ],
 )
-async def test_a_gateway_that_does_not_confirm(world: World, fault: str, words: str, *, canceled: bool):
-    """409 with the reason; what is true is found out by asking at once, and a second try is safe.
-
-    [D-27 not confirmed, D-46]
-    """
+async def test_without_the_gateways_confirmation_it_is_refused(
+    world: World, fault: str, words: str, *, canceled: bool
+):
+    """The detail gives the reason; polling finds the state; a second try is safe. [D-27 not confirmed, D-46]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)
     await queue_fault(world, "cancel_charge", fault)
@@ -82,22 +81,22 @@ async def test_a_gateway_that_does_not_confirm(world: World, fault: str, words: 
     assert await world.broken() == []
 
 
-async def test_a_gateway_that_does_not_know_the_charge(world: World):
-    """Nobody can say that it is canceled. [D-27 not confirmed]"""
+async def test_a_charge_unknown_to_the_gateway_is_refused(world: World):
+    """[D-27 not confirmed]"""
     invoice = await issued_invoice(world)
     await world.sql("UPDATE sandbox_charge SET charge_id = $1", f"sbx_{0:032x}")
     assert "does not know" in await refused(world, invoice)
 
 
-async def test_a_connection_that_cannot_be_opened(world: World):
-    """Its credentials have to be sent again first. [D-27 not confirmed]"""
+async def test_a_connection_without_usable_credentials_is_refused(world: World):
+    """The credentials must be sent again. [D-27 not confirmed]"""
     invoice = await issued_invoice(world)
     await world.sql("UPDATE gateway_connection SET credentials_sealed = 'broken'")
     assert "credentials" in await refused(world, invoice)
 
 
-async def test_while_it_is_being_issued_it_is_refused(world: World):
-    """As soon as the attempt is committed; when it is recorded the charge can be canceled. [D-27 being issued]"""
+async def test_an_invoice_being_issued_is_refused(world: World):
+    """From the committed attempt until its outcome is recorded; then its charge can be canceled. [D-27 being issued]"""
     invoice = await ready_invoice(world)
     async with table_held(world, "sandbox_charge"):
         issuing = asyncio.create_task(world.run("issuance"))
@@ -108,8 +107,8 @@ async def test_while_it_is_being_issued_it_is_refused(world: World):
     assert [each["status"] for each in await charges(world)] == ["canceled"]
 
 
-async def test_of_an_unknown_outcome_it_is_refused(world: World):
-    """The charge may exist: first that is found out. [D-27 being issued, D-33]"""
+async def test_an_invoice_with_an_unknown_outcome_is_refused(world: World):
+    """The charge may exist. [D-27 being issued, D-33]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "timeout_after")
@@ -120,8 +119,8 @@ async def test_of_an_unknown_outcome_it_is_refused(world: World):
     assert [each["status"] for each in await charges(world)] == ["canceled"]
 
 
-async def test_leased_without_an_attempt_it_is_refused(world: World):
-    """A worker owns it, whatever it is about to do. [D-27 being issued]"""
+async def test_an_invoice_leased_by_a_worker_is_refused(world: World):
+    """Even before the worker has stored an attempt. [D-27 being issued]"""
     invoice = await ready_invoice(world)
     await world.sql("UPDATE invoice SET lease_until = now() + interval '1 minute'")
     assert "being issued" in await refused(world, invoice)
@@ -129,8 +128,8 @@ async def test_leased_without_an_attempt_it_is_refused(world: World):
     assert (await cancel(world, invoice)).status == 200
 
 
-async def test_parked_it_is_refused_until_a_person_has_looked(world: World):
-    """The answer says what to do; issuance retried and the charge known, it can be canceled. [D-27 being issued]"""
+async def test_a_parked_invoice_is_refused_until_its_charge_is_known(world: World):
+    """The detail says what to do; after retry-issuance it can be canceled. [D-27 being issued]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     await park(world)

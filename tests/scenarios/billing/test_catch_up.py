@@ -1,4 +1,4 @@
-"""After an outage: each missed cycle is billed once, in order, at its own date, one a day (D-5)."""
+"""After an outage each missed cycle is billed once, in order, with its own due date, one a day (D-5)."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -15,13 +15,14 @@ HOUR = timedelta(hours=1)
 
 
 async def sleep_until(merchant: Merchant, instant: str) -> None:
-    """Let the account's clock reach an instant while no worker runs: an outage."""
+    """Set the account's clock while no worker runs: an outage."""
     target = datetime.fromisoformat(instant).astimezone(UTC)
+    account = await load_account(merchant.deps, merchant.account_id)
+    await in_transaction(merchant.deps, account, _set_clock, target)
 
-    async def effect(work: Work) -> None:
-        await accounts.set_clock_offset(work.tx, target - work.deps.clock())
 
-    await in_transaction(merchant.deps, await load_account(merchant.deps, merchant.account_id), effect)
+async def _set_clock(work: Work, target: datetime) -> None:
+    await accounts.set_clock_offset(work.tx, target - work.deps.clock())
 
 
 async def sleep(merchant: Merchant, duration: timedelta) -> None:
@@ -29,16 +30,13 @@ async def sleep(merchant: Merchant, duration: timedelta) -> None:
 
 
 def gaps(invoices: Sequence[Json]) -> list[timedelta]:
-    """Return the time between the births of invoices."""
-    born = [datetime.fromisoformat(each["createdAt"]) for each in invoices]
-    return [later - earlier for earlier, later in pairwise(born)]
+    """Return the time between the creation of consecutive invoices."""
+    created = [datetime.fromisoformat(each["createdAt"]) for each in invoices]
+    return [later - earlier for earlier, later in pairwise(created)]
 
 
-async def test_months_of_outage(world: World):
-    """Own due dates, prices of the moment, discounts of the own cycle, one in 24 hours, then on time again.
-
-    [D-5, spec 2.4 cycleCount]
-    """
+async def test_missed_cycles_are_billed_one_a_day(world: World):
+    """Each with its own due date, the current price and the discount of its cycle number. [D-5, spec 2.4 cycleCount]"""
     await world.advance("2035-01-05")
     product = await world.product(1000)
     plan = await world.plan(item(product, (50, 1, 2), (10, 4, 4)))
@@ -53,14 +51,14 @@ async def test_months_of_outage(world: World):
 
     listed = await world.invoices(subscription)
     assert [
-        (*row, born[:10])
-        for row, born in zip(
+        (*row, created[:10])
+        for row, created in zip(
             columns(listed, "cycle", "dueDate", "totalCents"),
             [each["createdAt"] for each in listed],
             strict=True,
         )
     ] == rows("""
-        cycle | due        | total | born
+        cycle | due        | total | created
         1     | 2035-01-10 | 1000  | 2035-05-20
         2     | 2035-02-10 | 1000  | 2035-05-21
         3     | 2035-03-10 | 2000  | 2035-05-22
@@ -70,11 +68,11 @@ async def test_months_of_outage(world: World):
         7     | 2035-07-10 | 2000  | 2035-07-07
     """)
     assert all(gap >= timedelta(hours=24) for gap in gaps(listed))
-    assert await world.broken() == [], "among others: periods adjoin, cycles are contiguous"
+    assert await world.broken() == [], "the invariants include adjoining periods and contiguous cycles"
 
 
-async def test_the_gateway_is_given_no_past_date(world: World):
-    """The later of the due date and today, and past due only after that. [D-5, D-26]"""
+async def test_a_late_invoice_is_charged_today(world: World):
+    """It is overdue only after that date. [D-5, D-26]"""
     await world.set_up_gateway(behaviour="never_pay")
     await world.advance("2035-01-05")
     subscription = await world.enroll(await world.plan(), chargeDay=10)
@@ -96,8 +94,8 @@ async def test_the_gateway_is_given_no_past_date(world: World):
     assert [charge["dueDate"] for charge in await charges(world, second)] == ["2035-02-10"]
 
 
-async def test_not_a_moment_before_24_hours(world: World):
-    """However often the run comes. [D-5]"""
+async def test_the_next_missed_cycle_waits_24_hours(world: World):
+    """However often the billing run runs. [D-5]"""
     await world.advance("2035-01-05")
     await world.enroll(await world.plan(), chargeDay=10)
     await sleep_until(world, "2035-06-01T15:00:00Z")
@@ -111,8 +109,8 @@ async def test_not_a_moment_before_24_hours(world: World):
     assert len(await world.invoices()) == 2
 
 
-async def test_a_second_outage_while_catching_up(world: World):
-    """Whatever was missed meanwhile joins the queue, still one a day. [D-5]"""
+async def test_cycles_missed_in_a_second_outage_are_billed_one_a_day(world: World):
+    """[D-5]"""
     await world.advance("2035-01-05")
     subscription = await world.enroll(await world.plan(), chargeDay=10)
     await sleep_until(world, "2035-03-20T15:00:00Z")
@@ -126,8 +124,8 @@ async def test_a_second_outage_while_catching_up(world: World):
     assert await world.broken() == []
 
 
-async def test_canceled_while_catching_up(world: World):
-    """What is not billed yet never is. [D-5, spec 3.2 subscription canceled]"""
+async def test_cancellation_ends_the_catch_up(world: World):
+    """[D-5, spec 3.2 subscription canceled]"""
     await world.advance("2035-01-05")
     subscription = await world.enroll(await world.plan(), chargeDay=10)
     await sleep_until(world, "2035-04-20T15:00:00Z")
@@ -139,8 +137,8 @@ async def test_canceled_while_catching_up(world: World):
     assert canceled["nextDueDate"] == "2035-02-10"
 
 
-async def test_customized_while_catching_up(world: World):
-    """New terms count from the next cycle, late or not; its date stands. [D-5, D-6]"""
+async def test_new_terms_count_from_the_next_missed_cycle(world: World):
+    """Its due date does not change. [D-5, D-6]"""
     await world.advance("2035-01-05")
     product = await world.product(1000)
     subscription = await world.enroll(await world.plan(product), chargeDay=10)
@@ -159,21 +157,21 @@ async def test_customized_while_catching_up(world: World):
 
 
 @pytest.mark.parametrize("months", [1, 3, 6, 12])
-async def test_every_period(world: World, months: int):
-    """Each missed cycle once, whatever the period; the next one stands at its own date. [D-5, D-4]"""
+async def test_each_missed_cycle_is_billed_once_for_every_period(world: World, months: int):
+    """[D-5, D-4]"""
     await world.advance("2035-01-05")
     subscription = await world.enroll(await world.plan(periodMonths=months), firstChargeDate="2035-01-31")
     await sleep_until(world, "2037-01-20T15:00:00Z")
     await world.advance("2037-02-19")
     listed = await world.invoices(subscription)
-    # by hand: 01-31 first, then the 28th of each month that the period meets, up to 2037-01-28 (born on the 25th)
+    # by hand: 01-31 first, then the 28th of each month that the period meets, up to 2037-01-28 (generated on the 25th)
     later = [f"{2035 + n * months // 12}-{n * months % 12 + 1:02}-28" for n in range(1, 24 // months + 1)]
     assert [each["dueDate"] for each in listed] == ["2035-01-31", *later]
     assert await world.broken() == []
 
 
-async def test_another_account_is_not_late(world: World):
-    """An outage of one account's clock is none of another's. [D-1, D-5]"""
+async def test_an_outage_of_one_clock_affects_no_other_account(world: World):
+    """[D-1, D-5]"""
     other = await world.another()
     theirs = await other.enroll(await other.plan())
     await world.enroll(await world.plan())
@@ -183,13 +181,13 @@ async def test_another_account_is_not_late(world: World):
     assert columns(await other.invoices(), "cycle", "dueDate") == [("1", theirs["nextDueDate"])]
 
 
-async def test_missed_by_an_hour(world: World):
-    """A cycle that is late by less than its lead is on time for its due date, and the next keeps its own. [D-5, D-2]"""
+async def test_a_cycle_generated_late_does_not_shift_the_next_one(world: World):
+    """It is late by less than the lead. [D-5, D-2]"""
     await world.advance("2035-01-05")
     await world.enroll(await world.plan(), chargeDay=10)
     await sleep_until(world, "2035-01-07T04:00:00Z")
     await world.run("generation")
     await world.advance("2035-02-10")
-    born = [datetime.fromisoformat(each["createdAt"]) for each in await world.invoices()]
-    assert born[0] - datetime(2035, 1, 7, 4, tzinfo=UTC) < timedelta(minutes=1)
-    assert timedelta(0) <= born[1] - datetime(2035, 2, 7, 3, tzinfo=UTC) < timedelta(minutes=1)
+    created = [datetime.fromisoformat(each["createdAt"]) for each in await world.invoices()]
+    assert created[0] - datetime(2035, 1, 7, 4, tzinfo=UTC) < timedelta(minutes=1)
+    assert timedelta(0) <= created[1] - datetime(2035, 2, 7, 3, tzinfo=UTC) < timedelta(minutes=1)

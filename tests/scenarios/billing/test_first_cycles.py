@@ -1,4 +1,4 @@
-"""When the first invoices of a subscription come, and which days they cover (D-2, D-3, D-4)."""
+"""Due dates and periods of a subscription's first invoices (D-2, D-3, D-4)."""
 
 import pytest
 
@@ -18,7 +18,7 @@ async def covered(world: World, subscription: Json) -> list[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize(
-    ("asked", "charge_day", "months", "expected"),
+    ("fields", "charge_day", "months", "expected"),
     [
         pytest.param(
             {},
@@ -54,7 +54,7 @@ async def covered(world: World, subscription: Json) -> list[tuple[str, ...]]:
             2     | 2035-04-02 | 2035-04-02 | 2035-05-01
             3     | 2035-05-02 | 2035-05-02 | 2035-06-01
             """,
-            id="a charge day too near",
+            id="a charge day inside the lead",
         ),
         pytest.param(
             {"firstChargeDate": "2035-01-31"},
@@ -91,10 +91,10 @@ async def covered(world: World, subscription: Json) -> list[tuple[str, ...]]:
         ),
     ],
 )
-async def test_first_cycles(world: World, asked, charge_day, months, expected):
-    """Due dates and periods, the next cycle's beside them. [D-3, D-4, spec 4.4 chargeDay, spec 4.4 firstChargeDate]"""
+async def test_due_dates_and_periods_of_the_first_cycles(world: World, fields, charge_day, months, expected):
+    """[D-3, D-4, spec 4.4 chargeDay, spec 4.4 firstChargeDate]"""
     await world.advance("2035-01-31")
-    subscription = await world.enroll(await world.plan(periodMonths=months), **asked)
+    subscription = await world.enroll(await world.plan(periodMonths=months), **fields)
     first_due = rows(expected)[0][1]
     assert (subscription["chargeDay"], subscription["nextDueDate"]) == (charge_day, first_due)
 
@@ -103,8 +103,8 @@ async def test_first_cycles(world: World, asked, charge_day, months, expected):
     assert await world.broken() == []
 
 
-async def test_generated_three_days_before(world: World):
-    """At the first instant of that day in Sao Paulo, not a millisecond sooner. [D-2, spec 8 generation lead]"""
+async def test_an_invoice_is_generated_three_days_before_its_due_date(world: World):
+    """At the first instant of that day in Sao Paulo. [D-2, spec 8 generation lead]"""
     await world.advance("2035-01-05")
     subscription = await world.enroll(await world.plan(), chargeDay=20)
     await world.advance("2035-01-17T02:59:59.000Z")
@@ -112,13 +112,14 @@ async def test_generated_three_days_before(world: World):
     await world.advance("2035-01-17T03:00:00.000Z")
     [invoice] = await world.invoices(subscription)
     assert invoice["dueDate"] == "2035-01-20"
-    assert invoice["createdAt"].startswith("2035-01-17T03:00:0"), "the run takes its moment"
+    assert invoice["createdAt"].startswith("2035-01-17T03:00:0"), "shortly after the due instant"
 
 
-async def test_the_edge_of_a_local_day(world: World):
-    """getlago/lago-api billing_spec.rb (America/Bogota), moved to Sao Paulo: one invoice over all runs of a day.
+async def test_one_invoice_is_generated_on_a_local_day(world: World):
+    """From getlago/lago-api billing_spec.rb (America/Bogota), moved to Sao Paulo: no invoice at local 23:00 of the day
+    before, one over all runs of the day, none at the next day's first run.
 
-    Local 23:00 of the day before bears none; runs all day long bear one; the next day's first bears none. [D-1, D-4]
+    [D-1, D-4]
     """
     await world.advance("2035-02-02T03:00:00Z")
     subscription = await world.enroll(await world.plan(), firstChargeDate="2035-02-02")
@@ -136,8 +137,8 @@ async def test_the_edge_of_a_local_day(world: World):
     ]
 
 
-async def test_a_year_of_discounts_by_cycle(world: World):
-    """A cycle is an invoice, not a month. [spec 2.3 discount resolution, spec 2.3 amount, D-7]"""
+async def test_discounts_count_cycles_and_not_months(world: World):
+    """A cycle is an invoice. [spec 2.3 discount resolution, spec 2.3 amount, D-7]"""
     await world.advance("2035-01-05")
     product = await world.product(3333)
     plan = await world.plan(item(product, (50, 2, 2), (10, 1, 3)), periodMonths=3)

@@ -1,4 +1,4 @@
-"""Invoices as a merchant reads them (spec 2.5, 4.5): whole, listed, by state, frozen."""
+"""Invoices in lists and details (spec 2.5, 4.5)."""
 
 import pytest
 
@@ -14,7 +14,7 @@ async def detail(world: World, invoice: Json) -> Json:
 
 
 def table_item(shown: Json, product: Json, **fields: Json) -> Json:
-    """Return a fixed-price item over three months, with the id that was shown."""
+    """Return a fixed-price item over three months, with the id of the shown one."""
     return {
         "id": shown["id"],
         "productId": product["id"],
@@ -27,8 +27,8 @@ def table_item(shown: Json, product: Json, **fields: Json) -> Json:
     }
 
 
-async def test_an_invoice_in_full(world: World):
-    """Every field, and none beside them; lists leave items and attempts out.
+async def test_a_detail_shows_every_field_of_an_invoice(world: World):
+    """Lists leave out items and attempts.
 
     [spec 2.5 invoice, spec 2.5 item, spec 2.5 pricingSource table, spec 2.5 pricingStatus priced]
     [spec 4.5 GET /v1/invoices/{invoiceId} 200, spec 4.5 GET /v1/invoices 200, spec 2.1 nulls, D-9, D-25]
@@ -68,8 +68,8 @@ async def test_an_invoice_in_full(world: World):
     }
 
 
-async def test_a_variable_item_holds_the_total(world: World):
-    """Born a draft without a total; the fixed item is computed already. [D-24, spec 2.5 invoice, spec 2.1 nulls]"""
+async def test_an_invoice_with_a_variable_item_is_a_draft_without_a_total(world: World):
+    """Its fixed items have their amounts. [D-24, spec 2.5 invoice, spec 2.1 nulls]"""
     plan = await world.plan(item(await world.product(700)), item(await world.variable_product()))
     await world.enroll(plan)
     await world.run("generation")
@@ -86,8 +86,8 @@ async def test_a_variable_item_holds_the_total(world: World):
 
 
 @pytest.mark.parametrize("cents", [0, 5000])
-async def test_nothing_to_charge(world: World, cents: int):
-    """Free, or wholly discounted: born paid, told as created and paid, never sent. [D-9, spec 3.3 rule 2, D-24]"""
+async def test_an_invoice_of_zero_is_created_paid_and_never_charged(world: World, cents: int):
+    """Free items or a discount of 100 %. [D-9, spec 3.3 rule 2, D-24]"""
     plan = await world.plan(item(await world.product(cents), (100, 1, None)))
     await world.enroll(plan)
     await world.run()
@@ -95,13 +95,13 @@ async def test_nothing_to_charge(world: World, cents: int):
     assert (invoice["status"], invoice["totalCents"], invoice["paidAt"]) == ("paid", 0, invoice["createdAt"])
     assert (invoice["issuedAt"], invoice["gatewayInvoiceId"]) == (None, None)
     assert await charges(world) == []
-    told = [event["type"] for event in await world.events() if event["type"].startswith("invoice.")]
-    assert told == ["invoice.created", "invoice.paid"]
+    emitted = [event["type"] for event in await world.events() if event["type"].startswith("invoice.")]
+    assert emitted == ["invoice.created", "invoice.paid"]
     assert await world.broken() == []
 
 
-async def test_later_edits_do_not_reach_it(world: World):
-    """Neither of the product, nor of the plan, nor an archiving. [spec 2.5 snapshot, spec 3.1 active to archived]"""
+async def test_later_changes_of_product_and_plan_do_not_change_an_invoice(world: World):
+    """[spec 2.5 snapshot, spec 3.1 active to archived]"""
     product = await world.product(1000)
     plan = await world.plan(item(product, (10, 1, None)))
     await world.enroll(plan)
@@ -116,11 +116,8 @@ async def test_later_edits_do_not_reach_it(world: World):
     assert await detail(world, invoice) == before
 
 
-async def test_archived_things_keep_billing(world: World):
-    """Neither an archived product nor an archived plan ends a subscription.
-
-    [spec 3.1 active to archived, spec 3.2 plan active to archived]
-    """
+async def test_archived_products_and_plans_keep_billing(world: World):
+    """[spec 3.1 active to archived, spec 3.2 plan active to archived]"""
     await world.advance("2035-01-05")
     product = await world.product(1000)
     plan = await world.plan(product)
@@ -132,7 +129,7 @@ async def test_archived_things_keep_billing(world: World):
 
 
 async def in_several_states(world: World) -> dict[str, Json]:
-    """Return a held one, a paid one of nothing, an issued and a ready one by state."""
+    """Return a held, a paid, an issued and a ready invoice by state."""
     await world.enroll(await world.plan(await world.variable_product()))
     await world.enroll(await world.plan(await world.product(0)))
     await world.enroll(await world.plan())
@@ -142,8 +139,8 @@ async def in_several_states(world: World) -> dict[str, Json]:
     return {invoice["status"]: invoice for invoice in await world.invoices()}
 
 
-async def test_lists_of_one_state(world: World):
-    """Each state alone, with its own totals. [spec 4.5 GET /v1/invoices status, D-16]"""
+async def test_a_list_of_one_state_has_its_own_total(world: World):
+    """[spec 4.5 GET /v1/invoices status, D-16]"""
     by_state = await in_several_states(world)
     assert set(by_state) == {"awaiting_value", "paid", "issued", "ready"}
     for state in ("draft", "awaiting_value", "ready", "issued", "paid", "overdue", "canceled"):
@@ -154,8 +151,8 @@ async def test_lists_of_one_state(world: World):
         assert found["pagination"] == {"page": 1, "pageSize": 25, "totalRecords": count, "totalPages": count}
 
 
-async def test_lists_are_pages_newest_first(world: World):
-    """The envelope, and its end. [spec 2.7 envelope, spec 2.7 newest first, D-16]"""
+async def test_lists_are_paged_newest_first(world: World):
+    """[spec 2.7 envelope, spec 2.7 newest first, D-16]"""
     await world.advance("2035-01-05")
     await world.enroll(await world.plan(), chargeDay=10)
     await world.advance("2035-03-10")
@@ -170,8 +167,8 @@ async def test_lists_are_pages_newest_first(world: World):
     }
 
 
-async def test_malformed_queries(world: World):
-    """A malformed query is a 400 that names what is wrong. [D-16, D-11, spec 8 page size]"""
+async def test_a_malformed_query_is_refused_with_its_parameter(world: World):
+    """[D-16, D-11, spec 8 page size]"""
     queries = rows("""
         query                    | named
         status=open              | status
@@ -188,8 +185,8 @@ async def test_malformed_queries(world: World):
         assert (query, list(invalid(await world.get(f"/v1/invoices?{query}")))) == (query, [named])
 
 
-async def test_unknown_invoices(world: World):
-    """Unknown, malformed or another's: 404. [spec 4.5 GET /v1/invoices/{invoiceId} 404, spec 5.4]"""
+async def test_unknown_malformed_and_foreign_ids_are_not_found(world: World):
+    """[spec 4.5 GET /v1/invoices/{invoiceId} 404, spec 5.4]"""
     other = await world.another()
     await other.enroll(await other.plan())
     await other.run("generation")
@@ -200,8 +197,8 @@ async def test_unknown_invoices(world: World):
     assert await world.invoices() == []
 
 
-async def test_the_merchant_makes_and_changes_none(world: World):
-    """Invoices are read only. [spec 1, D-11]"""
+async def test_invoices_are_read_only(world: World):
+    """[spec 1, D-11]"""
     await world.enroll(await world.plan())
     await world.run("generation")
     [invoice] = await world.invoices()
@@ -212,8 +209,8 @@ async def test_the_merchant_makes_and_changes_none(world: World):
     assert await world.invoices() == [invoice]
 
 
-async def test_cents_beyond_what_32_bits_hold(world: World):
-    """Twenty of the dearest items for a year are one total, to the cent. [D-8, spec 2.1 money]"""
+async def test_totals_beyond_32_bits_are_exact(world: World):
+    """Twenty items at the maximum price for a year. [D-8, spec 2.1 money]"""
     product = await world.product(999_999_999_999)
     plan = await world.plan(*[item(product, (1, 1, None))] * 20, periodMonths=12)
     await world.enroll(plan)

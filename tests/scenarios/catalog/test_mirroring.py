@@ -1,4 +1,4 @@
-"""Products in a gateway's own catalog: shown there in the background, and nobody waits for it."""
+"""Mirroring of products to gateways' catalogs, in the background."""
 
 import pytest
 
@@ -7,12 +7,12 @@ from tests.support.world import Json, World
 
 
 async def mirrored(world: World) -> list[Json]:
-    """Return what the gateways' catalogs show."""
+    """Return the products in the gateways' catalogs."""
     return (await world.get("/v1/sandbox/products")).json["data"]
 
 
-async def test_a_created_product_appears_in_the_catalog(world: World) -> None:
-    """With its name and description, under an id that leads back to it. [spec 2.2 mirroring, D-46]"""
+async def test_a_created_product_is_mirrored_to_the_gateways_catalog(world: World) -> None:
+    """Its id there contains the product's id. [spec 2.2 mirroring, D-46]"""
     await world.set_up_gateway(productCatalog=True)
     product = await world.product(name="Gold", description="All courts")
     assert await mirrored(world) == []
@@ -32,7 +32,7 @@ async def test_a_created_product_appears_in_the_catalog(world: World) -> None:
 
 
 async def test_creation_does_not_wait_for_a_gateway_that_is_down(world: World) -> None:
-    """The product is there at once, while its mirroring fails and is tried again. [spec 2.2 mirroring]"""
+    """Its mirroring fails and is retried. [spec 2.2 mirroring]"""
     await world.set_up_gateway(productCatalog=True)
     await queue_fault(world, "create_product", "timeout_before", times=2)
 
@@ -46,7 +46,7 @@ async def test_creation_does_not_wait_for_a_gateway_that_is_down(world: World) -
 
 
 async def test_variable_products_are_mirrored_too(world: World) -> None:
-    """A catalog knows names, not prices. [spec 2.2 mirroring]"""
+    """[spec 2.2 mirroring]"""
     await world.set_up_gateway(productCatalog=True)
     product = await world.variable_product()
 
@@ -60,8 +60,10 @@ async def test_variable_products_are_mirrored_too(world: World) -> None:
     [{"settings": {"productCatalog": False}}, {"settings": {"productCatalog": True}, "active": False}],
     ids=["no catalog", "inactive"],
 )
-async def test_a_connection_without_an_active_catalog_gets_nothing(world: World, connection: Json) -> None:
-    """Only where the connected gateway has a catalog. [spec 2.2 mirroring]"""
+async def test_inactive_connections_and_those_without_a_catalog_get_no_products(
+    world: World, connection: Json
+) -> None:
+    """[spec 2.2 mirroring]"""
     await patch_connection(world, **connection)
     await world.product()
 
@@ -71,7 +73,7 @@ async def test_a_connection_without_an_active_catalog_gets_nothing(world: World,
 
 
 async def test_every_catalog_gets_every_product_once(world: World) -> None:
-    """Two gateways with a catalog show the same products; running again adds nothing. [spec 2.2 mirroring]"""
+    """Mirroring is idempotent. [spec 2.2 mirroring]"""
     await world.set_up_gateway(productCatalog=True)
     second = await world.connect(productCatalog=True)
     await world.connect()
@@ -86,8 +88,8 @@ async def test_every_catalog_gets_every_product_once(world: World) -> None:
     assert sorted(places) == sorted((catalog, product) for catalog in catalogs for product in products)
 
 
-async def test_a_gateway_that_comes_by_a_catalog_gets_what_was_there_before(world: World) -> None:
-    """By its settings, or as a new connection. [spec 2.2 mirroring]"""
+async def test_a_new_catalog_gets_the_existing_products(world: World) -> None:
+    """It appears by a changed setting, or with a new connection. [spec 2.2 mirroring]"""
     product = await world.product()
     await world.set_up_gateway(productCatalog=True)
     await world.connect(productCatalog=True)
@@ -97,8 +99,8 @@ async def test_a_gateway_that_comes_by_a_catalog_gets_what_was_there_before(worl
     assert [each["productId"] for each in await mirrored(world)] == [product["id"]] * 2
 
 
-async def test_products_of_an_inactive_time_are_mirrored_when_it_ends(world: World) -> None:
-    """What was created meanwhile is caught up with. [spec 2.2 mirroring]"""
+async def test_a_reactivated_connection_gets_the_products_created_meanwhile(world: World) -> None:
+    """[spec 2.2 mirroring]"""
     await patch_connection(world, settings={"productCatalog": True}, active=False)
     product = await world.product()
 

@@ -1,4 +1,4 @@
-"""Moving a plan's subscribers to its current version: whom, from when, what it costs them, and who stays (D-23)."""
+"""Propagation of a plan's current version to its subscribers (D-23)."""
 
 import pytest
 
@@ -13,7 +13,7 @@ async def read(world: World, subscription: Json) -> Json:
 
 
 async def test_subscribers_move_from_their_next_cycle(world: World):
-    """Version and default method follow; override, due dates, commitment and made invoices stay; nothing is told.
+    """Version and default method follow the plan; overrides, due dates, commitments and invoices stay; no event.
 
     [D-23, D-23 cents, D-6, spec 2.5 snapshot]
     """
@@ -22,15 +22,15 @@ async def test_subscribers_move_from_their_next_cycle(world: World):
     plan = await world.plan(cheap, commitmentCycles=12)
     usual = await world.enroll(plan, chargeDay=10)
     own = await world.enroll(plan, chargeDay=10, paymentMethod="card")
-    private, gone = await world.enroll(plan, chargeDay=10), await world.enroll(plan, chargeDay=10)
+    private, ended = await world.enroll(plan, chargeDay=10), await world.enroll(plan, chargeDay=10)
     await world.made(
         f"/v1/subscriptions/{private['id']}/customize",
         {name: value for name, value in plan_body(cheap).items() if name != "name"},
     )
-    await world.made(f"/v1/subscriptions/{gone['id']}/cancel")
+    await world.made(f"/v1/subscriptions/{ended['id']}/cancel")
     await world.advance("2035-01-08")
-    before = {each["id"]: await read(world, each) for each in (usual, own, private, gone)}
-    told = await world.events()
+    before = {each["id"]: await read(world, each) for each in (usual, own, private, ended)}
+    emitted = await world.events()
     new = plan_body(item(dear, (10, 2, 2)), defaultPaymentMethod="boleto", periodMonths=3, commitmentCycles=2)
     assert (await world.put(f"/v1/plans/{plan['id']}", new)).json["version"] == 2
     late = await world.enroll(plan, chargeDay=10)
@@ -46,10 +46,10 @@ async def test_subscribers_move_from_their_next_cycle(world: World):
     moved = {"planVersion": 2}
     assert await read(world, usual) == before[usual["id"]] | moved | {"paymentMethod": "boleto"}
     assert await read(world, own) == before[own["id"]] | moved
-    for untouched in (private, gone):
+    for untouched in (private, ended):
         assert await read(world, untouched) == before[untouched["id"]]
     assert await read(world, late) == late
-    assert [event["type"] for event in (await world.events())[len(told) :]] == ["subscription.created"]
+    assert [event["type"] for event in (await world.events())[len(emitted) :]] == ["subscription.created"]
     assert (await world.get(f"/v1/subscriptions/{usual['id']}/terms")).json["version"] == 2
 
     await world.advance("2035-05-10")
@@ -65,8 +65,8 @@ async def test_subscribers_move_from_their_next_cycle(world: World):
     assert await world.broken() == []
 
 
-async def test_again_and_with_nobody_there(world: World):
-    """Who is on the current version is not moved, and does not count. [D-23]"""
+async def test_subscribers_on_the_current_version_do_not_count(world: World):
+    """[D-23]"""
     plan = await world.plan()
     nothing = {"moved": 0, "skipped": [], "nextCycleCentsBefore": 0, "nextCycleCentsAfter": 0}
     assert await propagate(world, plan) == nothing | {"version": 1}
@@ -77,8 +77,8 @@ async def test_again_and_with_nobody_there(world: World):
     assert await propagate(world, plan) == nothing | {"version": 2}
 
 
-async def test_from_one_version_only(world: World):
-    """The others stay where they are; a version that the plan never had is told. [D-23, D-111]"""
+async def test_from_version_moves_only_that_versions_subscribers(world: World):
+    """A version that the plan never had is a 404. [D-23, D-111]"""
     plan = await world.plan(await world.product(100))
     first = await world.enroll(plan)
     await publish(world, plan, await world.product(200))
@@ -94,8 +94,8 @@ async def test_from_one_version_only(world: World):
     assert (await propagate(world, plan, fromVersion=None))["moved"] == 1
 
 
-async def test_who_cannot_be_billed_stays_and_is_named(world: World):
-    """By the pinned connection and the method that would bill, with a stable reason, by id. [D-23 skipped, D-20]"""
+async def test_subscribers_whose_connection_cannot_bill_are_skipped_with_a_reason(world: World):
+    """The pinned connection and the effective method decide; ordered by id. [D-23 skipped, D-20]"""
     product = await world.product(1000)
     plan = await world.plan(product)
     wide = await connection_id(world)
@@ -133,11 +133,13 @@ async def test_who_cannot_be_billed_stays_and_is_named(world: World):
     assert before == {each: (await world.get(f"/v1/subscriptions/{each}")).json for each in staying}
 
     await world.patch(f"/v1/integration/gateways/{idle}", {"active": True})
-    assert (await propagate(world, plan))["moved"] == 1, "who was skipped moves when that is mended"
+    assert (await propagate(world, plan))["moved"] == 1, (
+        "a skipped subscriber moves once its connection is active"
+    )
 
 
-async def test_a_dry_run_says_the_same_and_changes_nothing(world: World):
-    """Every table is as it was, to the byte, the answer's own key aside. [D-23 dry run, D-23 cents]"""
+async def test_a_dry_run_returns_the_same_answer_and_changes_nothing(world: World):
+    """Every table stays byte for byte the same. [D-23 dry run, D-23 cents]"""
     plan = await world.plan(item(await world.product(1000), (50, 2, 3)), await world.variable_product())
     for day in (3, 9, 27):
         await world.enroll(plan, chargeDay=day)
@@ -156,8 +158,8 @@ async def test_a_dry_run_says_the_same_and_changes_nothing(world: World):
     assert await tables(world) != before
 
 
-async def test_the_cents_are_those_of_the_previews(world: World):
-    """Whatever cycles, versions and discounts: the sums are what the previews show, and what is billed. [D-23 cents]"""
+async def test_the_totals_equal_the_sums_of_the_previews(world: World):
+    """Over several cycles, versions and discounts. [D-23 cents]"""
     await world.advance("2035-01-01")
     products = [await world.product(cents) for cents in (999, 1, 333_333, 0)]
     plan = await world.plan(item(products[0], (33, 1, 2), (67, 3, 4)), products[3], periodMonths=3)
@@ -181,8 +183,8 @@ async def test_the_cents_are_those_of_the_previews(world: World):
     assert before != after
 
 
-async def test_refusals(world: World):
-    """Unknown and archived plans, and bodies that mean nothing; nothing changes. [D-23, D-10, D-11]"""
+async def test_unknown_and_archived_plans_and_bad_bodies_are_refused(world: World):
+    """A refusal changes nothing. [D-23, D-10, D-11]"""
     product = await world.product()
     plan, archived = await world.plan(product), await world.plan(product)
     await world.enroll(archived)
@@ -213,8 +215,8 @@ async def test_refusals(world: World):
     assert await everything(world) == before
 
 
-async def test_an_archived_product_does_not_matter(world: World):
-    """Existing plans keep billing it. [D-23, spec 3.1 active to archived]"""
+async def test_an_archived_product_does_not_prevent_propagation(world: World):
+    """[D-23, spec 3.1 active to archived]"""
     old, product = await world.product(1), await world.product(7)
     plan = await world.plan(old)
     await world.enroll(plan)
@@ -224,8 +226,8 @@ async def test_an_archived_product_does_not_matter(world: World):
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
-async def test_a_repeat_is_replayed(world: World, *, dry_run: bool):
-    """With its key, whatever happened since. [D-23, D-14]"""
+async def test_a_repeat_with_its_key_is_replayed(world: World, *, dry_run: bool):
+    """[D-23, D-14]"""
     plan = await world.plan()
     await world.enroll(plan)
     await publish(world, plan, await world.product(1))

@@ -1,4 +1,4 @@
-"""Moving subscribers beside the billing run and other writers, and by the thousand (D-23)."""
+"""Propagation concurrent with the billing run and other writers, and at scale (D-23)."""
 
 import asyncio
 import tracemalloc
@@ -9,8 +9,8 @@ from tests.support.sandbox_steps import row_held, until_waiting
 from tests.support.world import Answer, Json, World, item, plan_body, subscription_body
 
 
-async def test_whoever_is_being_billed_moves_with_the_next_cycle(world: World):
-    """The move waits for the billing run, and the run skips whoever is being moved. [D-23 races]"""
+async def test_propagation_waits_for_the_billing_run(world: World):
+    """The billing run skips subscriptions that propagation has locked. [D-23 races]"""
     plan = await world.plan(await world.product(100))
     subscription = await world.enroll(plan)
     await publish(world, plan, await world.product(900), defaultPaymentMethod="boleto")
@@ -24,8 +24,8 @@ async def test_whoever_is_being_billed_moves_with_the_next_cycle(world: World):
     assert (invoice["totalCents"], invoice["paymentMethod"]) == (900, "boleto")
 
 
-async def test_what_changed_while_it_waited_counts(world: World):
-    """A subscription that is canceled or customized just before its lock is got is left alone. [D-23 races]"""
+async def test_subscriptions_canceled_or_customized_during_the_wait_do_not_move(world: World):
+    """[D-23 races]"""
     product = await world.product(100)
     plan = await world.plan(product)
     first, second, third = [await world.enroll(plan) for _ in range(3)]
@@ -44,8 +44,8 @@ async def test_what_changed_while_it_waited_counts(world: World):
     assert [each["customized"] for each in shown] == [False, False, True]
 
 
-async def test_no_version_is_published_while_it_moves(world: World):
-    """Else an older move could take subscribers back from a newer version. [D-23 races]"""
+async def test_publishing_waits_for_a_running_propagation(world: World):
+    """Otherwise an older propagation could undo a newer version. [D-23 races]"""
     plan = await world.plan()
     subscription = await world.enroll(plan)
     await publish(world, plan, await world.product(2))
@@ -59,8 +59,8 @@ async def test_no_version_is_published_while_it_moves(world: World):
     assert (await publishing)["version"] == 3
 
 
-async def test_everything_at_once(world: World):
-    """Versions, moves, enrollments, cancellations, private terms and billing: whole terms on each invoice.
+async def test_concurrent_changes_leave_whole_terms_on_each_invoice(world: World):
+    """Versions, propagation, enrollments, cancellations, private terms and billing run concurrently.
 
     [D-23 races, D-28]
     """
@@ -102,8 +102,8 @@ def _terms(invoice: Json) -> tuple[int, str, int | None]:
     return invoice["totalCents"], invoice["paymentMethod"], invoice["installments"]
 
 
-async def test_by_the_thousand(world: World):
-    """Twenty thousand move at once, summed to the cent, and none of them passes through memory. [D-23, D-23 cents]"""
+async def test_twenty_thousand_subscribers_move_without_loading_them(world: World):
+    """The totals are exact to the cent. [D-23, D-23 cents]"""
     plan = await world.plan(item(await world.product(333), (1, 1, 1)))
     await world.sql(SUBSCRIBE_MANY, world.account_id, plan["id"], 20_000)
     await publish(world, plan, item(await world.product(1001), (50, 1, 1)))
@@ -115,6 +115,6 @@ async def test_by_the_thousand(world: World):
 
     assert answer["moved"] == 20_000
     assert (answer["nextCycleCentsBefore"], answer["nextCycleCentsAfter"]) == (330 * 20_000, 501 * 20_000)
-    left = await world.sql("SELECT count(*) AS left FROM subscription WHERE plan_version <> 2")
-    assert left[0]["left"] == 0
-    assert peak_bytes < 100 * 20_000, "as much as a hundred bytes a subscriber"
+    remaining = await world.sql("SELECT count(*) AS remaining FROM subscription WHERE plan_version <> 2")
+    assert remaining[0]["remaining"] == 0
+    assert peak_bytes < 100 * 20_000, "less than a hundred bytes per subscriber"

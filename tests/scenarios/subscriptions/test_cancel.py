@@ -1,15 +1,17 @@
-"""Ending a subscription for good, and what that leaves as it was (spec 3.2, 4.4)."""
+"""Canceling a subscription (spec 3.2, 4.4)."""
 
 import asyncio
+from datetime import datetime, timedelta
 
+import asyncpg
 import pytest
 
 from tests.support.expect import UNKNOWN_ID, everything, problem
 from tests.support.world import World, columns, plan_body, rows
 
 
-async def test_cancel_answers_the_subscription_and_its_commitment(world: World):
-    """The whole subscription, canceled, with the block that reads alone do not show.
+async def test_canceling_returns_the_subscription_with_its_commitment(world: World):
+    """Reads do not show the commitment.
 
     [spec 4.4 POST /v1/subscriptions/{subscriptionId}/cancel 200, spec 3.2 subscription canceled, D-36]
     """
@@ -40,9 +42,9 @@ async def test_cancel_answers_the_subscription_and_its_commitment(world: World):
         (1, 2, {"cycles": 1, "completed": 2, "fulfilled": True}),
     ],
 )
-async def test_commitment(world: World, agreed, billed, block):
-    """Cycles billed against cycles agreed; recorded, never judged. [D-23a, spec 4.4 commitment, spec 2.4 cycleCount]"""
-    await world.set_up_gateway(behaviour="never_pay")  # billed is generated, not paid
+async def test_the_commitment_compares_cycles_billed_with_cycles_agreed(world: World, agreed, billed, block):
+    """[D-23a, spec 4.4 commitment, spec 2.4 cycleCount]"""
+    await world.set_up_gateway(behaviour="never_pay")  # a cycle counts when its invoice is generated
     await world.advance("2035-01-05")
     subscription = await world.enroll(await world.plan(commitmentCycles=agreed), firstChargeDate="2035-02-10")
     if billed:
@@ -51,8 +53,8 @@ async def test_commitment(world: World, agreed, billed, block):
     assert (answer.status, answer.json["commitment"], answer.json["cycleCount"]) == (200, block, billed)
 
 
-async def test_no_new_invoice_and_the_current_one_goes_on(world: World):
-    """What was generated is issued and paid as usual; nothing follows. [spec 3.2 subscription canceled]"""
+async def test_a_canceled_subscriptions_last_invoice_is_issued_and_paid(world: World):
+    """No invoice follows. [spec 3.2 subscription canceled]"""
     await world.advance("2035-01-05")
     subscription = await world.enroll(await world.plan(), chargeDay=10)
     await world.advance("2035-01-07")
@@ -64,16 +66,16 @@ async def test_no_new_invoice_and_the_current_one_goes_on(world: World):
     assert await world.broken() == []
 
 
-async def test_canceled_before_the_first_invoice(world: World):
-    """Nothing is ever billed. [spec 3.2 subscription canceled]"""
+async def test_a_subscription_canceled_before_its_first_cycle_is_never_billed(world: World):
+    """[spec 3.2 subscription canceled]"""
     subscription = await world.enroll(await world.plan())
     await world.made(f"/v1/subscriptions/{subscription['id']}/cancel")
     await world.advance(days=60)
     assert await world.invoices() == []
 
 
-async def test_canceled_is_final(world: World):
-    """Again, changed, or looked ahead: 409, and nothing changes.
+async def test_a_canceled_subscription_refuses_every_change(world: World):
+    """A refusal changes nothing.
 
     [spec 4.4 POST /v1/subscriptions/{subscriptionId}/cancel 409, spec 3.2 subscription over]
     [spec 4.4 GET /v1/subscriptions/{subscriptionId}/preview 409, spec 7 409 canceled subscription]
@@ -92,8 +94,8 @@ async def test_canceled_is_final(world: World):
     assert await everything(world) == before
 
 
-async def test_there_is_no_other_way_to_change_one(world: World):
-    """No pause, no reactivation, no deletion. [spec 3.2 subscription over]"""
+async def test_subscriptions_cannot_be_patched_replaced_or_deleted(world: World):
+    """[spec 3.2 subscription over]"""
     subscription = await world.enroll(await world.plan())
     for method in ("PATCH", "PUT", "DELETE"):
         answer = await world.call(method, f"/v1/subscriptions/{subscription['id']}", {"status": "active"})
@@ -101,8 +103,8 @@ async def test_there_is_no_other_way_to_change_one(world: World):
     assert await world.all("/v1/subscriptions") == [subscription]
 
 
-async def test_unknown(world: World):
-    """Unknown, or another's: 404, and theirs stays. [spec 4.4 POST /v1/subscriptions/{subscriptionId}/cancel 404]"""
+async def test_unknown_malformed_and_foreign_ids_are_not_found(world: World):
+    """[spec 4.4 POST /v1/subscriptions/{subscriptionId}/cancel 404]"""
     other = await world.another()
     theirs = await other.enroll(await other.plan())
     for sought in (UNKNOWN_ID, theirs["id"], "x"):
@@ -111,16 +113,16 @@ async def test_unknown(world: World):
     assert (await other.get(f"/v1/subscriptions/{theirs['id']}")).json == theirs
 
 
-async def test_canceled_twice_at_once(world: World):
-    """One wins, the other is told; one event. [spec 4.4 POST /v1/subscriptions/{subscriptionId}/cancel 409]"""
+async def test_concurrent_cancellations_succeed_once(world: World):
+    """One event is emitted. [spec 4.4 POST /v1/subscriptions/{subscriptionId}/cancel 409]"""
     path = f"/v1/subscriptions/{(await world.enroll(await world.plan()))['id']}/cancel"
     answers = await asyncio.gather(*(world.post(path) for _ in range(8)))
     assert sorted(answer.status for answer in answers) == [200] + [409] * 7
     assert len(await world.events("subscription.canceled")) == 1
 
 
-async def test_a_body_is_not_expected(world: World):
-    """An empty object is nothing; anything else is refused and changes nothing. [D-11]"""
+async def test_a_body_other_than_an_empty_object_is_refused(world: World):
+    """[D-11]"""
     subscription = await world.enroll(await world.plan())
     path = f"/v1/subscriptions/{subscription['id']}"
     refused = await world.post(f"{path}/cancel", {"reason": "moved away"})
@@ -129,11 +131,30 @@ async def test_a_body_is_not_expected(world: World):
     assert (await world.post(f"{path}/cancel", {})).status == 200
 
 
-async def test_canceled_between_due_and_run(world: World):
-    """getlago/lago-api#958: a run that comes after the cancellation bears nothing. [spec 3.2 subscription canceled]"""
+async def test_a_cancellation_before_the_billing_run_prevents_the_invoice(world: World):
+    """From getlago/lago-api#958. [spec 3.2 subscription canceled]"""
     first, second = [await world.enroll(await world.plan()) for _ in range(2)]
     await asyncio.gather(world.post(f"/v1/subscriptions/{first['id']}/cancel"), world.run("generation"))
     await world.run()
     assert columns(await world.invoices(second), "cycle") == rows("c\n1")
     assert len(await world.invoices(first)) <= 1
     assert await world.broken() == []
+
+
+async def test_a_cancellation_that_waited_for_a_lock_is_dated_after_the_wait(world: World):
+    """[spec 3.2 subscription canceled]"""
+    subscription = await world.enroll(await world.plan())
+    holder = await asyncpg.connect(world.database_url)
+    await holder.execute(f"SET app.account = '{world.account_id}'")
+    async with holder.transaction():
+        await holder.execute("SELECT FROM subscription FOR NO KEY UPDATE")
+        canceling = asyncio.create_task(world.post(f"/v1/subscriptions/{subscription['id']}/cancel"))
+        waiting = "SELECT count(*) AS n FROM pg_locks WHERE NOT granted"
+        while not (await world.sql(waiting))[0]["n"]:  # noqa: ASYNC110 - the database has no event for it
+            await asyncio.sleep(0.01)
+        await world.sql("UPDATE account SET clock_offset = clock_offset + interval '2 days'")
+    await holder.close()
+
+    canceled = (await canceling).json
+    started = datetime.fromisoformat(subscription["startedAt"])
+    assert datetime.fromisoformat(canceled["canceledAt"]) >= started + timedelta(days=2)

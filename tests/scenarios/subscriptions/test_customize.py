@@ -1,4 +1,4 @@
-"""Individual terms for one subscription (spec 4.4 customize; D-6, D-22)."""
+"""Private terms for one subscription (spec 4.4 customize; D-6, D-22)."""
 
 import pytest
 
@@ -14,8 +14,8 @@ async def customize(world: World, subscription: Json, body: Json) -> Json:
     return await world.made(f"/v1/subscriptions/{subscription['id']}/customize", body)
 
 
-async def test_customized_subscription(world: World):
-    """`customized` turns true; the number enrolled with, the date and the rest stay.
+async def test_customizing_changes_only_the_terms_and_the_default_method(world: World):
+    """`planVersion` keeps the number enrolled with.
 
     [spec 4.4 POST /v1/subscriptions/{subscriptionId}/customize 200, spec 3.2 subscription customized]
     [D-22, D-6, D-36, spec 9.2]
@@ -35,8 +35,8 @@ async def test_customized_subscription(world: World):
     assert event["data"] == {"subscription": expected}
 
 
-async def test_nobody_elses_terms_change(world: World):
-    """The plan, its version and its other subscribers stay as they are. [spec 4.4 customize is private]"""
+async def test_customizing_changes_no_other_subscription(world: World):
+    """[spec 4.4 customize is private]"""
     product = await world.product(1000)
     plan = await world.plan(product)
     mine, neighbour = [await world.enroll(plan) for _ in range(2)]
@@ -50,11 +50,11 @@ async def test_nobody_elses_terms_change(world: World):
     billed = [(await world.invoices(each))[0]["totalCents"] for each in (mine, neighbour, later)]
     assert billed == [500, 1000, 1000]
     again = (await world.put(f"/v1/plans/{plan['id']}", {"name": "Plan", **terms(item(product))})).json
-    assert again["version"] == 2, "private terms take no number of the plan"
+    assert again["version"] == 2, "private terms take no version number of the plan"
 
 
-async def test_new_terms_bill_from_the_next_cycle(world: World):
-    """Its date stands, those after it follow the new period; invoices already made are left alone.
+async def test_new_terms_apply_from_the_next_cycle(world: World):
+    """Its due date stays, later ones follow the new period, earlier invoices do not change.
 
     [spec 4.4 customize from the next cycle, D-6, spec 2.5 snapshot]
     """
@@ -78,8 +78,8 @@ async def test_new_terms_bill_from_the_next_cycle(world: World):
     assert await world.broken() == []
 
 
-async def test_discounts_count_the_subscriptions_own_cycles(world: World):
-    """New terms do not begin at cycle 1 again. [spec 2.3 discount resolution, D-22]"""
+async def test_discounts_of_new_terms_count_cycles_since_enrollment(world: World):
+    """[spec 2.3 discount resolution, D-22]"""
     await world.advance("2035-01-05")
     product = await world.product(1000)
     subscription = await world.enroll(await world.plan(product), chargeDay=10)
@@ -95,30 +95,30 @@ async def test_discounts_count_the_subscriptions_own_cycles(world: World):
 
 
 @pytest.mark.parametrize(
-    ("default", "own", "asked", "method", "source"),
+    ("default", "own", "new_default", "method", "source"),
     rows("""
-        default | own    | asked  | method | source
+        default | own    | new    | method | source
         pix     |        | boleto | boleto | plan_default
         pix     | card   | boleto | card   | override
         pix     | pix    | card   | pix    | override
     """),
 )
-async def test_the_method_follows_unless_it_was_an_override(
-    world: World, *, default, own, asked, method, source
+async def test_the_method_follows_the_terms_unless_it_was_an_override(
+    world: World, *, default, own, new_default, method, source
 ):
-    """The terms' default, unless the subscription has its own. [D-22, spec 2.4 paymentMethodSource]"""
+    """[D-22, spec 2.4 paymentMethodSource]"""
     product = await world.product()
     override = {"paymentMethod": own} if own else {}
     subscription = await world.enroll(await world.plan(product, defaultPaymentMethod=default), **override)
-    changed = await customize(world, subscription, terms(item(product), defaultPaymentMethod=asked))
+    changed = await customize(world, subscription, terms(item(product), defaultPaymentMethod=new_default))
     assert (changed["paymentMethod"], changed["paymentMethodSource"]) == (method, source)
 
 
 @pytest.mark.parametrize(
     ("given", "kept"), [({}, 12), ({"commitmentCycles": None}, None), ({"commitmentCycles": 3}, 3)]
 )
-async def test_the_commitment(world: World, given, kept):
-    """Replaced when given, null included, else kept. [D-22]"""
+async def test_the_commitment_is_replaced_only_when_given(world: World, given, kept):
+    """Null counts as given. [D-22]"""
     product = await world.product()
     subscription = await world.enroll(await world.plan(product, commitmentCycles=12))
     changed = await customize(world, subscription, terms(item(product), **given))
@@ -129,8 +129,8 @@ async def test_the_commitment(world: World, given, kept):
     assert canceled["commitment"]["cycles"] == kept
 
 
-async def test_the_terms_can_be_read(world: World):
-    """In the plan's shape: the pinned version's at first, then the private ones. [D-22]"""
+async def test_the_effective_terms_are_read_as_a_plan(world: World):
+    """[D-22]"""
     product, other = await world.product(), await world.variable_product()
     plan = await world.plan(item(product, (20, 1, 3)), defaultPaymentMethod="card", maxInstallments=3)
     subscription = await world.enroll(plan)
@@ -156,8 +156,8 @@ async def test_the_terms_can_be_read(world: World):
     )
 
 
-async def test_terms_read_can_be_sent_back(world: World):
-    """Positions and all. [D-18a, D-22]"""
+async def test_terms_can_be_sent_back_as_read(world: World):
+    """[D-18a, D-22]"""
     plan = await world.plan(
         item(await world.product(), (20, 1, 3)), defaultPaymentMethod="card", maxInstallments=3
     )
@@ -169,8 +169,8 @@ async def test_terms_read_can_be_sent_back(world: World):
     assert (await world.get(path)).json == read
 
 
-async def test_customized_again(world: World):
-    """The latest terms count, complete by themselves. [D-22, spec 4.4 customize is private]"""
+async def test_terms_customized_again_replace_the_earlier_ones(world: World):
+    """[D-22, spec 4.4 customize is private]"""
     one, other = await world.product(1000), await world.product(300)
     subscription = await world.enroll(await world.plan(one))
     await customize(world, subscription, terms(item(one), item(other)))
@@ -179,8 +179,8 @@ async def test_customized_again(world: World):
     assert columns(await world.invoices(), "totalCents") == [("270",)]
 
 
-async def test_an_archived_plan_may_still_be_customized(world: World):
-    """Existing subscribers keep billing. [D-19]"""
+async def test_a_subscription_on_an_archived_plan_may_be_customized(world: World):
+    """[D-19]"""
     product = await world.product()
     plan = await world.plan(product)
     subscription = await world.enroll(plan)

@@ -1,4 +1,4 @@
-"""What customize refuses, and that a refusal changes nothing (spec 4.4 customize; D-10, D-22)."""
+"""What customize refuses; a refusal changes nothing (spec 4.4 customize; D-10, D-22)."""
 
 from tests.support.expect import UNKNOWN_ID, everything, invalid, problem
 from tests.support.sandbox_steps import connection_id
@@ -26,10 +26,10 @@ BAD: list[tuple[str, Json]] = [
     ("name", {"name": "Mine"}),
     ("chargeDay", {"chargeDay": 5}),
 ]
-"""The place that a 400 names, and the fields of the body that are wrong."""
+"""The path that a 400 names, and the wrong fields of the body."""
 
 
-async def test_invalid_bodies(world: World):
+async def test_each_invalid_field_is_named(world: World):
     """The body is a plan's without its name. [spec 4.4 POST /v1/subscriptions/{subscriptionId}/customize 400]"""
     product = await world.product()
     path = f"/v1/subscriptions/{(await world.enroll(await world.plan(product)))['id']}/customize"
@@ -40,31 +40,31 @@ async def test_invalid_bodies(world: World):
     assert await everything(world) == before
 
 
-async def test_business_rules(world: World):
-    """Each rule of plans, held against the pinned connection, in the order of D-10; nothing changes.
+async def test_terms_are_checked_like_a_plans_against_the_pinned_connection(world: World):
+    """In the order of D-10; a refusal changes nothing.
 
     [spec 4.4 POST /v1/subscriptions/{subscriptionId}/customize 404, spec 4.4 rule 5, D-20, D-21, D-18a]
     [spec 4.4 POST /v1/subscriptions/{subscriptionId}/customize 409]
     [spec 4.4 POST /v1/subscriptions/{subscriptionId}/customize 422]
     """
-    product, gone, usage = await world.product(), await world.product(), await world.variable_product()
+    product, archived, usage = await world.product(), await world.product(), await world.variable_product()
     plan = await world.plan(product)
     await world.set_up_gateway(methods=["pix", "card"], maxInstallments=6)
     pinned = await connection_id(world)
-    wide = (await world.connect())["connectionId"]  # issues everything, and bills somebody else
+    wide = (await world.connect())["connectionId"]  # issues everything, but is not the pinned one
     subscription = await world.enroll(plan, gatewayConnectionId=pinned)
     overridden = await world.enroll(plan, gatewayConnectionId=pinned, paymentMethod="card")
     await world.enroll(plan, gatewayConnectionId=wide)
-    await world.post(f"/v1/products/{gone['id']}/archive")
+    await world.post(f"/v1/products/{archived['id']}/archive")
     option = {"connectionId": pinned, "provider": "sandbox", "methods": ["pix", "card"], "maxInstallments": 6}
     unknown = {"productIds": [UNKNOWN_ID]}
     few = {"gatewayMax": 6, "provider": "sandbox"}
     cases: list[tuple[Json, Json, tuple[int, str, Json]]] = [
-        (subscription, terms({"productId": UNKNOWN_ID}, item(gone)), (404, "not_found", unknown)),
+        (subscription, terms({"productId": UNKNOWN_ID}, item(archived)), (404, "not_found", unknown)),
         (
             subscription,
-            terms(item(gone), item(usage, (5, 1, 1))),
-            (409, "product_archived", {"productIds": [gone["id"]]}),
+            terms(item(archived), item(usage, (5, 1, 1))),
+            (409, "product_archived", {"productIds": [archived["id"]]}),
         ),
         (
             subscription,
@@ -94,16 +94,16 @@ async def test_business_rules(world: World):
     ]
     before = await everything(world)
     for of, body, (status, code, meta) in cases:
-        told = problem(await world.post(f"/v1/subscriptions/{of['id']}/customize", body))
-        assert told == (status, f"engine.{code}", meta)
+        refused = problem(await world.post(f"/v1/subscriptions/{of['id']}/customize", body))
+        assert refused == (status, f"engine.{code}", meta)
     assert await everything(world) == before
     fits = terms(item(product), defaultPaymentMethod="card", maxInstallments=6)
     customized = await world.made(f"/v1/subscriptions/{subscription['id']}/customize", fits)
     assert customized["paymentMethod"] == "card"
 
 
-async def test_the_effective_method_must_still_be_issued(world: World):
-    """Terms that fit do not help when the subscription's own method no longer does. [D-22, spec 4.4 rule 5]"""
+async def test_an_override_that_the_connection_no_longer_issues_is_refused(world: World):
+    """[D-22, spec 4.4 rule 5]"""
     product = await world.product()
     subscription = await world.enroll(await world.plan(product), paymentMethod="card")
     await world.set_up_gateway(methods=["pix"])
@@ -114,8 +114,8 @@ async def test_the_effective_method_must_still_be_issued(world: World):
     assert await everything(world) == before
 
 
-async def test_unknown_subscriptions(world: World):
-    """Unknown, or another's: 404, and theirs stays. [spec 4.4 POST /v1/subscriptions/{subscriptionId}/customize 404]"""
+async def test_unknown_malformed_and_foreign_ids_are_not_found(world: World):
+    """[spec 4.4 POST /v1/subscriptions/{subscriptionId}/customize 404]"""
     other = await world.another()
     theirs = await other.enroll(await other.plan())
     body = terms(item(await world.product()))

@@ -1,4 +1,4 @@
-"""The dry run of the next invoice, and that the billing run decides the very same (spec 4.4 preview)."""
+"""The dry run of the next invoice equals what the billing run generates (spec 4.4 preview)."""
 
 from datetime import date, timedelta
 
@@ -27,11 +27,8 @@ async def preview(world: World, subscription: Json) -> Json:
     return answer.json
 
 
-async def test_preview_in_full(world: World):
-    """Every field, of fixed and variable items alike.
-
-    [spec 4.4 GET /v1/subscriptions/{subscriptionId}/preview 200, spec 4.4 preview variable items, D-25]
-    """
+async def test_a_preview_shows_every_field_of_fixed_and_variable_items(world: World):
+    """[spec 4.4 GET /v1/subscriptions/{subscriptionId}/preview 200, spec 4.4 preview variable items, D-25]"""
     gym, usage = await world.product(1001), await world.variable_product()
     plan = await world.plan(
         item(gym, (50, 1, 1)),
@@ -86,8 +83,8 @@ async def test_preview_in_full(world: World):
     }
 
 
-async def test_without_effect(world: World):
-    """Looked at many times, nothing is stored, issued or told. [spec 4.4 preview without effect]"""
+async def test_a_preview_changes_nothing(world: World):
+    """[spec 4.4 preview without effect]"""
     subscription = await world.enroll(await world.plan())
     before = await everything(world)
     shown = [await preview(world, subscription) for _ in range(3)]
@@ -97,8 +94,8 @@ async def test_without_effect(world: World):
     assert [each["cycle"] for each in await world.invoices()] == [1]
 
 
-async def test_the_price_of_the_moment(world: World):
-    """A preview is no promise: the price counts when the invoice is generated. [spec 4.2 new price]"""
+async def test_a_preview_shows_the_current_price(world: World):
+    """[spec 4.2 new price]"""
     product = await world.product(1000)
     subscription = await world.enroll(await world.plan(product))
     assert (await preview(world, subscription))["fixedTotalCents"] == 1000
@@ -107,8 +104,8 @@ async def test_the_price_of_the_moment(world: World):
     assert (shown["fixedTotalCents"], shown["items"][0]["productName"]) == (1200, "Gym plus")
 
 
-async def test_after_customizing(world: World):
-    """It shows the private terms at once, for the next cycle. [D-6, spec 4.4 customize from the next cycle]"""
+async def test_a_preview_shows_private_terms_at_once(world: World):
+    """[D-6, spec 4.4 customize from the next cycle]"""
     product = await world.product(1000)
     subscription = await world.enroll(await world.plan(product), chargeDay=10)
     terms = {"periodMonths": 6, "defaultPaymentMethod": "boleto", "items": [item(product, (25, 1, None))]}
@@ -118,8 +115,8 @@ async def test_after_customizing(world: World):
     assert (shown["fixedTotalCents"], shown["items"][0]["months"]) == (4500, 6)
 
 
-async def test_canceled(world: World):
-    """No next invoice. [spec 4.4 GET /v1/subscriptions/{subscriptionId}/preview 409]"""
+async def test_a_canceled_subscription_has_no_preview(world: World):
+    """[spec 4.4 GET /v1/subscriptions/{subscriptionId}/preview 409]"""
     subscription = await world.enroll(await world.plan())
     path = f"/v1/subscriptions/{subscription['id']}"
     await world.made(f"{path}/cancel")
@@ -155,7 +152,7 @@ async def offer(
 
 
 def as_previewed(invoice: Json) -> Json:
-    """Return an invoice in the words of a preview."""
+    """Return an invoice in a preview's fields."""
     return {
         "subscriptionId": invoice["subscriptionId"],
         "cycle": invoice["cycle"],
@@ -175,7 +172,7 @@ def as_previewed(invoice: Json) -> Json:
         Phase.explicit,
         Phase.reuse,
         Phase.generate,
-    ],  # each example takes the engine through three cycles
+    ],  # shrinking would bill three cycles per step
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
@@ -185,10 +182,10 @@ def as_previewed(invoice: Json) -> Json:
     installments=st.integers(1, 12),
     charge_day=st.none() | st.integers(1, 28),
 )
-async def test_the_run_decides_the_same(
+async def test_the_billing_run_generates_what_the_preview_showed(
     world: World, *, lines, months: int, method: str, installments: int, charge_day: int | None
 ):
-    """Over random offers, three cycles each: the invoice is what its preview showed. [spec 4.4 preview as generated]"""
+    """Over random offers, three cycles each. [spec 4.4 preview as generated]"""
     plan = await world.plan(
         *await offer(world, lines),
         periodMonths=months,

@@ -1,4 +1,4 @@
-"""The client's own id of a subscription: taken, given back, told with every event (D-17)."""
+"""The client's own id of a subscription (D-17)."""
 
 import pytest
 
@@ -7,8 +7,8 @@ from tests.support.world import Json, World, subscription_body
 GRAPE = "\U0001f347"
 
 
-async def test_it_is_given_back_everywhere(world: World):
-    """In the answer, the detail, the list, and what becomes of the subscription. [D-17, D-37]"""
+async def test_every_answer_and_event_shows_the_reference(world: World):
+    """[D-17, D-37]"""
     plan = await world.plan()
     made = await world.enroll(plan, externalRef="contract-7")
     path = f"/v1/subscriptions/{made['id']}"
@@ -19,26 +19,26 @@ async def test_it_is_given_back_everywhere(world: World):
 
     shown: list[Json] = [made, customized, canceled, (await world.get(path)).json]
     shown += (await world.get("/v1/subscriptions")).json["data"]
-    told = await world.events()
-    shown += [event["data"]["subscription"] for event in told if event["type"].startswith("subscription.")]
+    emitted = await world.events()
+    shown += [event["data"]["subscription"] for event in emitted if event["type"].startswith("subscription.")]
     assert [each["externalRef"] for each in shown] == ["contract-7"] * 8
-    invoices = [event["data"]["invoice"] for event in told if event["type"].startswith("invoice.")]
+    invoices = [event["data"]["invoice"] for event in emitted if event["type"].startswith("invoice.")]
     assert [each["subscriptionExternalRef"] for each in invoices] == ["contract-7"] * 2
     assert await world.broken() == []
 
 
-async def test_left_out_it_is_null(world: World):
-    """As it is when null is sent. [D-17, spec 2.1 nulls]"""
+async def test_a_missing_reference_is_null(world: World):
+    """[D-17, spec 2.1 nulls]"""
     plan = await world.plan()
     made = [await world.enroll(plan), await world.enroll(plan, externalRef=None)]
     await world.run("generation")
     assert [each["externalRef"] for each in made] == [None, None]
-    told = await world.events("invoice.created")
-    assert [event["data"]["invoice"]["subscriptionExternalRef"] for event in told] == [None, None]
+    emitted = await world.events("invoice.created")
+    assert [event["data"]["invoice"]["subscriptionExternalRef"] for event in emitted] == [None, None]
 
 
-async def test_it_need_not_be_unique(world: World):
-    """Two subscriptions may share it, of one customer or of two; each stays its own. [D-17]"""
+async def test_two_subscriptions_may_share_a_reference(world: World):
+    """[D-17]"""
     plan = await world.plan()
     made = [await world.enroll(plan, externalRef="contract-7") for _ in range(2)]
     found = (await world.get("/v1/subscriptions?externalRef=contract-7")).json["data"]
@@ -46,13 +46,13 @@ async def test_it_need_not_be_unique(world: World):
 
 
 @pytest.mark.parametrize("ref", ["x", GRAPE * 120, " x ", "a/b?c=d&e%20f"])
-async def test_at_its_limits(world: World, ref):
-    """1 to 120 characters come back as they were sent. [D-17, spec 2.1 externalRef]"""
+async def test_a_reference_of_1_to_120_characters_is_kept_as_sent(world: World, ref):
+    """[D-17, spec 2.1 externalRef]"""
     assert (await world.enroll(await world.plan(), externalRef=ref))["externalRef"] == ref
 
 
-async def test_it_belongs_to_the_request(world: World):
-    """With another reference, an Idempotency-Key stands for another request. [D-17, D-14]"""
+async def test_another_reference_makes_another_request(world: World):
+    """The Idempotency-Key cannot be reused for it. [D-17, D-14]"""
     body = subscription_body(await world.plan())
     first = await world.post("/v1/subscriptions", body | {"externalRef": "a"}, key="k")
     other = await world.post("/v1/subscriptions", body | {"externalRef": "b"}, key="k")

@@ -1,4 +1,4 @@
-"""Binding customers to plans and reading what came of it (spec 2.4, 4.4)."""
+"""Subscribing customers to plans (spec 2.4, 4.4)."""
 
 from datetime import date, datetime, timedelta
 
@@ -13,10 +13,8 @@ CUSTOMER = {"externalRef": "c-1", "name": "Ana Souza", "email": "ana@example.com
 DOCUMENT = "529.982.247-25"
 
 
-async def test_create_answers_the_whole_subscription(world: World):
-    """Every field, and none beside them; the same is read and listed.
-
-    [spec 2.4 subscription, spec 2.4 customer, spec 2.1 dates, spec 4.4 POST /v1/subscriptions 201]
+async def test_create_read_and_list_show_every_field(world: World):
+    """[spec 2.4 subscription, spec 2.4 customer, spec 2.1 dates, spec 4.4 POST /v1/subscriptions 201]
     [spec 4.4 GET /v1/subscriptions 200, spec 4.4 GET /v1/subscriptions/{subscriptionId} 200]
     [spec 3.2 subscription created, spec 4.4 rule 1, D-17]
     """
@@ -57,8 +55,8 @@ async def test_create_answers_the_whole_subscription(world: World):
     assert event["data"] == {"subscription": created}
 
 
-async def test_the_first_invoice_comes_with_the_next_run(world: World):
-    """Creation bears none; the run does, and counts it. [spec 3.2 subscription created, spec 2.4 cycleCount]"""
+async def test_the_next_billing_run_generates_the_first_invoice(world: World):
+    """Creation generates none. [spec 3.2 subscription created, spec 2.4 cycleCount]"""
     await world.advance("2035-01-05")
     subscription = await world.enroll(await world.plan())
     assert await world.invoices() == []
@@ -69,8 +67,8 @@ async def test_the_first_invoice_comes_with_the_next_run(world: World):
     assert after == subscription | {"cycleCount": 1, "nextDueDate": "2035-02-05"}
 
 
-async def test_lists_are_pages_newest_first(world: World):
-    """The envelope, and its end. [spec 2.7 envelope, spec 2.7 newest first, D-16]"""
+async def test_lists_are_paged_newest_first(world: World):
+    """[spec 2.7 envelope, spec 2.7 newest first, D-16]"""
     plan = await world.plan()
     made = [(await world.enroll(plan))["id"] for _ in range(3)]
     first = (await world.get("/v1/subscriptions?page=1&pageSize=2")).json
@@ -82,10 +80,8 @@ async def test_lists_are_pages_newest_first(world: World):
 
 
 @pytest.mark.parametrize("action", ["", "/preview", "/terms"])
-async def test_unknown_subscriptions(world: World, action):
-    """Unknown, malformed or another's: 404.
-
-    [spec 4.4 GET /v1/subscriptions/{subscriptionId} 404, spec 5.4]
+async def test_unknown_malformed_and_foreign_ids_are_not_found(world: World, action):
+    """[spec 4.4 GET /v1/subscriptions/{subscriptionId} 404, spec 5.4]
     [spec 4.4 GET /v1/subscriptions/{subscriptionId}/preview 404]
     """
     other = await world.another()
@@ -96,9 +92,9 @@ async def test_unknown_subscriptions(world: World, action):
 
 
 @pytest.mark.parametrize(
-    ("default", "asked", "method", "source"),
+    ("default", "override", "method", "source"),
     rows("""
-        default | asked  | method | source
+        default | own    | method | source
         pix     |        | pix    | plan_default
         card    |        | card   | plan_default
         boleto  | boleto | boleto | override
@@ -106,17 +102,19 @@ async def test_unknown_subscriptions(world: World, action):
         card    | pix    | pix    | override
     """),
 )
-async def test_the_payment_method(world: World, default, asked, method, source):
-    """The plan's default, or the subscription's own. [spec 4.4 paymentMethod, spec 2.4 paymentMethodSource]"""
+async def test_the_method_is_the_plans_default_or_an_override(
+    world: World, default, override, method, source
+):
+    """[spec 4.4 paymentMethod, spec 2.4 paymentMethodSource]"""
     plan = await world.plan(defaultPaymentMethod=default)
-    own = {"paymentMethod": asked} if asked else {}
+    own = {"paymentMethod": override} if override else {}
     subscription = await world.enroll(plan, **own)
     assert (subscription["paymentMethod"], subscription["paymentMethodSource"]) == (method, source)
 
 
 @pytest.mark.parametrize(("method", "installments"), [("card", 6), ("pix", None), ("boleto", None)])
 async def test_pix_on_a_card_plan_is_a_single_payment(world: World, method, installments):
-    """An override to pix or boleto is accepted; its invoices have no installments. [D-20, D-25]"""
+    """Its invoices have no installments. [D-20, D-25]"""
     plan = await world.plan(defaultPaymentMethod="card", maxInstallments=6)
     await world.enroll(plan, paymentMethod=method)
     await world.run()
@@ -127,7 +125,7 @@ async def test_pix_on_a_card_plan_is_a_single_payment(world: World, method, inst
 
 
 async def test_a_known_customer_is_reused_unchanged(world: World):
-    """By externalRef; what is sent beside it changes nothing of the customer's. [spec 4.4 customer]"""
+    """Other fields of the request do not change the customer. [spec 4.4 customer]"""
     plan = await world.plan()
     first = await world.enroll(plan, customer=CUSTOMER)
     again = await world.enroll(plan, customer={**CUSTOMER, "name": "Other", "email": "other@example.com"})
@@ -138,8 +136,8 @@ async def test_a_known_customer_is_reused_unchanged(world: World):
     assert (await world.get(f"/v1/subscriptions/{first['id']}")).json == first
 
 
-async def test_another_accounts_customer_is_another(world: World):
-    """An externalRef belongs to its account. [spec 4.4 customer, spec 5.4]"""
+async def test_accounts_do_not_share_customers(world: World):
+    """[spec 4.4 customer, spec 5.4]"""
     other = await world.another()
     mine = await world.enroll(await world.plan(), customer=CUSTOMER)
     theirs = await other.enroll(await other.plan(), customer={**CUSTOMER, "name": "Bia"})
@@ -147,8 +145,8 @@ async def test_another_accounts_customer_is_another(world: World):
     assert (mine["customer"]["name"], theirs["customer"]["name"]) == ("Ana Souza", "Bia")
 
 
-async def test_the_document_is_never_answered(world: World):
-    """It is taken, sealed at rest, and shown in no answer and no event. [spec 2.4 document]"""
+async def test_the_document_is_encrypted_and_never_returned(world: World):
+    """[spec 2.4 document]"""
     plan = await world.plan()
     answer = await world.post(
         "/v1/subscriptions", {"planId": plan["id"], "customer": CUSTOMER | {"document": DOCUMENT}}
@@ -171,7 +169,7 @@ async def sealed_document(world: World) -> bytes | None:
 
 
 async def test_a_missing_document_is_filled_in_once(world: World):
-    """A later subscription may bring it; a known one stays. [spec 4.4 customer]"""
+    """A later subscription does not replace it. [spec 4.4 customer]"""
     plan = await world.plan()
     for document, known in ((None, False), (DOCUMENT, True)):
         await world.enroll(plan, customer=CUSTOMER | {"document": document})
@@ -181,8 +179,8 @@ async def test_a_missing_document_is_filled_in_once(world: World):
     assert await sealed_document(world) == kept
 
 
-async def test_the_version_of_the_enrollment_stays(world: World):
-    """A new version reaches new subscriptions only. [spec 2.4 planVersion, spec 9.2, spec 4.3 pinned subscribers]"""
+async def test_a_new_version_applies_to_new_subscriptions_only(world: World):
+    """[spec 2.4 planVersion, spec 9.2, spec 4.3 pinned subscribers]"""
     cheap, dear = await world.product(1000), await world.product(5000)
     plan = await world.plan(cheap, commitmentCycles=6)
     first = await world.enroll(plan)
@@ -200,8 +198,8 @@ async def test_the_version_of_the_enrollment_stays(world: World):
     assert [each["totalCents"] for each in await world.invoices(second)] == [15_000]
 
 
-async def test_started_is_the_accounts_now(world: World):
-    """Each account has its own clock; another's stays where it is. [D-1, spec 2.1 instants]"""
+async def test_started_at_follows_the_accounts_clock(world: World):
+    """[D-1, spec 2.1 instants]"""
     other = await world.another()
     await world.advance(days=400)
     ahead = await world.enroll(await world.plan())
@@ -212,7 +210,7 @@ async def test_started_is_the_accounts_now(world: World):
 
 
 async def test_the_same_customer_may_subscribe_twice(world: World):
-    """Two subscriptions of one customer are two, each billed by itself. [spec 4.4 customer]"""
+    """Each subscription is billed. [spec 4.4 customer]"""
     plan = await world.plan()
     body = subscription_body(plan)
     made: list[Json] = [await world.made("/v1/subscriptions", body) for _ in range(2)]

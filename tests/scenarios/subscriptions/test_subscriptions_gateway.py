@@ -1,4 +1,4 @@
-"""Which connection bills a subscription, frozen at its creation (spec 4.4, gateway rules 1 to 5; D-21)."""
+"""The connection that bills a subscription (spec 4.4, gateway rules 1 to 5; D-21)."""
 
 import pytest
 
@@ -11,25 +11,22 @@ NOT_FOUND = (422, "engine.gateway_connection_not_found", None)
 
 
 async def refused(merchant: Merchant, plan: Json, **fields: Json) -> tuple[int, str, Json]:
-    """Return what a subscription is refused for, having checked that it changed nothing."""
+    """Return the problem of a refused subscription; nothing was changed."""
     before = await everything(merchant)
-    told = problem(await merchant.post("/v1/subscriptions", subscription_body(plan, **fields)))
+    found = problem(await merchant.post("/v1/subscriptions", subscription_body(plan, **fields)))
     assert await everything(merchant) == before
-    return told
+    return found
 
 
-async def test_the_only_one_is_taken(world: World):
-    """One active issuing connection: left out, or named. [spec 4.4 rule 1]"""
+async def test_a_single_issuing_connection_is_used_automatically(world: World):
+    """[spec 4.4 rule 1]"""
     plan, only = await world.plan(), await connection_id(world)
     assert (await world.enroll(plan))["gatewayConnectionId"] == only
     assert (await world.enroll(plan, gatewayConnectionId=only))["gatewayConnectionId"] == only
 
 
-async def test_one_of_several_must_be_named(world: World):
-    """Left out, the options are listed; named, it is taken. [spec 4.4 rule 2, spec 7 422 gateway]
-
-    [spec 7 engine.gateway_choice_required]
-    """
+async def test_one_of_several_issuing_connections_must_be_named(world: World):
+    """[spec 4.4 rule 2, spec 7 422 gateway] [spec 7 engine.gateway_choice_required]"""
     plan, first = await world.plan(), await connection_id(world)
     second = (await world.connect())["connectionId"]
     status, type_, meta = await refused(world, plan)
@@ -37,19 +34,19 @@ async def test_one_of_several_must_be_named(world: World):
     options = sorted(meta.pop("options"), key=lambda option: option["connectionId"])
     assert options == [{"connectionId": each, "provider": "sandbox"} for each in sorted((first, second))]
     assert meta == {}
-    for asked in (first, second):
-        assert (await world.enroll(plan, gatewayConnectionId=asked))["gatewayConnectionId"] == asked
+    for named in (first, second):
+        assert (await world.enroll(plan, gatewayConnectionId=named))["gatewayConnectionId"] == named
 
 
-async def test_unknown_connections(world: World):
-    """Unknown, or another account's. [spec 4.4 rule 3, spec 7 engine.gateway_connection_not_found, spec 5.4]"""
+async def test_unknown_and_foreign_connections_are_refused(world: World):
+    """[spec 4.4 rule 3, spec 7 engine.gateway_connection_not_found, spec 5.4]"""
     plan, other = await world.plan(), await world.another()
-    for asked in (UNKNOWN_ID, await connection_id(other)):
-        assert await refused(world, plan, gatewayConnectionId=asked) == NOT_FOUND
+    for named in (UNKNOWN_ID, await connection_id(other)):
+        assert await refused(world, plan, gatewayConnectionId=named) == NOT_FOUND
 
 
-async def test_an_inactive_connection(world: World):
-    """Named, it is refused; unnamed, it is no option and the other is taken. [spec 4.4 rule 3, spec 4.4 rule 1]"""
+async def test_an_inactive_connection_is_refused_and_no_option(world: World):
+    """[spec 4.4 rule 3, spec 4.4 rule 1]"""
     plan, first = await world.plan(), await connection_id(world)
     second = (await world.connect())["connectionId"]
     assert (await world.patch(f"/v1/integration/gateways/{second}", {"active": False})).status == 200
@@ -57,8 +54,8 @@ async def test_an_inactive_connection(world: World):
     assert (await world.enroll(plan))["gatewayConnectionId"] == first
 
 
-async def test_a_connection_that_does_not_issue(world: World):
-    """It is no option, forces no choice and cannot be named. [spec 4.4 rule 4, D-21]"""
+async def test_a_connection_that_does_not_issue_is_refused_and_no_option(world: World):
+    """[spec 4.4 rule 4, D-21]"""
     plan, first = await world.plan(), await connection_id(world)
     recovery = (await world.connect(issuesCharges=False))["connectionId"]
     assert (await world.enroll(plan))["gatewayConnectionId"] == first
@@ -69,15 +66,15 @@ async def test_a_connection_that_does_not_issue(world: World):
 
 
 @pytest.mark.parametrize("change", [{"active": False}, {"settings": {"issuesCharges": False}}])
-async def test_no_connection_that_issues(world: World, change):
-    """Without any, there is nothing to choose. [D-21, spec 4.4 POST /v1/subscriptions 422]"""
+async def test_without_an_issuing_connection_a_subscription_is_refused(world: World, change):
+    """[D-21, spec 4.4 POST /v1/subscriptions 422]"""
     plan = await world.plan()
     await patch_connection(world, **change)
     assert await refused(world, plan) == NOT_FOUND
 
 
-async def test_a_live_account_without_a_gateway(world: World):
-    """It can have no plan yet, so nothing to subscribe to either. [D-44, D-21]"""
+async def test_a_live_account_without_a_gateway_cannot_create_a_plan(world: World):
+    """[D-44, D-21]"""
     live = await world.another(Mode.LIVE)
     body = {
         "name": "Plan",
@@ -93,42 +90,40 @@ async def test_a_live_account_without_a_gateway(world: World):
 
 
 async def test_the_pinned_connection_must_issue_the_method(world: World):
-    """What another connection issues does not count. [spec 4.4 rule 5, D-21]
+    """Other connections do not count.
 
+    [spec 4.4 rule 5, D-21]
     [spec 4.4 POST /v1/subscriptions 422, spec 7 engine.payment_method_unsupported]
     """
     plan = await world.plan(defaultPaymentMethod="card")
     pix_only = (await world.connect(methods=["pix"], maxInstallments=3))["connectionId"]
     option = {"connectionId": pix_only, "provider": "sandbox", "methods": ["pix"], "maxInstallments": 3}
-    told = await refused(world, plan, gatewayConnectionId=pix_only)
-    assert told == (
+    found = await refused(world, plan, gatewayConnectionId=pix_only)
+    assert found == (
         422,
         "engine.payment_method_unsupported",
         {"paymentMethod": "card", "options": [option]},
     )
-    told = await refused(world, plan, gatewayConnectionId=pix_only, paymentMethod="boleto")
-    assert told[2]["paymentMethod"] == "boleto"
+    found = await refused(world, plan, gatewayConnectionId=pix_only, paymentMethod="boleto")
+    assert found[2]["paymentMethod"] == "boleto"
     own = await world.enroll(plan, gatewayConnectionId=pix_only, paymentMethod="pix")
     assert own["paymentMethod"] == "pix"
 
 
 async def test_the_pinned_connection_must_issue_the_installments(world: World):
-    """The plan's maximum is held against the one that will bill. [spec 4.4 rule 5, D-21]
-
-    [spec 4.4 POST /v1/subscriptions 422, spec 7 engine.installments_unsupported]
-    """
+    """[spec 4.4 rule 5, D-21] [spec 4.4 POST /v1/subscriptions 422, spec 7 engine.installments_unsupported]"""
     plan = await world.plan(defaultPaymentMethod="card", maxInstallments=10)
     few = (await world.connect(maxInstallments=9))["connectionId"]
     meta = {"maxInstallments": 10, "gatewayMax": 9, "provider": "sandbox"}
-    told = await refused(world, plan, gatewayConnectionId=few)
-    assert told == (422, "engine.installments_unsupported", meta)
+    found = await refused(world, plan, gatewayConnectionId=few)
+    assert found == (422, "engine.installments_unsupported", meta)
     assert (await world.enroll(plan, gatewayConnectionId=few, paymentMethod="pix"))["paymentMethod"] == "pix"
     await world.patch(f"/v1/integration/gateways/{few}", {"settings": {"maxInstallments": 10}})
     assert (await world.enroll(plan, gatewayConnectionId=few))["gatewayConnectionId"] == few
 
 
-async def test_frozen_at_creation(world: World):
-    """Connections that come later bill none of the earlier subscriptions. [spec 2.4 gatewayConnectionId]"""
+async def test_the_connection_is_frozen_at_creation(world: World):
+    """[spec 2.4 gatewayConnectionId]"""
     plan, first = await world.plan(), await connection_id(world)
     subscription = await world.enroll(plan)
     second = (await world.connect())["connectionId"]

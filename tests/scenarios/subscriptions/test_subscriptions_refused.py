@@ -1,4 +1,4 @@
-"""What POST /v1/subscriptions refuses, and that a refusal changes nothing (spec 4.4, 8)."""
+"""What POST /v1/subscriptions refuses; a refusal changes nothing (spec 4.4, 8)."""
 
 from uuid import uuid4
 
@@ -80,7 +80,7 @@ BAD: list[tuple[str, Json]] = [
 
 
 def changed(body: Json, path: str, value: Json) -> Json:
-    """Return the body with the field at a path set, or left out."""
+    """Return the body with one field set or left out."""
     first, *rest = path.split(".", 1)
     if rest:
         return body | {first: changed(body[first], rest[0], value)}
@@ -89,8 +89,8 @@ def changed(body: Json, path: str, value: Json) -> Json:
     return body | {first: value}
 
 
-async def test_invalid_bodies(world: World):
-    """Each invalid field is named alone, and nothing is made.
+async def test_each_invalid_field_is_named_alone(world: World):
+    """Nothing is created.
 
     [spec 4.4 POST /v1/subscriptions 400, spec 4.4 customer.email, spec 4.4 firstChargeDate, spec 4.4 chargeDay]
     [D-8, D-11]
@@ -104,8 +104,8 @@ async def test_invalid_bodies(world: World):
     assert await everything(world) == before
 
 
-async def test_all_invalid_fields_at_once(world: World):
-    """One answer lists them all. [D-11]"""
+async def test_one_answer_lists_all_invalid_fields(world: World):
+    """[D-11]"""
     body = {"customer": {"externalRef": "", "name": "", "email": "x"}, "chargeDay": 40, "extra": 1}
     paths = set(invalid(await world.post("/v1/subscriptions", body)))
     assert paths == {
@@ -138,8 +138,8 @@ GOOD: list[tuple[str, Json]] = [
 ]
 
 
-async def test_limits_are_inside(world: World):
-    """The longest, shortest, first and last are taken, and kept exactly as sent. [D-11]"""
+async def test_values_at_their_limits_are_kept_as_sent(world: World):
+    """[D-11]"""
     await world.advance("2035-01-05")
     plan = await world.plan()
     for place, (path, value) in enumerate(GOOD):
@@ -151,8 +151,8 @@ async def test_limits_are_inside(world: World):
             assert answer.json["customer"][field] == body["customer"][field]
 
 
-async def test_without_a_key(world: World):
-    """The header is demanded, and nothing is made. [spec 4.4 POST /v1/subscriptions key]"""
+async def test_a_request_without_a_key_is_refused(world: World):
+    """[spec 4.4 POST /v1/subscriptions key]"""
     body = subscription_body(await world.plan())
     before = await everything(world)
     refused = await world.post("/v1/subscriptions", body, key=None)
@@ -160,8 +160,8 @@ async def test_without_a_key(world: World):
     assert await everything(world) == before
 
 
-async def test_with_a_key_twice(world: World):
-    """The first answer again, byte for byte, though the customer subscribed elsewhere since. [D-14]"""
+async def test_a_repeat_with_its_key_is_replayed_byte_for_byte(world: World):
+    """The subscription was canceled since. [D-14]"""
     body = subscription_body(await world.plan())
     key = str(uuid4())
     first = await world.post("/v1/subscriptions", body, key=key)
@@ -171,8 +171,8 @@ async def test_with_a_key_twice(world: World):
     assert len(await world.all("/v1/subscriptions")) == 1
 
 
-async def test_a_repeat_replays_after_its_first_charge_date_has_passed(world: World):
-    """What was accepted once is replayed, although the date now lies in the past. [D-14, D-10]"""
+async def test_a_repeat_is_replayed_after_its_first_charge_date(world: World):
+    """[D-14, D-10]"""
     await world.advance("2035-01-05")
     body = subscription_body(await world.plan(), firstChargeDate="2035-01-06")
     first = await world.post("/v1/subscriptions", body, key="k")
@@ -181,8 +181,8 @@ async def test_a_repeat_replays_after_its_first_charge_date_has_passed(world: Wo
     assert (again.status, again.body) == (201, first.body)
 
 
-async def test_unknown_plans(world: World):
-    """Unknown, or another account's, before gateways are looked at. [spec 4.4 POST /v1/subscriptions 404, D-10]"""
+async def test_unknown_and_foreign_plans_are_not_found(world: World):
+    """Before gateways are checked. [spec 4.4 POST /v1/subscriptions 404, D-10]"""
     other = await world.another()
     theirs = await other.plan()
     await world.connect()
@@ -193,11 +193,11 @@ async def test_unknown_plans(world: World):
     assert await everything(world) == before
 
 
-async def test_archived_plans(world: World):
-    """It takes no subscription. [spec 4.4 POST /v1/subscriptions 409, spec 3.2 plan active to archived, D-10]"""
+async def test_an_archived_plan_takes_no_subscription(world: World):
+    """[spec 4.4 POST /v1/subscriptions 409, spec 3.2 plan active to archived, D-10]"""
     plan = await world.plan()
     await world.post(f"/v1/plans/{plan['id']}/archive")
-    await world.connect()  # the choice that would be required, a 422, comes after
+    await world.connect()  # the 422 for the missing choice comes after the 409
     before = await everything(world)
     refused = await world.post("/v1/subscriptions", subscription_body(plan))
     assert problem(refused) == (409, "engine.plan_archived", None)

@@ -1,4 +1,4 @@
-"""A gateway that knows a call again: what it answers to the repeat of one whose first answer was lost (D-33)."""
+"""Gateways that recognize repeated calls: the answer to the repeat of a lost call (D-33)."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -21,7 +21,9 @@ from tests.support.world import World
 
 
 def know_repeats(monkeypatch: pytest.MonkeyPatch, *failures: GatewayError) -> None:
-    """Let the sandbox remember keys as other gateways do, and fail its first creates; a lost one made its charge."""
+    """Let the sandbox remember keys as other gateways do, and fail its first creates; a create of unknown outcome made
+    its charge.
+    """
     create, capabilities, queued = SandboxGateway.create_charge, SandboxGateway.capabilities, list(failures)
 
     async def create_once(gateway: SandboxGateway, request: ChargeRequest) -> Charge:
@@ -42,10 +44,10 @@ def know_repeats(monkeypatch: pytest.MonkeyPatch, *failures: GatewayError) -> No
 @pytest.mark.parametrize(
     "failure", [TransientError("429"), AuthFailedError("401"), PermanentError("key_reused", "Another body.")]
 )
-async def test_a_failed_repeat_says_nothing_of_the_first_sending(
+async def test_a_failed_repeat_leaves_the_outcome_of_the_first_call_unknown(
     world: World, monkeypatch: pytest.MonkeyPatch, failure: GatewayError
 ) -> None:
-    """The lost charge may stand all the same: no cancel and no other attempt passes it by. [D-33, D-27 being issued]"""
+    """The first call may have created the charge: no cancellation and no other attempt. [D-33, D-27 being issued]"""
     await world.set_up_gateway(behaviour="never_pay")
     know_repeats(monkeypatch, UnknownOutcomeError("lost"), failure)
     invoice = await ready_invoice(world)
@@ -62,10 +64,10 @@ async def test_a_failed_repeat_says_nothing_of_the_first_sending(
     assert await world.broken() == []
 
 
-async def test_a_refused_repeat_that_nobody_can_explain_is_parked(
+async def test_a_refused_repeat_without_a_found_charge_is_parked(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No look-up shows the charge, but the first sending was not refused: a person looks first. [D-33, D-121]"""
+    """Only a person can decide: the first call was not refused. [D-33, D-121]"""
     refusals = [PermanentError("key_reused", "Another body.") for _ in range(9)]
     know_repeats(monkeypatch, UnknownOutcomeError("lost"), *refusals)
     invoice = await ready_invoice(world)
@@ -74,15 +76,15 @@ async def test_a_refused_repeat_that_nobody_can_explain_is_parked(
     await pass_time(world, days=1)
 
     assert [each["state"] for each in await attempts(world)] == ["parked"]
-    (told,) = await world.events("invoice.issue_failed")
-    assert told["data"]["error"]["code"] == "outcome_unknown"
+    (failed,) = await world.events("invoice.issue_failed")
+    assert failed["data"]["error"]["code"] == "outcome_unknown"
     assert (await world.post(f"/v1/invoices/{invoice['id']}/cancel")).status == 409
 
 
-async def test_a_refusal_waits_for_the_charge_of_the_sending_before_it(
+async def test_a_refused_repeat_waits_until_look_ups_show_the_charge(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The gateway knows a charge sooner than its look-ups show it, however long ago the first sending was. [D-121]"""
+    """The gateway's creates know a charge sooner than its look-ups. [D-121]"""
     create, capabilities, find = (
         SandboxGateway.create_charge,
         SandboxGateway.capabilities,
@@ -116,7 +118,7 @@ async def test_a_refusal_waits_for_the_charge_of_the_sending_before_it(
     path = f"/v1/invoices/{invoice['id']}/retry-issuance"
     assert (await world.post(path)).json["status"] == "ready"
     assert len(sendings) == 5
-    assert [each["state"] for each in await attempts(world)] == ["sending"], "nobody is bothered yet"
+    assert [each["state"] for each in await attempts(world)] == ["sending"], "not parked yet"
 
     shown.append(True)
     await pass_time(world, minutes=3)
