@@ -15,15 +15,15 @@ from fatura.api.http.fields import (
     Flag,
     Id,
     Instant,
+    IntRange,
+    IntText,
     PeriodMonths,
     Text,
-    Whole,
-    WholeText,
 )
 from tests.unit.test_fields import refuses
 
 Url = Annotated[str, EndpointUrl()]
-Number = Annotated[int, Whole(1, 100), WholeText()]
+Number = Annotated[int, IntRange(1, 100), IntText()]
 Note = Annotated[str, Text(0, 5)]
 
 

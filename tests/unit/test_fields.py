@@ -20,17 +20,17 @@ from fatura.api.http.fields import (
     Flag,
     Id,
     Instant,
+    IntRange,
+    IntText,
     PeriodMonths,
     PositiveCents,
     StrictBool,
     Text,
-    Whole,
-    WholeText,
 )
 from fatura.api.http.validation_errors import listed
 
 Url = Annotated[str, EndpointUrl()]
-Number = Annotated[int, Whole(1, 100), WholeText()]
+Number = Annotated[int, IntRange(1, 100), IntText()]
 Note = Annotated[str, Text(0, 5)]
 CONTEXT = settings.read({"FATURA_OUTBOUND_ALLOW": "localhost:9000"})
 
@@ -53,7 +53,7 @@ def refuses(kind: Any, value: Any) -> bool:
 NOT_INTEGERS = [True, False, 10.0, 1e3, "10", "", None, [], {}, [10]]
 
 
-@pytest.mark.parametrize("kind", [Cents, PositiveCents, Count, PeriodMonths, Annotated[int, Whole(1, 28)]])
+@pytest.mark.parametrize("kind", [Cents, PositiveCents, Count, PeriodMonths, Annotated[int, IntRange(1, 28)]])
 @pytest.mark.parametrize("value", NOT_INTEGERS)
 def test_only_json_integers_are_integers(kind, value):
     """`true`, 10.0, "10" and 1e3 are not. [D-8, spec 2.1 money]"""
@@ -65,7 +65,7 @@ def test_only_json_integers_are_integers(kind, value):
     [
         (Cents, 0, 999_999_999_999),
         (PositiveCents, 1, 999_999_999_999),
-        (Annotated[int, Whole(1, 28)], 1, 28),
+        (Annotated[int, IntRange(1, 28)], 1, 28),
         (Number, 1, 100),
     ],
 )

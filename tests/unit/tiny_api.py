@@ -15,7 +15,7 @@ from fatura import settings
 from fatura.api.app import create_app
 from fatura.api.http.answers import answer
 from fatura.api.http.declare import Routes
-from fatura.api.http.fields import Cents, Count, ExternalRef, Flag, Id, Text, Whole, refusals
+from fatura.api.http.fields import Cents, Count, ExternalRef, Flag, Id, IntRange, Text, refusals
 from fatura.api.http.forms import Body, Paging, unsent
 from fatura.api.http.route import Call, Key, Noun, read_text_id
 from fatura.domain.account import Account
@@ -65,7 +65,7 @@ class ByEndpoint(Body):
 class Discount(Body):
     """One of many, with a rule across its fields."""
 
-    percent: Annotated[int, Whole(1, 100)]
+    percent: Annotated[int, IntRange(1, 100)]
     first: Count
     last: Count | None = None
 

@@ -60,7 +60,7 @@ def _expecting(message: str, schema: CoreSchema) -> CoreSchema:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class IntRange:
     """An integer from `least` to `most`; 10.0, 1e3, true and "10" are none (D-8)."""
 
     least: int
@@ -72,7 +72,7 @@ class Whole:
 
 
 @dataclass(frozen=True, slots=True)
-class Among:
+class OneOfInts:
     """One of a few integers, strictly: `Literal` would take `true` for 1 (D-8)."""
 
     allowed: tuple[int, ...]
@@ -96,7 +96,7 @@ class Among:
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class OneOf:
     """One of a few words."""
 
     allowed: tuple[str, ...]
@@ -191,11 +191,11 @@ def _read_whole(value: Any) -> Any:
     return int(value) if isinstance(value, str) and _WHOLE.fullmatch(value) else value
 
 
-class WholeText:
-    """Put after `Whole`: reads the integer from a query's text."""
+class IntText:
+    """Put after `IntRange`: reads the integer from a query's text."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Read first, then check as `Whole` does."""
+        """Read first, then check as `IntRange` does."""
         return core_schema.no_info_before_validator_function(_read_whole, handler(source))
 
 
@@ -205,10 +205,10 @@ def _read_flag(text: str) -> bool:
     return text == "true"
 
 
-Cents = Annotated[int, Whole(0, MAX_CENTS)]
-PositiveCents = Annotated[int, Whole(1, MAX_CENTS)]
-Count = Annotated[int, Whole(1, MAX_COUNT)]
-PeriodMonths = Annotated[int, Among((1, 3, 6, 12))]
+Cents = Annotated[int, IntRange(0, MAX_CENTS)]
+PositiveCents = Annotated[int, IntRange(1, MAX_CENTS)]
+Count = Annotated[int, IntRange(1, MAX_COUNT)]
+PeriodMonths = Annotated[int, OneOfInts((1, 3, 6, 12))]
 ExternalRef = Annotated[str, Text(1, 120)]
 Flag = Annotated[bool, _Read(_read_flag, "must be true or false", (("type", "boolean"),))]
 """A boolean of a query."""

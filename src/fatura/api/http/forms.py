@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from fatura.api.http.fields import Whole, WholeText
+from fatura.api.http.fields import IntRange, IntText
 from fatura.usecases.paging import Page
 
 MAX_PAGE = 1_000_000_000
@@ -41,10 +41,10 @@ class Paging(Query):
     """Which page of a list is asked for (spec 8, D-16)."""
 
     page: Annotated[
-        int, Whole(1, MAX_PAGE), WholeText(), Field(description="Page to show, counted from 1.")
+        int, IntRange(1, MAX_PAGE), IntText(), Field(description="Page to show, counted from 1.")
     ] = 1
     pageSize: Annotated[
-        int, Whole(1, MAX_PAGE_SIZE), WholeText(), Field(description="Records of a page.")
+        int, IntRange(1, MAX_PAGE_SIZE), IntText(), Field(description="Records of a page.")
     ] = DEFAULT_PAGE_SIZE
 
     def asked(self) -> Page:

@@ -7,7 +7,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from fatura.api.http.declare import Routes
-from fatura.api.http.fields import Whole, WholeText, Word
+from fatura.api.http.fields import IntRange, IntText, OneOf
 from fatura.api.http.forms import Query
 from fatura.api.http.replies import run
 from fatura.api.http.route import Call, Noun
@@ -19,7 +19,7 @@ routes = Routes("Events")
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 200
 EventId = Annotated[UUID, Noun("event")]
-EventType = Annotated[str, Word(tuple(CATALOGUE))]
+EventType = Annotated[str, OneOf(tuple(CATALOGUE))]
 
 
 class EventQuery(Query):
@@ -32,7 +32,7 @@ class EventQuery(Query):
             json_schema_extra={"pattern": f"^[0-9]{{1,{events.MAX_CURSOR_CHARS}}}$"},
         ),
     ] = events.START
-    limit: Annotated[int, Whole(1, MAX_LIMIT), WholeText(), Field(description="Most events to return.")] = (
+    limit: Annotated[int, IntRange(1, MAX_LIMIT), IntText(), Field(description="Most events to return.")] = (
         DEFAULT_LIMIT
     )
     type: Annotated[EventType | None, Field(description="Only events of this type.")] = None

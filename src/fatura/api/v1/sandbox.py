@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from fatura.api.http.answers import answer
 from fatura.api.http.declare import Routes
-from fatura.api.http.fields import Id, Instant, Whole, refusals
+from fatura.api.http.fields import Id, Instant, IntRange, refusals
 from fatura.api.http.forms import Body, Query
 from fatura.api.http.replies import run
 from fatura.api.http.route import Call, Key, Noun, read_text_id
@@ -39,7 +39,8 @@ class AdvanceForm(Body):
         None
     )
     days: Annotated[
-        Annotated[int, Whole(0, test_clock.MAX_ADVANCE.days)] | None, Field(description="Days of 24 hours.")
+        Annotated[int, IntRange(0, test_clock.MAX_ADVANCE.days)] | None,
+        Field(description="Days of 24 hours."),
     ] = None
 
     @model_validator(mode="after")
@@ -64,7 +65,7 @@ class FaultForm(Body):
         SandboxFault,
         Field(description="`timeout_after` creates the charge and loses the answer; the others do not."),
     ]
-    times: Annotated[int, Whole(1, MAX_FAULT_TIMES), Field(description="How many calls it hits.")] = 1
+    times: Annotated[int, IntRange(1, MAX_FAULT_TIMES), Field(description="How many calls it hits.")] = 1
 
 
 @routes.get("/v1/test-clock", answers=TestClock, problems=[CLOCK_CONFLICT])

@@ -7,7 +7,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from fatura.api.http.declare import Routes
-from fatura.api.http.fields import Day, Email, ExternalRef, Id, Whole
+from fatura.api.http.fields import Day, Email, ExternalRef, Id, IntRange
 from fatura.api.http.forms import Body, Paging
 from fatura.api.http.replies import run, run_once
 from fatura.api.http.route import Call, Key, Noun
@@ -60,7 +60,7 @@ class SubscriptionForm(Body):
     ] = None
     paymentMethod: Annotated[PaymentMethod | None, Field(description="Overrides the plan's default.")] = None
     chargeDay: Annotated[
-        Annotated[int, Whole(1, LAST_CHARGE_DAY)] | None,
+        Annotated[int, IntRange(1, LAST_CHARGE_DAY)] | None,
         Field(description="Due day of the invoices; left out, the day of creation, at most 28."),
     ] = None
     firstChargeDate: Annotated[

@@ -4,7 +4,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from fatura.api.http.fields import Count, Id, PeriodMonths, Whole, refusals
+from fatura.api.http.fields import Count, Id, IntRange, PeriodMonths, refusals
 from fatura.api.http.forms import Body
 from fatura.domain.offer import (
     MAX_DISCOUNTS,
@@ -20,7 +20,7 @@ from fatura.domain.offer import (
 class DiscountForm(Body):
     """One rule of a discount schedule; the first rule that covers a cycle applies, rules never stack."""
 
-    percent: Annotated[int, Whole(1, 100), Field(description="Discount percentage.")]
+    percent: Annotated[int, IntRange(1, 100), Field(description="Discount percentage.")]
     fromCycle: Annotated[Count, Field(description="First cycle of the rule; a cycle is an invoice.")]
     toCycle: Annotated[
         Count | None, Field(description="Last cycle of the rule; leave it out for no end.")
@@ -41,7 +41,7 @@ class ItemForm(Body):
     ]
     position: Annotated[
         int | None,
-        Whole(0, MAX_ITEMS - 1),
+        IntRange(0, MAX_ITEMS - 1),
         Field(description="May be sent back when it is the item's place."),
     ] = None
     discounts: list[DiscountForm] = Field(
@@ -58,7 +58,7 @@ class TermsForm(Body):
     periodMonths: Annotated[PeriodMonths, Field(description="Months of a cycle.")]
     defaultPaymentMethod: Annotated[PaymentMethod, Field(description="Method of new subscribers.")]
     maxInstallments: Annotated[
-        int, Whole(1, MAX_INSTALLMENTS), Field(description="Card installments; 1 is a single payment.")
+        int, IntRange(1, MAX_INSTALLMENTS), Field(description="Card installments; 1 is a single payment.")
     ] = 1
     commitmentCycles: Annotated[
         Count | None, Field(description="Commitment in cycles; recorded, never enforced.")
