@@ -1,4 +1,4 @@
-"""The account's one counter row: the last event number and the totals of lists."""
+"""The counter row of an account: its last event number and the totals of its lists."""
 
 from collections.abc import Mapping
 
@@ -21,7 +21,7 @@ COLUMNS = (
 
 
 async def add(tx: Tx, *, events: int, deltas: Mapping[str, int]) -> int:
-    """Take `events` numbers and shift the totals, as the transaction's last lock; return the last number taken."""
+    """Reserve `events` numbers, change the totals and return the last number. Take this lock last."""
     assert deltas.keys() <= set(COLUMNS), deltas
     return await tx.fetchval(
         """
@@ -48,7 +48,6 @@ async def add(tx: Tx, *, events: int, deltas: Mapping[str, int]) -> int:
 
 
 async def totals(tx: Tx) -> Mapping[str, int]:
-    """Return the totals of all lists."""
     row = await tx.fetchrow(
         """
         SELECT c.products, c.plans, c.customers, c.subscriptions_active, c.subscriptions_canceled, c.invoices_draft,
@@ -62,5 +61,5 @@ async def totals(tx: Tx) -> Mapping[str, int]:
 
 
 async def last_sequence(tx: Tx) -> int:
-    """Return the number of the account's last event; 0 when there is none."""
+    """Return the number of the last event, or 0."""
     return await tx.fetchval("SELECT c.last_sequence FROM account_counter c WHERE c.account_id = $1")

@@ -1,9 +1,9 @@
-"""Which accounts have due work, by one cheap read per lane over all accounts; and when an account's next is due.
+"""Discovery: the accounts with due work, one read per lane over all accounts; and when the next work of one is due.
 
-Accounts whose test clock is being advanced are left to its driver. Each account's now is computed first: behind Row
-Level Security an index is asked only with values, not with sums. GROUP BY keeps that step apart; a CTE would, too, but
-gather it on one of several nodes. What is due is looked for as the first of an order, which only the index on it has:
-PostgreSQL may answer EXISTS by reading the whole table, since it believes that a third of all is due.
+Each account's time is computed first: with Row Level Security an index is used only for values, not for sums. GROUP BY
+keeps that step separate; a CTE would too, but Citus would gather it on one node. `ORDER BY ... LIMIT 1` finds due work
+by its index; PostgreSQL may answer EXISTS by reading the whole table. The driver of an advancing test clock does the
+work of its account, so discovery leaves such accounts out.
 """
 
 from datetime import datetime
@@ -84,7 +84,7 @@ async def discover_late_charge_checks(discovery: Discovery, *, real_now: datetim
 
 
 async def discover_pricing(discovery: Discovery, *, real_now: datetime) -> list[Account]:
-    """Return the accounts with price calls or warnings due, or with calls whose maker died."""
+    """Return the accounts with price calls or warnings due, or with calls whose worker died."""
     rows = await discovery.fetch(
         """
         SELECT a.account_id, a.mode, a.currency, a.clock_offset
@@ -140,7 +140,7 @@ async def discover_mirrors(discovery: Discovery, *, real_now: datetime) -> list[
 
 
 async def discover_push(discovery: Discovery, *, is_down: bool, real_now: datetime) -> list[Account]:
-    """Return the accounts with an endpoint, up or down, that may be sent to now, and something to send it."""
+    """Return the accounts with events to deliver now, to an endpoint that is up or down."""
     rows = await discovery.fetch(
         """
         SELECT a.account_id, a.mode, a.currency, a.clock_offset
@@ -177,7 +177,7 @@ async def discover_push(discovery: Discovery, *, is_down: bool, real_now: dateti
 
 
 async def discover_expired_keys(discovery: Discovery, *, real_now: datetime) -> list[Account]:
-    """Return the accounts with idempotency keys past their time."""
+    """Return the accounts with expired idempotency keys."""
     rows = await discovery.fetch(
         """
         SELECT a.account_id, a.mode, a.currency, a.clock_offset FROM account a
@@ -192,7 +192,7 @@ async def discover_expired_keys(discovery: Discovery, *, real_now: datetime) -> 
 
 
 async def next_due_at(tx: Tx) -> datetime | None:
-    """Return when the account's next work of any lane is due, on its own clock; null when there is none."""
+    """Return when the next work of any lane is due on the account's clock, or None."""
     return await tx.fetchval(
         """
         SELECT least(

@@ -1,17 +1,17 @@
-"""How late the work of each lane is, over all accounts, by reads that touch the first row of an index each."""
+"""The delay of due work in each lane over all accounts. Each read uses the first entry of an index."""
 
 from datetime import datetime, timedelta
 
 from fatura.store.db import Discovery
 
 MOST_COUNTED = 100_000
-"""Where counting what is due ends: a scrape is not to read a million rows."""
+"""Limit of counting due subscriptions, so that a scrape does not read a million rows."""
 
 
 async def discover_oldest(discovery: Discovery, *, real_now: datetime) -> dict[str, timedelta]:
-    """Return the age of each lane's oldest due work, 0 where nothing is due.
+    """Return the age of the oldest due work of each lane, 0 if nothing is due.
 
-    Endpoints that are down are left out, since only their merchants can help, and so are advancing test clocks.
+    Endpoints that are down do not count, because only their merchants can repair them, nor do advancing test clocks.
     """
     rows = await discovery.fetch(
         """
@@ -49,7 +49,7 @@ async def discover_oldest(discovery: Discovery, *, real_now: datetime) -> dict[s
 
 
 async def discover_due_cycles(discovery: Discovery, *, real_now: datetime) -> int:
-    """Return how many subscriptions are due and not billed, at most MOST_COUNTED."""
+    """Return how many due subscriptions are not yet billed, at most MOST_COUNTED."""
     (row,) = await discovery.fetch(
         """
         SELECT count(*) AS total FROM (
@@ -64,7 +64,7 @@ async def discover_due_cycles(discovery: Discovery, *, real_now: datetime) -> in
 
 
 async def discover_untaken_events(discovery: Discovery) -> int:
-    """Return how many events enabled webhooks have not taken up yet."""
+    """Return how many events have no delivery yet, for enabled webhooks that are up."""
     (row,) = await discovery.fetch(
         """
         SELECT coalesce(sum(n.last_sequence - w.fanned_out_to), 0)::bigint AS total

@@ -1,4 +1,4 @@
-"""Every sealed column, for what is done to all of them: counting what each key sealed, and sealing it anew."""
+"""All encrypted columns: counting the values of each key, and sealing them with another one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,9 +16,10 @@ RowId = UUID | str
 
 @dataclass(frozen=True, slots=True)
 class SealedColumn:
-    """One place of secrets: how many each key sealed, the next rows that another key than `$3` sealed, their rewrite.
+    """An encrypted column with its statements.
 
-    `first` lies before every row id.
+    `usage` counts the values of each key, `page` locks the next rows that another key than `$3` sealed, `write` stores
+    them. `first` sorts before every row id.
     """
 
     place: str
@@ -120,25 +121,22 @@ COLUMNS: tuple[SealedColumn, ...] = (
         """,
     ),
 )
-"""All places of secrets: a column that holds another is added here, or its old key can never be dropped."""
+"""Add every encrypted column here: an old key cannot be removed while a column still uses it."""
 
 
 async def usage(tx: Tx, column: SealedColumn) -> Mapping[bytes, int]:
-    """Return how many values of a column each key sealed, by the key's id."""
+    """Return how many values of a column each key sealed, by key id."""
     return {row["key_id"]: row["total"] for row in await tx.fetch(column.usage)}
 
 
 async def page(
     tx: Tx, column: SealedColumn, *, after: RowId, sealing_id: bytes, limit: int
 ) -> Sequence[tuple[RowId, bytes]]:
-    """Hold and return the next rows after one that another key sealed than `sealing_id`.
-
-    Raises LockTimeoutError when another transaction holds one of them for too long.
-    """
+    """Lock and return the next rows that another key than `sealing_id` sealed. Raises LockTimeoutError."""
     rows = await tx.fetch(column.page, after, sealing_id, limit)
     return [(row["row_id"], row["sealed"]) for row in rows]
 
 
 async def rewrite(tx: Tx, column: SealedColumn, values: Sequence[tuple[RowId, bytes]]) -> None:
-    """Put newly sealed values in the place of those that `page` returned in this transaction."""
+    """Replace the values that `page` returned in this transaction by newly sealed ones."""
     await tx.execute(column.write, [row_id for row_id, _ in values], [sealed for _, sealed in values])

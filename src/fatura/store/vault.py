@@ -1,6 +1,6 @@
-"""Secrets at rest: AES-256-GCM under the key ring, bound to the row that holds them.
+"""Encryption of secrets at rest: AES-256-GCM, bound to the row that holds them.
 
-A ciphertext moved to another row, column or account does not open. The ring's first key seals; all of them open.
+A ciphertext copied to another row, column or account cannot be opened. The first key of the ring seals; all keys open.
 """
 
 import base64
@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 KEY_BYTES = 32
 KEY_ID_BYTES = 4
-"""How many bytes at the start of what is sealed name the key."""
+"""Length of the key id at the start of a sealed value."""
 _NONCE_BYTES = 12
 
 
@@ -24,7 +24,7 @@ class KeyRingError(Exception):
 
 
 def new_key() -> str:
-    """Return a fresh key for FATURA_SECRET_KEYS: base64 of 32 random bytes."""
+    """Return a new key for FATURA_SECRET_KEYS: base64 of 32 random bytes."""
     return base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
 
 
@@ -49,7 +49,7 @@ class Vault:
         return self.sealing_id + nonce + sealed
 
     def open(self, sealed: bytes, *, place: str, account_id: UUID, row_id: str) -> bytes:
-        """Decrypt what `seal` made for the same place. Raises KeyRingError."""
+        """Decrypt a value that `seal` made for the same place. Raises KeyRingError."""
         key_id, nonce = sealed[:KEY_ID_BYTES], sealed[KEY_ID_BYTES : KEY_ID_BYTES + _NONCE_BYTES]
         cipher = self._ciphers.get(key_id)
         if cipher is None:
