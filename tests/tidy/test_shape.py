@@ -1,4 +1,4 @@
-"""House rules on shape: how long files and functions may be, what things may not be called, what a module says."""
+"""House rules on the length of files and functions, on names, parameters, closures and module docstrings."""
 
 import ast
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def functions(source: Source) -> Iterator[Function]:
 
 
 def long_files(source: Source) -> Iterator[Finding]:
-    """Refuse files that cannot be read in one go."""
+    """Refuse files that are too long to read at once."""
     if (length := len(source.lines)) > MAX_FILE_LINES:
         yield Finding(
             source.path, length, f"{length} lines, {MAX_FILE_LINES} at most: make it a package of that name"
@@ -31,7 +31,7 @@ def long_files(source: Source) -> Iterator[Finding]:
 
 
 def long_functions(source: Source) -> Iterator[Finding]:
-    """Refuse functions that cannot be seen at once."""
+    """Refuse functions that do not fit on a screen."""
     for function in functions(source):
         length = (function.end_lineno or function.lineno) - function.lineno + 1
         if length > MAX_FUNCTION_LINES:
@@ -43,7 +43,7 @@ def long_functions(source: Source) -> Iterator[Finding]:
 
 
 def vague_names(source: Source) -> Iterator[Finding]:
-    """Refuse names that say nothing about what is inside."""
+    """Refuse names that describe nothing."""
     named = [(1, part) for part in source.path.removesuffix(".py").split("/")]
     named += [
         (node.lineno, node.name)
@@ -59,13 +59,13 @@ def vague_names(source: Source) -> Iterator[Finding]:
 
 
 def many_positional(source: Source) -> Iterator[Finding]:
-    """Refuse public functions whose calls can only be read with the definition beside them."""
+    """Refuse public functions whose calls cannot be read without the definition."""
     for function in functions(source):
         takes = [argument.arg for argument in function.args.posonlyargs + function.args.args]
         asked = [name for place, name in enumerate(takes) if not _is_context(takes[: place + 1])]
         registered = any(isinstance(decorator, ast.Call) for decorator in function.decorator_list)
         if registered or any(name.startswith("_") for name in asked):
-            continue  # a route, a command or a callback: its caller knows the names
+            continue  # a route, a command or a callback
         if len(asked) > MAX_POSITIONAL and not function.name.startswith("_"):
             yield Finding(
                 source.path, function.lineno, f"{function.name}: put a * after {asked[MAX_POSITIONAL - 1]}"
@@ -73,32 +73,42 @@ def many_positional(source: Source) -> Iterator[Finding]:
 
 
 def _is_context(leading: list[str]) -> bool:
-    """Say whether all parameters so far are where the function works, not what it works on."""
+    """Return whether all these parameters name a context such as a transaction or an account."""
     return set(leading) <= CONTEXT
 
 
+def transaction_closures(source: Source) -> Iterator[Finding]:
+    """Refuse transactions that are closures: a caller of named functions reads from top to bottom."""
+    for outer in functions(source):
+        for inner in ast.walk(outer):
+            if inner is outer or not isinstance(inner, ast.AsyncFunctionDef):
+                continue
+            if {argument.arg for argument in inner.args.args} & {"work", "tx"}:
+                yield Finding(
+                    source.path,
+                    inner.lineno,
+                    f"{inner.name} is nested in {outer.name}: make it a top-level function with arguments",
+                )
+
+
 def unsaid_modules(source: Source) -> Iterator[Finding]:
-    """Refuse modules that do not say in a sentence or two what lives in them."""
+    """Refuse modules without a short docstring."""
     docstring = ast.get_docstring(source.tree)
     if docstring is None:
-        yield Finding(
-            source.path, 1, "no docstring: say in one or two sentences what lives here and what does not"
-        )
+        yield Finding(source.path, 1, "no docstring: say in one or two sentences what the module contains")
     elif len(docstring.splitlines()) > MAX_DOCSTRING_LINES:
-        yield Finding(
-            source.path, 1, "the docstring is longer than a look: move the rest beside what it explains"
-        )
+        yield Finding(source.path, 1, "the docstring is too long: move details to what they explain")
 
 
 @pytest.mark.parametrize("rule", [long_files, long_functions, vague_names])
-def test_shape(rule):
-    """Every file of ours has the shape that the house asks for."""
+def test_every_file_keeps_the_rules(rule):
+    """Also tests, tools and examples."""
     assert none(finding for source in repository(".py") for finding in rule(source))
 
 
-@pytest.mark.parametrize("rule", [many_positional, unsaid_modules])
-def test_shape_of_the_engine(rule):
-    """The engine's own modules and signatures read without their definitions."""
+@pytest.mark.parametrize("rule", [many_positional, transaction_closures, unsaid_modules])
+def test_the_engine_keeps_the_rules(rule):
+    """Only the engine."""
     assert none(finding for source in repository(".py", under="src/") for finding in rule(source))
 
 
@@ -119,6 +129,8 @@ RAMBLING = '"""One\n' + "more line\n" * MAX_DOCSTRING_LINES + '"""\n'
         (vague_names, "src/services/plan.py", ""),
         (many_positional, "a.py", "def f(a, b, c): pass"),
         (many_positional, "a.py", "class A:\n    async def f(self, a, b, c): pass"),
+        (transaction_closures, "a.py", "def f(deps):\n    async def effect(work): pass"),
+        (transaction_closures, "a.py", "async def f(deps):\n    async def effect(work, *, n): pass"),
         (unsaid_modules, "a.py", "x = 1"),
         (unsaid_modules, "a.py", RAMBLING),
     ],
