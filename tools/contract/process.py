@@ -22,18 +22,22 @@ class ToolError(Exception):
 
 
 def run(words: Sequence[str | Path], *, cwd: Path = BUILD) -> tuple[int, str]:
-    """Return the exit code and everything that a tool printed."""
-    ended = subprocess.run(
-        [str(word) for word in words],
-        cwd=cwd,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=TIMEOUT_SECONDS,
-        check=False,
-        text=True,
-    )
+    """Return the exit code and everything that a tool printed. Raises ToolError when it takes too long."""
+    named = [str(word) for word in words]
+    try:
+        ended = subprocess.run(
+            named,
+            cwd=cwd,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=TIMEOUT_SECONDS,
+            check=False,
+            text=True,
+        )
+    except subprocess.TimeoutExpired:
+        raise ToolError(f"{' '.join(named)} did not end within {TIMEOUT_SECONDS} s") from None
     return ended.returncode, ended.stdout
 
 
@@ -53,6 +57,7 @@ def environment() -> dict[str, str]:
         **os.environ,
         "PATH": os.pathsep.join([*map(str, found), os.environ.get("PATH", "")]),
         "CI": "true",
+        "NODE_USE_SYSTEM_CA": "1",  # trust what the machine trusts, as pip does
         "NO_COLOR": "1",
         "NO_UPDATE_NOTIFIER": "1",
         "REDOCLY_SUPPRESS_UPDATE_NOTICE": "true",
