@@ -21,7 +21,7 @@ from fatura.observability import configure_logs
 from fatura.store import notify
 from fatura.workers.lanes import LANES
 from fatura.workers.loop import Loop
-from tests.faults.outside_gateway import outside_providers
+from tests.faults.external_gateway import external_providers
 
 
 async def work(url: str, gateway_url: str) -> float:
@@ -29,7 +29,7 @@ async def work(url: str, gateway_url: str) -> float:
     stop = asyncio.Event()
     async with (
         bootstrap.opened(settings.read(os.environ), url) as deps,
-        outside_providers(gateway_url)(deps.db) as providers,
+        external_providers(gateway_url)(deps.db) as providers,
     ):
         loop = Loop(replace(deps, providers={**deps.providers, **providers}), LANES)
         listening = asyncio.create_task(notify.listen(url, loop.notify))

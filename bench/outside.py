@@ -140,7 +140,7 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
+class ExternalServices:
     """The process, by its port."""
 
     port: int
@@ -165,7 +165,9 @@ class Outside:
 
 
 @asynccontextmanager
-async def started(*, delay: float = 0, host: str = LOOPBACK, state: str = "paid") -> AsyncGenerator[Outside]:
+async def started(
+    *, delay: float = 0, host: str = LOOPBACK, state: str = "paid"
+) -> AsyncGenerator[ExternalServices]:
     """Start the program as a process; asked on all of its addresses, `host` is `0.0.0.0`."""
     words = ["--delay", str(delay), "--host", host, "--state", state]
     process = await asyncio.create_subprocess_exec(
@@ -173,7 +175,7 @@ async def started(*, delay: float = 0, host: str = LOOPBACK, state: str = "paid"
     )
     assert process.stdout is not None, "asked for"
     try:
-        yield Outside(int(await process.stdout.readline()))
+        yield ExternalServices(int(await process.stdout.readline()))
     finally:
         process.terminate()
         await process.wait()

@@ -1,1 +1,1 @@
-"""Proof by faults: the engine killed, raced against itself and lied to, in runs that are seeded and repeatable."""
+"""Runs that inject faults into the engine and check its guarantees, repeatable by seed."""

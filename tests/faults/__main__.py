@@ -1,6 +1,6 @@
-"""`make faults`: all runs at full scale, two or three at a time, each in a process of its own; one table in the end.
+"""Run the fault programme (`make faults`), each run in its own process, and print one table.
 
-`python -m tests.faults [NAME ...] [--seed N] [--short]`; exit code 1 when anything was found.
+`python -m tests.faults [NAME ...] [--seed N] [--short]`. The exit code is 1 if a run found anything.
 """
 
 import argparse
@@ -24,34 +24,32 @@ from tests.faults.report import Figure, Options, Report, Scale
 from tests.faults.runs import RUNS, Run
 
 AT_ONCE = 2
-"""Runs beside each other, each on its own share of the cores: a client and its server that are woken across cores by
-turns are a fifth slower."""
+"""Concurrent runs, each bound to its own share of the cores: unbound processes were a fifth slower."""
 
 
 def main() -> int:
-    """Run what the command line names, or everything."""
     parser = argparse.ArgumentParser(prog="make faults", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(run.name for run in RUNS))
-    parser.add_argument("--seed", type=int, default=1, help="of all chance; the same one tries the same")
-    parser.add_argument("--short", action="store_true", help="as much as belongs to every commit")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="seed of all random choices; the same seed repeats a run"
+    )
+    parser.add_argument("--short", action="store_true", help="the size that `make test` runs")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--core", type=int, action="append", help=argparse.SUPPRESS)
-    told = parser.parse_args()
-    unknown = set(told.names) - {run.name for run in RUNS}
+    arguments = parser.parse_args()
+    unknown = set(arguments.names) - {run.name for run in RUNS}
     if unknown:
         parser.error(f"no run is called {', '.join(sorted(unknown))}")
-    chosen = [run for run in RUNS if not told.names or run.name in told.names]
-    scale = Scale.SHORT if told.short else Scale.FULL
-    if told.child:
-        if told.core:
-            os.sched_setaffinity(0, told.core)
-        return _run_here(chosen[0], seed=told.seed, scale=scale)
-    return asyncio.run(_run_all(chosen, seed=told.seed, scale=scale))
+    chosen = [run for run in RUNS if not arguments.names or run.name in arguments.names]
+    scale = Scale.SHORT if arguments.short else Scale.FULL
+    if arguments.child:
+        if arguments.core:
+            os.sched_setaffinity(0, arguments.core)
+        return _run_here(chosen[0], seed=arguments.seed, scale=scale)
+    return asyncio.run(_run_all(chosen, seed=arguments.seed, scale=scale))
 
 
 def _run_here(run: Run, *, seed: int, scale: Scale) -> int:
-    """Make one run in this process, and tell how far it is and what it found in lines of JSON."""
-
     def progress(done: int, total: int, doing: str) -> None:
         print(json.dumps({"done": done, "total": total, "doing": doing}), flush=True)  # noqa: T201 - the parent reads it
 
@@ -73,30 +71,30 @@ async def _run_all(chosen: Sequence[Run], *, seed: int, scale: Scale) -> int:
         async def one(run: Run) -> tuple[Report, float]:
             async with _turn(run, slots) as cores:
                 report, seconds = await _run_apart(run, progress, seed=seed, scale=scale, cores=cores)
-            how = f"{len(report.failures)} found" if report.failures else report.left_out or "held"
-            for line in (f"{run.name}: {how}, {seconds:.0f} s", *report.failures):
+            result = f"{len(report.failures)} found" if report.failures else report.left_out or "passed"
+            for line in (f"{run.name}: {result}, {seconds:.0f} s", *report.failures):
                 progress.console.print(line, soft_wrap=True, markup=False)
             return report, seconds
 
-        beside = [run for run in chosen if not run.alone]
-        told = dict(zip(beside, await asyncio.gather(*map(one, beside)), strict=True))
-        told |= {run: await one(run) for run in chosen if run.alone}
-    Console().print(_table({run: told[run] for run in chosen}))
-    found = sum(len(told[run][0].failures) for run in chosen)
+        concurrent = [run for run in chosen if not run.alone]
+        reports = dict(zip(concurrent, await asyncio.gather(*map(one, concurrent)), strict=True))
+        reports |= {run: await one(run) for run in chosen if run.alone}
+    Console().print(_table({run: reports[run] for run in chosen}))
+    found = sum(len(reports[run][0].failures) for run in chosen)
     minutes, seconds = divmod(int(time.monotonic() - began), 60)
-    Console().print(f"seed {seed}, {minutes}:{seconds:02} in all, {found} found")
+    Console().print(f"seed {seed}, {minutes}:{seconds:02} in total, {found} found")
     return 1 if found else 0
 
 
 def _shares_of_cores() -> Sequence[Sequence[int]]:
-    """Share the cores out among the runs that are made at once; nothing to share where a process cannot be bound."""
+    """Divide the cores among concurrent runs. Empty shares where processes cannot be bound to cores."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else []
     return [cores[slot::AT_ONCE] for slot in range(AT_ONCE)]
 
 
 @asynccontextmanager
 async def _turn(run: Run, slots: asyncio.Queue[Sequence[int]]) -> AsyncGenerator[Sequence[int]]:
-    """Wait for a share of the cores, and give it back in the end; who takes none runs on all."""
+    """Hold a share of the cores during the block. `alone` and `waits` runs take none and use all cores."""
     if run.alone or run.waits:
         yield ()
         return
@@ -110,7 +108,7 @@ async def _turn(run: Run, slots: asyncio.Queue[Sequence[int]]) -> AsyncGenerator
 async def _run_apart(
     run: Run, progress: Progress, *, seed: int, scale: Scale, cores: Sequence[int]
 ) -> tuple[Report, float]:
-    """Make one run in a process of its own; one that dies without a report is a finding."""
+    """Execute a run in its own process. An exit without a report is a finding."""
     began = time.monotonic()
     task = progress.add_task(run.name, total=None)
     words = [run.name, "--child", "--seed", str(seed), *(["--short"] if scale is Scale.SHORT else [])]
@@ -120,10 +118,8 @@ async def _run_apart(
     )
     report = await _follow(process, run, progress, task)
     if await process.wait() or report is None:
-        report = Report(
-            run.name, seed, problems=[f"the run itself ended with exit code {process.returncode}"]
-        )
-    progress.update(task, description=f"{run.name}: {'held' if not report.failures else 'BROKEN'}")
+        report = Report(run.name, seed, problems=[f"the run ended with exit code {process.returncode}"])
+    progress.update(task, description=f"{run.name}: {'passed' if not report.failures else 'FAILED'}")
     progress.stop_task(task)
     return report, time.monotonic() - began
 
@@ -148,9 +144,9 @@ async def _follow(
     return report
 
 
-def _table(told: dict[Run, tuple[Report, float]]) -> Table:
-    table = Table("run", "tried and found", "", "had to be", "", title="What was tried, and what it found")
-    for run, (report, seconds) in told.items():
+def _table(reports: dict[Run, tuple[Report, float]]) -> Table:
+    table = Table("run", "figure", "value", "bounds", "result", title="Fault runs")
+    for run, (report, seconds) in reports.items():
         name = f"{run.name}\n[dim]{seconds:.0f} s[/]"
         for figure in report.figures:
             table.add_row(
@@ -158,13 +154,13 @@ def _table(told: dict[Run, tuple[Report, float]]) -> Table:
                 figure.what,
                 f"{figure.value:,.2f}".rstrip("0").rstrip("."),
                 _bounds(figure),
-                "held" if figure.holds else "[red]BROKEN[/]",
+                "passed" if figure.holds else "[red]FAILED[/]",
             )
             name = ""
         if report.left_out:
-            table.add_row(name, f"[yellow]left out: {report.left_out}[/]", "", "", "")
+            table.add_row(name, f"[yellow]skipped: {report.left_out}[/]", "", "", "")
         for problem in report.problems[:5]:
-            table.add_row("", f"[red]{problem}[/]", "", "", "[red]BROKEN[/]")
+            table.add_row("", f"[red]{problem}[/]", "", "", "[red]FAILED[/]")
         table.add_section()
     return table
 

@@ -1,4 +1,4 @@
-"""How each deliberate break takes its mechanism away in a running process: statements weakened, functions replaced."""
+"""Process patches of the deliberate breaks: weakened statements and replaced functions."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -24,14 +24,14 @@ from fatura.workers.lanes import LANES
 
 STORE = Path(db.__file__).parent
 Put = Callable[[Any, str, Any], None]
-"""Sets an attribute: for good, or for one test (`monkeypatch.setattr`)."""
+"""Sets an attribute, permanently or for one test (`monkeypatch.setattr`)."""
 
 
 def weaken(statement: str, old: str, new: str, *, put: Put = setattr) -> None:
-    """Send the statements that begin so with a piece of them replaced."""
+    """Replace a part of every statement that begins with `statement`."""
     written = " ".join(" ".join(path.read_text() for path in STORE.rglob("*.py")).split())
-    assert statement in written, f"no statement begins {statement}"
-    assert old in written, f"no statement holds {old}"
+    assert statement in written, f"no statement begins with {statement}"
+    assert old in written, f"no statement contains {old}"
 
     def weakened(send: Callable[..., Any]) -> Callable[..., Any]:
         def sent(self: Tx, sql: str, *values: object) -> Any:
@@ -44,28 +44,23 @@ def weaken(statement: str, old: str, new: str, *, put: Put = setattr) -> None:
         put(Tx, name, weakened(getattr(Tx, name)))
 
 
-def send_again_blind() -> None:
-    """Send a charge of unknown outcome again, whatever the gateway knows."""
-
+def retry_without_lookup() -> None:
     def may(*_args: object, **_kwargs: object) -> bool:
         return True
 
     issuance._may_repeat = may
 
 
-def believe_at_once() -> None:
-    """Take the first empty look-up for proof."""
+def trust_first_lookup() -> None:
     outcomes.LOOKUP_COUNTS_AFTER = timedelta(0)
     outcomes.EMPTY_LOOKUPS_NEEDED = 1
 
 
-def send_without_a_last_look() -> None:
-    """Send whatever the clocks say: the lease may be another's by now."""
+def skip_lease_check() -> None:
     gateway_calls.SEND_WITHIN_SECONDS = 3600
 
 
-def forget_the_lease(*, put: Put = setattr) -> None:
-    """Claim an invoice though another worker has it."""
+def ignore_lease(*, put: Put = setattr) -> None:
     weaken(
         "WITH due AS MATERIALIZED ( SELECT x.invoice_id",
         "AND (x.lease_until IS NULL OR x.lease_until <= $4)",
@@ -74,28 +69,25 @@ def forget_the_lease(*, put: Put = setattr) -> None:
     )
 
 
-def keep_the_lease() -> None:
-    """Hold what a dead worker held for ten minutes."""
+def long_lease() -> None:
     issuance.LEASE = timedelta(minutes=10)
 
 
 def cancel_without_lock(*, put: Put = setattr) -> None:
-    """Read the subscription that is canceled without holding it."""
     put(subscriptions, "lock", subscriptions.find)
 
 
-def forget_keys() -> None:
-    """Do every request as if it had no Idempotency-Key."""
-    whole: Any = replies.execute_once
+def ignore_idempotency_keys() -> None:
+    execute: Any = replies.execute_once
 
     async def always(deps: Any, account: Any, request: Any, *rest: Any, **named: Any) -> Any:
-        return await whole(deps, account, replace(request, key=None), *rest, **named)
+        return await execute(deps, account, replace(request, key=None), *rest, **named)
 
     replies.execute_once = always
 
 
-def keep_keys_apart() -> None:
-    """Commit the effect, and its Idempotency-Key after it, in a transaction of its own."""
+def store_keys_separately() -> None:
+    """Commit the Idempotency-Key after the effect, in its own transaction."""
 
     async def apart(
         deps: Any,
@@ -122,8 +114,8 @@ def keep_keys_apart() -> None:
     replies.execute_once = apart
 
 
-def number_events_by_a_sequence() -> None:
-    """Take event numbers from a sequence, as one would, and the account's counter row for the totals only."""
+def number_events_by_sequence() -> None:
+    """Number events by a database sequence; the counter row keeps only the totals."""
     add = counters.add
 
     async def by_sequence(tx: Tx, *, events: int, deltas: Any) -> int:
@@ -136,8 +128,7 @@ def number_events_by_a_sequence() -> None:
     counters.add = by_sequence
 
 
-def push_out_of_turn() -> None:
-    """Push an event though an earlier one of its invoice is still open."""
+def push_out_of_order() -> None:
     weaken(
         "SELECT d.sequence, e.event_id",
         "AND d.waits IS NOT TRUE AND NOT EXISTS ( SELECT FROM delivery b WHERE b.account_id = $1"
@@ -146,9 +137,7 @@ def push_out_of_turn() -> None:
     )
 
 
-def sign_with_anything() -> None:
-    """Sign what is pushed with a secret that is not the account's."""
-
+def sign_with_wrong_secret() -> None:
     async def anything(_work: Work) -> tuple[str, ...]:
         return (f"{PREFIX}{'A' * 43}=",)
 
@@ -156,69 +145,54 @@ def sign_with_anything() -> None:
 
 
 def round_down() -> None:
-    """Drop half a cent instead of rounding it up."""
-
     def down(monthly_price_cents: int, *, months: int, discount_percent: int) -> int:
         return months * monthly_price_cents * (100 - discount_percent) // 100
 
     invoice.item_amount_cents = down
 
 
-def believe_any_commit() -> None:
-    """Take whatever a COMMIT answers for a commit, warnings and all."""
-
+def trust_any_commit() -> None:
     async def commit(connection: Any) -> None:
         await connection.execute("COMMIT")
 
     db.commit = commit
 
 
-def commit_what_failed() -> None:
-    """End a transaction that raised with a COMMIT: what it wrote before stays."""
-
+def commit_refused_requests() -> None:
     async def keep(connection: Any) -> None:
         await connection.execute("COMMIT")
 
     db.roll_back = keep
 
 
-def never_freeze() -> None:
-    """Charge on while a restore is compared with the gateways."""
-
+def charge_during_restore() -> None:
     async def yes(_tx: Tx) -> bool:
         return True
 
     frozen_accounts.may_charge = yes
 
 
-def ids_by_chance() -> None:
-    """Give invoices ids that do not tell what they bill."""
-
+def random_invoice_ids() -> None:
     def by_chance(at: Any, billed: Any) -> Any:
         return ids.new_ids(at, len(list(billed)))
 
     ids.invoice_ids = by_chance
 
 
-def forget_the_account() -> None:
-    """Read invoices without comparing their account."""
+def read_any_account() -> None:
     for columns in ("v.invoice_id, v.subscription_id", "i.invoice_id, i.item_id"):
         for table in "vscip":
             weaken(f"SELECT {columns}", f"{table}.account_id = $1", "$1::uuid IS NOT NULL")
 
 
-def bind_no_ciphertext() -> None:
-    """Seal without saying for which row."""
-
+def unbind_ciphertexts() -> None:
     def nothing(*_args: object, **_kwargs: object) -> bytes:
         return b""
 
     vault._bound_to = nothing
 
 
-def seal_nothing() -> None:
-    """Keep secrets as they are."""
-
+def store_plain_secrets() -> None:
     def seal(self: Vault, plain: bytes, **_place: object) -> bytes:
         return self.sealing_id + plain
 
@@ -228,13 +202,11 @@ def seal_nothing() -> None:
     Vault.seal, Vault.open = seal, opened
 
 
-def let_revoked_keys_in() -> None:
-    """Do not look whether an API key was revoked."""
+def accept_revoked_keys() -> None:
     weaken("SELECT a.account_id, a.mode, a.currency, a.clock_offset, k", " AND k.revoked_at IS NULL", "")
 
 
-def one_place_for_all() -> None:
-    """Push to one endpoint at a time, whoever's it is."""
+def one_push_at_a_time() -> None:
     for lane in LANES:
         if lane.name in {"push", "probe"}:
             object.__setattr__(lane, "batches_at_once", 1)

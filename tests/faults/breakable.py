@@ -1,4 +1,4 @@
-"""The command `fatura`, in a process that applies the deliberate break which the environment names first."""
+"""Run the command `fatura` with the deliberate break that the environment names."""
 
 from fatura.cli import main
 from tests.faults import breaks

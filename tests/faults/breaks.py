@@ -1,6 +1,7 @@
-"""Deliberate breaks, by name: each takes one mechanism away, so that the run which holds it can be seen to fail.
+"""Deliberate breaks: each removes one mechanism, to show that a run detects the loss.
 
-`make faults BREAK=name ARGS=run`; every process of a run calls `apply`, and every database of a run `break_database`.
+`make faults BREAK=name ARGS=run`. Every process of a run calls `apply`, and every database of a run
+`break_database`.
 """
 
 import os
@@ -14,44 +15,44 @@ from tests.faults import break_patches as patches
 
 VARIABLE = "FATURA_BREAK"
 
-_NO_SECOND_WALL = """
+_NO_ROW_LEVEL_SECURITY = """
     ALTER TABLE invoice DISABLE ROW LEVEL SECURITY;
     ALTER TABLE invoice_item DISABLE ROW LEVEL SECURITY;
     ALTER TABLE subscription DISABLE ROW LEVEL SECURITY;
     ALTER TABLE customer DISABLE ROW LEVEL SECURITY;
     ALTER TABLE product DISABLE ROW LEVEL SECURITY;
 """
-_NUMBERS_OF_A_SEQUENCE = """
-    CREATE OR REPLACE FUNCTION numbers_of(account uuid) RETURNS text LANGUAGE sql IMMUTABLE AS $f$
+_NUMBERS_BY_SEQUENCE = """
+    CREATE OR REPLACE FUNCTION sequence_name(account uuid) RETURNS text LANGUAGE sql IMMUTABLE AS $f$
         SELECT 'numbers_' || replace(account::text, '-', '')
     $f$;
-    CREATE OR REPLACE FUNCTION begin_numbers() RETURNS trigger LANGUAGE plpgsql AS $f$ BEGIN
-        EXECUTE format('CREATE SEQUENCE IF NOT EXISTS public.%I MINVALUE 0', numbers_of(NEW.account_id));
-        PERFORM setval(format('public.%I', numbers_of(NEW.account_id)), NEW.last_sequence);
+    CREATE OR REPLACE FUNCTION start_sequence() RETURNS trigger LANGUAGE plpgsql AS $f$ BEGIN
+        EXECUTE format('CREATE SEQUENCE IF NOT EXISTS public.%I MINVALUE 0', sequence_name(NEW.account_id));
+        PERFORM setval(format('public.%I', sequence_name(NEW.account_id)), NEW.last_sequence);
         RETURN NULL;
     END $f$;
-    CREATE OR REPLACE TRIGGER begin_numbers AFTER INSERT ON account_counter
-        FOR EACH ROW EXECUTE FUNCTION begin_numbers();
-    ALTER TABLE account_counter ENABLE ALWAYS TRIGGER begin_numbers;
+    CREATE OR REPLACE TRIGGER start_sequence AFTER INSERT ON account_counter
+        FOR EACH ROW EXECUTE FUNCTION start_sequence();
+    ALTER TABLE account_counter ENABLE ALWAYS TRIGGER start_sequence;
     CREATE OR REPLACE FUNCTION next_event_number(account uuid, many int) RETURNS bigint LANGUAGE plpgsql AS $f$
     DECLARE
         last bigint;
     BEGIN
         FOR each IN 1..many LOOP
-            last := nextval(format('public.%I', numbers_of(account)));
+            last := nextval(format('public.%I', sequence_name(account)));
         END LOOP;
         RETURN coalesce(last, 0);
     END $f$;
 """
-"""A sequence of numbers for each account; an account's row that is put back puts its numbers back as well."""
+"""One sequence per account. Restoring the counter row also resets the sequence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """One break: what is taken away, which run has to find it, and how: a patch of the process, or SQL, or both."""
+    """`description` names the lost mechanism, `found_by` the run that must detect it."""
 
     name: str
-    says: str
+    description: str
     found_by: str
     patch: Callable[[], None] | None = None
     sql: str | None = None
@@ -59,129 +60,144 @@ class Break:
 
 BREAKS: tuple[Break, ...] = (
     Break(
-        "send-again-blind",
-        "a charge of unknown outcome is sent again without a look-up",
+        "retry-without-lookup",
+        "a charge with an unknown outcome is repeated without a look-up",
         "crashes",
-        patches.send_again_blind,
-    ),
-    Break("believe-at-once", "one early empty look-up proves absence", "liar", patches.believe_at_once),
-    Break(
-        "send-without-a-last-look",
-        "a worker that was frozen sends though its lease has ended",
-        "liar",
-        patches.send_without_a_last_look,
+        patches.retry_without_lookup,
     ),
     Break(
-        "forget-the-lease",
-        "an invoice is claimed though another worker has it",
+        "trust-first-lookup",
+        "a single early look-up that finds nothing proves that no charge exists",
+        "gateway",
+        patches.trust_first_lookup,
+    ),
+    Break(
+        "skip-lease-check",
+        "a worker that was frozen sends a charge after its lease expired",
+        "gateway",
+        patches.skip_lease_check,
+    ),
+    Break(
+        "ignore-lease",
+        "an invoice is claimed while another worker holds its lease",
         "orders",
-        patches.forget_the_lease,
+        patches.ignore_lease,
     ),
-    Break("keep-the-lease", "a dead worker's lease lasts ten minutes", "crashes", patches.keep_the_lease),
+    Break("long-lease", "the lease of a dead worker lasts ten minutes", "crashes", patches.long_lease),
     Break(
         "cancel-without-lock",
-        "cancelling reads the subscription without holding it",
+        "canceling reads the subscription without locking it",
         "orders",
         patches.cancel_without_lock,
     ),
-    Break("forget-keys", "Idempotency-Keys are not looked at", "crashes", patches.forget_keys),
     Break(
-        "keep-keys-apart",
-        "an Idempotency-Key is committed after its effect",
+        "ignore-idempotency-keys", "Idempotency-Keys are ignored", "crashes", patches.ignore_idempotency_keys
+    ),
+    Break(
+        "store-keys-separately",
+        "an Idempotency-Key is committed in a transaction after its effect",
         "crashes",
-        patches.keep_keys_apart,
+        patches.store_keys_separately,
     ),
     Break(
-        "number-events-by-a-sequence",
-        "events are numbered before the lock that orders their commits",
+        "number-events-by-sequence",
+        "events get their numbers before the lock that orders commits",
         "orders",
-        patches.number_events_by_a_sequence,
-        _NUMBERS_OF_A_SEQUENCE,
+        patches.number_events_by_sequence,
+        _NUMBERS_BY_SEQUENCE,
     ),
     Break(
-        "push-out-of-turn",
-        "an invoice's events are pushed beside each other",
+        "push-out-of-order",
+        "events of one invoice are pushed concurrently",
         "simulator",
-        patches.push_out_of_turn,
+        patches.push_out_of_order,
     ),
     Break(
-        "sign-with-anything",
-        "pushes are signed with a secret that is not the account's",
+        "sign-with-wrong-secret",
+        "pushes are signed with a wrong secret",
         "simulator",
-        patches.sign_with_anything,
+        patches.sign_with_wrong_secret,
     ),
-    Break("round-down", "half a cent is dropped", "simulator", patches.round_down),
+    Break("round-down", "half cents are rounded down", "simulator", patches.round_down),
+    Break("trust-any-commit", "the answer to COMMIT is not checked", "failover", patches.trust_any_commit),
     Break(
-        "believe-any-commit", "a COMMIT is believed whatever it says", "failover", patches.believe_any_commit
+        "charge-during-restore",
+        "charging continues during the comparison after a restore",
+        "restore",
+        patches.charge_during_restore,
     ),
-    Break("never-freeze", "charging goes on while a restore is compared", "restore", patches.never_freeze),
-    Break("ids-by-chance", "an invoice's id does not tell what it bills", "restore", patches.ids_by_chance),
     Break(
-        "forget-the-account",
-        "a read compares no account, and its tables have no Row Level Security",
+        "random-invoice-ids",
+        "invoice ids are random instead of derived from subscription and cycle",
+        "restore",
+        patches.random_invoice_ids,
+    ),
+    Break(
+        "read-any-account",
+        "invoice reads do not filter by account, and Row Level Security is off",
         "probes",
-        patches.forget_the_account,
-        _NO_SECOND_WALL,
+        patches.read_any_account,
+        _NO_ROW_LEVEL_SECURITY,
     ),
     Break(
-        "commit-what-failed",
-        "what a refused request wrote before it was refused stays",
+        "commit-refused-requests",
+        "writes of a refused request are committed",
         "bad-requests",
-        patches.commit_what_failed,
+        patches.commit_refused_requests,
     ),
-    Break("bind-no-ciphertext", "a ciphertext opens in any row", "secrets", patches.bind_no_ciphertext),
-    Break("seal-nothing", "secrets are stored as they are", "secrets", patches.seal_nothing),
-    Break("let-revoked-keys-in", "a revoked API key opens", "secrets", patches.let_revoked_keys_in),
-    Break("one-place-for-all", "one endpoint is called at a time", "neighbours", patches.one_place_for_all),
+    Break("unbind-ciphertexts", "a ciphertext opens in any row", "secrets", patches.unbind_ciphertexts),
     Break(
-        "drop-the-unique-key",
+        "store-plain-secrets", "secrets are stored without encryption", "secrets", patches.store_plain_secrets
+    ),
+    Break("accept-revoked-keys", "revoked API keys are accepted", "secrets", patches.accept_revoked_keys),
+    Break("one-push-at-a-time", "one endpoint is called at a time", "neighbours", patches.one_push_at_a_time),
+    Break(
+        "drop-unique-key",
         "a cycle may have two invoices",
-        "walls",
+        "constraints",
         sql="ALTER TABLE invoice DROP CONSTRAINT IF EXISTS invoice_one_per_cycle",
     ),
     Break(
-        "let-two-attempts-live",
-        "an invoice may have two charges under way",
-        "walls",
+        "allow-two-attempts",
+        "an invoice may have two concurrent charge attempts",
+        "constraints",
         sql="DROP INDEX IF EXISTS charge_attempt_one_live",
     ),
     Break(
-        "forget-a-foreign-key",
-        "a subscription may name another account's customer",
-        "walls",
+        "drop-foreign-key",
+        "a subscription may refer to another account's customer",
+        "constraints",
         sql="ALTER TABLE subscription DROP CONSTRAINT IF EXISTS subscription_customer_fk",
     ),
     Break(
-        "let-invoices-move",
-        "an invoice may go from any state to any other",
-        "walls",
+        "allow-any-transition",
+        "every status transition of an invoice is allowed",
+        "constraints",
         sql="DROP TRIGGER IF EXISTS invoice_moves ON invoice",
     ),
     Break(
-        "forget-a-policy",
-        "Row Level Security is not on in a table",
-        "walls",
+        "disable-policy",
+        "Row Level Security is off for one table",
+        "constraints",
         sql="ALTER TABLE invoice DISABLE ROW LEVEL SECURITY",
     ),
 )
 
 
 def chosen() -> Break | None:
-    """Return the break that the environment names; it is an error to name one that does not exist."""
+    """Raises KeyError for an unknown name."""
     name = os.environ.get(VARIABLE)
     return {each.name: each for each in BREAKS}[name] if name else None
 
 
 @cache
 def apply() -> None:
-    """Break this process, once, if the environment says so."""
     broken = chosen()
     if broken is not None and broken.patch is not None:
         broken.patch()
 
 
 async def break_database(url: str) -> None:
-    """Break a migrated database, if the environment says so."""
     broken = chosen()
     if broken is None or broken.sql is None:
         return

@@ -1,4 +1,4 @@
-"""What a database holds, in few words: a number for every table that changes with any of its rows."""
+"""A digest of an account's rows: a count and a sum of hashes for each table."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ _DIGEST = """
 
 
 async def digest(connection: Any, account_id: object) -> Mapping[str, tuple[int, int]]:
-    """Return the count and a sum of hashes of an account's rows, by table; the connection has the account opened."""
+    """The connection must have the account opened."""
     found: dict[str, tuple[int, int]] = {}
     for table in await tables(connection):
         count, total = await connection.fetchrow(_DIGEST.replace("TABLE", table), account_id)
@@ -21,5 +21,4 @@ async def digest(connection: Any, account_id: object) -> Mapping[str, tuple[int,
 
 
 def differences(before: Mapping[str, tuple[int, int]], after: Mapping[str, tuple[int, int]]) -> list[str]:
-    """Return the tables that differ."""
     return [table for table in before if before[table] != after[table]]

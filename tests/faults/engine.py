@@ -1,4 +1,4 @@
-"""The engine wired for a run: its own clock, gateways of the run's choosing, and every statement watched if wanted."""
+"""The engine wired for a run: with its own clock, gateways and connection class."""
 
 from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -17,18 +17,16 @@ from fatura.usecases.deps import Deps
 
 
 class OnClock:
-    """A database whose own clock shows the run's time, so that readiness believes both (D-5)."""
+    """A database whose clock shows the run's time, so that readiness trusts both clocks (D-5)."""
 
     def __init__(self, db: Database, clock: Callable[[], datetime]) -> None:
         self._db = db
         self._clock = clock
 
     def __getattr__(self, name: str) -> Any:
-        """Pass all else on."""
         return getattr(self._db, name)
 
     async def ping(self) -> datetime:
-        """Ask the database for its time, and return the run's."""
         await self._db.ping()
         return self._clock()
 
@@ -45,7 +43,7 @@ async def open_engine(
     max_connections: int = 10,
     notify: Callable[[str], None] = lambda _lane: None,
 ) -> AsyncGenerator[Deps]:
-    """Open what one process of the engine has; `providers` stand beside the gateways that the program itself knows."""
+    """Open one process's dependencies. `providers` are added to the built-in gateways."""
     db = await connect(url, max_connections=max_connections, connection_class=connection_class)
     on_clock = cast("Database", OnClock(db, clock))
     try:
@@ -67,7 +65,7 @@ async def engine_on(
     allowed: Collection[str] = ("127.0.0.1",),
     notify: Callable[[str], None] = lambda _lane: None,
 ) -> AsyncGenerator[Deps]:
-    """Open what one process of the engine has, on a pool that is open already, and stays so."""
+    """Like `open_engine`, on an open pool that the caller closes."""
     read = settings.read({"FATURA_RATE_LIMIT": "0", "FATURA_OUTBOUND_ALLOW": ",".join(allowed)})
     deps = wire(read, db, vault=Vault([ring]), clock=clock, notify=notify)
     try:

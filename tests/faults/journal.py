@@ -1,4 +1,4 @@
-"""The journal of the two other ledgers, the gateway's and the merchant's: a file outside the engine's database."""
+"""The journal of the test gateway and merchant: a file outside the engine's database."""
 
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -23,10 +23,9 @@ CREATE TABLE IF NOT EXISTS arrival (
 
 
 class Journal:
-    """One file; every line is on its way to the disk when the method returns, and survives a killed process."""
+    """One file. Each written line survives a killed process."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file, which is made if need be."""
         self._file = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._file.row_factory = sqlite3.Row
         self._file.execute("PRAGMA journal_mode = WAL")
@@ -34,23 +33,19 @@ class Journal:
         self._file.executescript(_TABLES)
 
     def write(self, table: str, **values: Any) -> None:
-        """Append a line."""
         columns, marks = ", ".join(values), ", ".join("?" * len(values))
         self._file.execute(f"INSERT INTO {table} ({columns}) VALUES ({marks})", tuple(values.values()))  # noqa: S608 - names of ours
 
     def change(self, statement: str, *values: Any) -> int:
-        """Change lines, and return how many."""
+        """Return the number of changed lines."""
         return self._file.execute(statement, values).rowcount
 
     def read(self, query: str, *values: Any) -> Iterator[Mapping[str, Any]]:
-        """Yield the lines that a query finds."""
         for row in self._file.execute(query, values):
             yield dict(row)
 
     def count(self, table: str, condition: str = "1") -> int:
-        """Count lines."""
         return self._file.execute(f"SELECT count(*) FROM {table} WHERE {condition}").fetchone()[0]  # noqa: S608 - names of ours
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()

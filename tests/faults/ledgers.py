@@ -1,7 +1,6 @@
-"""Three ledgers, one checker: the gateway's journal, the merchant's journal and the database, joined after a run.
+"""Compare three ledgers after a run: the gateway's journal, the merchant's journal and the database.
 
-It finds what no test of the engine alone can: a charge too many or too few, money that differs, events that were
-not told, told twice as different things, or out of their order.
+Finds missing and duplicate charges, wrong amounts, and missing, differing or out-of-order events.
 """
 
 import json
@@ -18,16 +17,13 @@ from fatura.usecases.operations import checks
 from tests.faults.journal import Journal
 
 LIVE = ("open", "paid")
-"""States of a charge that a payer can pay, or has paid."""
+"""States of a charge that is payable or paid."""
 SHOWN = 20
 
 
 @dataclass(slots=True)
 class Ledgers:
-    """What is checked: the engine's database, the journal of the others, and whether all work is at rest.
-
-    `at_rest`: every charge that was asked for has come to its end, and every event has arrived.
-    """
+    """`at_rest`: every charge must be final and every event delivered."""
 
     deps: Deps
     journal: Journal
@@ -41,7 +37,7 @@ class Ledgers:
 
 
 async def check(deps: Deps, url: str, journal: Journal, *, at_rest: bool = True) -> list[str]:
-    """Return what the three ledgers disagree about, and what the database alone breaks, as sentences."""
+    """Return all disagreements, and the violated invariants of the database, as sentences."""
     opened = await asyncpg.connect(url)
     try:
         return await check_by(opened, deps, journal, at_rest=at_rest)
@@ -50,7 +46,7 @@ async def check(deps: Deps, url: str, journal: Journal, *, at_rest: bool = True)
 
 
 async def check_by(connection: Any, deps: Deps, journal: Journal, *, at_rest: bool = True) -> list[str]:
-    """Do the same by a connection that is open already."""
+    """Like `check`, on an open connection."""
     ledgers = Ledgers(deps, journal, at_rest)
     await _check_invariants(ledgers)
     rows = _AllAccounts(connection, await checks.all_accounts(deps))
@@ -61,7 +57,7 @@ async def check_by(connection: Any, deps: Deps, journal: Journal, *, at_rest: bo
 
 
 class _AllAccounts:
-    """Reads the rows of every account: Row Level Security shows them one account at a time."""
+    """Reads the rows of every account, one account at a time because of Row Level Security."""
 
     def __init__(self, connection: Any, accounts: Sequence[UUID]) -> None:
         self._connection = connection
@@ -82,7 +78,6 @@ async def _check_invariants(ledgers: Ledgers) -> None:
 
 
 async def _check_charges(ledgers: Ledgers, connection: Any) -> None:
-    """One live charge an invoice, of the invoice's very amount; issued and paid as the gateway says."""
     invoices: dict[str, Mapping[str, Any]] = {
         str(row["invoice_id"]): row
         for row in await connection.fetch(
@@ -104,32 +99,33 @@ async def _check_charges(ledgers: Ledgers, connection: Any) -> None:
     )
     wrong: defaultdict[str, list[str]] = defaultdict(list)
     for invoice_id, invoice in invoices.items():
-        for what in _wrongs(invoice, live.get(invoice_id, []), at_rest=ledgers.at_rest):
+        for what in _charge_errors(invoice, live.get(invoice_id, []), at_rest=ledgers.at_rest):
             wrong[what].append(invoice_id)
     for what, offenders in wrong.items():
         ledgers._found(what, offenders)
 
 
-def _wrongs(invoice: Mapping[str, Any], live: Sequence[Mapping[str, Any]], *, at_rest: bool) -> Sequence[str]:
+def _charge_errors(
+    invoice: Mapping[str, Any], live: Sequence[Mapping[str, Any]], *, at_rest: bool
+) -> Sequence[str]:
     status, total, charge_id = invoice["status"], invoice["total_cents"], invoice["gateway_invoice_id"]
-    found = _wrong_charge(invoice, live[0]) if live else []
+    found = _amount_errors(invoice, live[0]) if live else []
     if status in {"issued", "overdue"} or (status == "paid" and total):
         if not live:
             found.append(f"{status} without a charge")
         elif live[0]["charge_id"] != charge_id:
             found.append(f"{status} by another charge than the gateway's")
     if status == "paid" and total and live and live[0]["state"] != "paid":
-        found.append("paid, which the gateway does not say")
-    return [*found, *(_unrested(invoice, live) if at_rest else ())]
+        found.append("paid, but not at the gateway")
+    return [*found, *(_unfinished(invoice, live) if at_rest else ())]
 
 
-def _wrong_charge(invoice: Mapping[str, Any], charge: Mapping[str, Any]) -> list[str]:
-    """Return what makes a live charge wrong, whatever else there is."""
+def _amount_errors(invoice: Mapping[str, Any], charge: Mapping[str, Any]) -> list[str]:
     found: list[str] = []
     if charge["amount_cents"] != invoice["total_cents"]:
         found.append("charged another amount than the total")
     if invoice["total_cents"] == 0:
-        found.append("charged, though there was nothing to pay")
+        found.append("charged although the total is zero")
     if any(charge[name] != str(invoice[name]) for name in ("account_id", "connection_id")):
         found.append("charged by another account's gateway")
     if invoice["status"] in {"draft", "awaiting_value"}:
@@ -137,24 +133,22 @@ def _wrong_charge(invoice: Mapping[str, Any], charge: Mapping[str, Any]) -> list
     return found
 
 
-def _unrested(invoice: Mapping[str, Any], live: Sequence[Mapping[str, Any]]) -> Sequence[str]:
-    """Return what a run that has come to rest must not leave behind."""
+def _unfinished(invoice: Mapping[str, Any], live: Sequence[Mapping[str, Any]]) -> Sequence[str]:
     paid = any(charge["state"] == "paid" for charge in live)
     match invoice["status"]:
         case "ready":
-            return ["not charged in the end"]
+            return ["never charged"]
         case "issued" | "overdue" if paid:
-            return ["paid at the gateway, which the engine has not learnt"]
+            return ["paid at the gateway, but not in the engine"]
         case "canceled" if paid and invoice["unexpected_payment_at"] is None:
-            return ["paid though canceled, which nobody was told"]
+            return ["paid after cancellation without an event"]
         case "canceled" if live and not paid:
-            return ["canceled, with a charge that can be paid"]
+            return ["canceled, with a payable charge"]
         case _:
             return []
 
 
 async def _check_prices(ledgers: Ledgers, connection: Any) -> None:
-    """An item's amount is one that the endpoint gave for that very item; nothing unsigned was asked."""
     answers: defaultdict[str, set[int]] = defaultdict(set)
     for answer in ledgers.journal.read("SELECT request_id, body FROM price_answer WHERE status = 200"):
         answers[answer["request_id"]].add(json.loads(answer["body"])["amount"])
@@ -164,14 +158,13 @@ async def _check_prices(ledgers: Ledgers, connection: Any) -> None:
     invented = [
         row["item_id"] for row in items if row["amount_cents"] not in answers.get(str(row["item_id"]), set())
     ]
-    ledgers._found("priced at what the endpoint never said", invented)
+    ledgers._found("priced with an amount that the endpoint never answered", invented)
     ledgers._found(
         "price calls not signed", [""] * ledgers.journal.count("price_answer", "NOT coalesce(verified, 1)")
     )
 
 
 async def _check_events(ledgers: Ledgers, connection: Any) -> None:
-    """Every event arrived, as the stream has it, signed, and an invoice's in their order."""
     webhooks = {str(row["account_id"]) for row in await connection.fetch("SELECT account_id FROM webhook")}
     stream = {
         (str(row["account_id"]), row["sequence"]): (
@@ -189,8 +182,8 @@ async def _check_events(ledgers: Ledgers, connection: Any) -> None:
     last: dict[str, int] = {}
     for arrival in ledgers.journal.read("SELECT * FROM arrival ORDER BY rowid"):
         key = (arrival["account_id"], arrival["sequence"])
-        told = json.loads(arrival["body"])
-        if stream.get(key) != (arrival["event_id"], told["type"], told["data"]) or (
+        event = json.loads(arrival["body"])
+        if stream.get(key) != (arrival["event_id"], event["type"], event["data"]) or (
             bodies.setdefault(arrival["event_id"], arrival["body"]) != arrival["body"]
         ):
             unlike.append(arrival["event_id"])
@@ -201,8 +194,8 @@ async def _check_events(ledgers: Ledgers, connection: Any) -> None:
                 unordered.append(arrival["event_id"])
             if ordered_by:
                 last[ordered_by] = arrival["sequence"]
-    ledgers._found("events that arrived unlike the stream has them", unlike)
-    ledgers._found("events of an invoice that arrived out of their order", unordered)
+    ledgers._found("events that differ from the stream", unlike)
+    ledgers._found("events of an invoice that arrived out of order", unordered)
     ledgers._found("events not signed", [""] * ledgers.journal.count("arrival", "NOT coalesce(verified, 1)"))
     if ledgers.at_rest:
         given_up = {

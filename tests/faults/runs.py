@@ -1,4 +1,4 @@
-"""The table of all runs: what each does to the engine, and whether it needs the machine for itself."""
+"""The table of all fault runs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,53 +9,54 @@ from tests.faults.report import Options, Report
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run: `module` has its `run(options)`; `alone`: it measures, so nothing may run beside it.
+    """`module` contains its `run(options)`. An `alone` run measures, so no other run may be concurrent.
 
-    One that `waits` for its clock most of the time runs beside those that take turns on the cores.
+    A run that `waits` mostly for its clock is concurrent with the runs that share the cores.
     """
 
     name: str
     module: str
-    says: str
+    description: str
     alone: bool = False
     waits: bool = False
 
     def load(self) -> Callable[[Options], Report]:
-        """Return its function."""
         return import_module(f"tests.faults.{self.module}").run
 
 
 RUNS: tuple[Run, ...] = (
-    Run("simulator", "simulator.run", "whole lives under seeded faults, checked every virtual day"),
+    Run("simulator", "simulator.run", "the whole engine under seeded faults, checked every virtual day"),
     Run(
-        "liar",
+        "gateway",
         "gateway.run",
-        "a gateway that loses answers, makes charges late and hides them; workers killed and frozen",
+        "a gateway that loses answers, creates charges late and hides them; workers killed and frozen",
         waits=True,
     ),
-    Run("crashes", "crashes.run", "killed with -9 at every step between two inputs or outputs of every flow"),
-    Run("orders", "orders.run", "racing pairs stepped statement by statement through all interleavings"),
+    Run("crashes", "crashes.run", "SIGKILL at every statement and external call of every flow"),
+    Run("orders", "orders.run", "pairs of concurrent operations stepped statement by statement"),
     Run(
         "database",
         "database.run",
-        "backends and the postmaster killed, the disk full, the pool exhausted",
+        "backends and postmaster killed, disk full, pool exhausted",
         alone=True,
     ),
-    Run("failover", "database.failover", "the leader of a synchronous cluster killed under load", alone=True),
     Run(
-        "walls",
-        "constraints.run",
-        "rows written by hand at every unique index, key, check, trigger and policy",
+        "failover", "database.failover", "the primary of a synchronous cluster killed under load", alone=True
     ),
-    Run("restore", "restore.run", "a backup restored that is older than the gateway"),
-    Run("probes", "probes.run", "every route, every id: own, foreign, random, malformed"),
+    Run(
+        "constraints",
+        "constraints.run",
+        "invalid rows for every unique index, foreign key, check, trigger and policy",
+    ),
+    Run("restore", "restore.run", "backups that are older than the gateway restored"),
+    Run("probes", "probes.run", "every route with own, foreign, random and malformed ids"),
     Run("bad-requests", "probes.bad_requests", "generated bad requests, in process and over sockets"),
-    Run("secrets", "secrets.run", "canaries, swapped ciphertexts, the key ring rotated under load"),
+    Run("secrets", "secrets.run", "canaries, swapped ciphertexts, key ring rotation under load"),
     Run(
         "neighbours",
         "neighbours.run",
-        "one merchant's backlog at a hanging endpoint beside the others",
+        "the effect of one merchant's hanging endpoint on the others",
         alone=True,
     ),
 )
-"""In the order in which they are started."""
+"""In start order."""

@@ -1,4 +1,4 @@
-"""Real processes of the engine on one database, each with its log, and a client that asks any of those that are up."""
+"""Real engine processes on one database, with their logs, and a client that fails over between the APIs."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ from tests.support.postgres_processes import until
 
 @dataclass(slots=True)
 class Stack:
-    """APIs by port, and a worker; every log of every process that ever ran lies in `folder`."""
+    """`folder` keeps the logs of all processes, including ended ones."""
 
     url: str
     folder: Path
@@ -33,21 +33,18 @@ class Stack:
     _started: int = 0
 
     def environment(self) -> dict[str, str]:
-        """Return what a process is started with now."""
         broken = {breaks.VARIABLE: os.environ.get(breaks.VARIABLE, "")}
         return {**environment(self.url, **self.variables), **broken, "FATURA_SECRET_KEYS": self.ring}
 
     def start_api(self, port: int) -> None:
-        """Start an API and wait until it is ready."""
         self.apis[port] = self._start("api", "--port", str(port))
         until(lambda: serves(port), seconds=180)
 
     def start_worker(self) -> None:
-        """Start the worker."""
         self.worker = self._start("worker")
 
     def restart_all(self) -> None:
-        """Restart one process after the other, each with the ring of the moment."""
+        """Restart the processes one after another with the current key ring."""
         for port in [*self.apis]:
             running_, stack = self.apis.pop(port)
             running_.stop()
@@ -59,13 +56,11 @@ class Stack:
         self.start_worker()
 
     def logs(self) -> Iterator[tuple[str, str]]:
-        """Yield every line that any process wrote."""
         for path in sorted(self.folder.glob("*.log")):
             for line in path.read_text(errors="replace").splitlines():
                 yield path.name, line
 
     async def open_account(self) -> OpenedAccount:
-        """Open a sandbox account."""
         read = settings.read({"FATURA_SECRET_KEYS": self.ring})
         return await open_account(read, self.url, name="Test", mode=Mode.SANDBOX)
 
@@ -79,7 +74,7 @@ class Stack:
 
 @contextmanager
 def open_stack(url: str, folder: Path, *, ring: str, apis: int = 2, **variables: str) -> Generator[Stack]:
-    """Start APIs and a worker, and end them whatever becomes of the block."""
+    """Run the APIs and a worker during the block."""
     stack = Stack(
         url, folder, {"FATURA_RATE_LIMIT": "0", "FATURA_OUTBOUND_ALLOW": "127.0.0.1", **variables}, ring
     )
@@ -94,7 +89,7 @@ def open_stack(url: str, folder: Path, *, ring: str, apis: int = 2, **variables:
 
 
 class Client:
-    """An account's client: asks one API after the other, and goes on to the next when one is not there."""
+    """An account's client. It moves to the next API when one does not respond."""
 
     def __init__(self, stack: Stack, api_key: str) -> None:
         self._stack = stack
@@ -104,7 +99,7 @@ class Client:
         self.answers: list[httpx.Response] = []
 
     async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> httpx.Response:
-        """Send a request until some API takes it; its Idempotency-Key is the same each time."""
+        """Repeat a request with the same Idempotency-Key until an API answers it."""
         sent = {"Authorization": f"Bearer {self.api_key}"}
         if method == "POST":
             sent["Idempotency-Key"] = str(uuid4())
@@ -116,11 +111,10 @@ class Client:
             try:
                 answer = await self._http.request(method, url, json=body, headers=sent)
             except httpx.TransportError:
-                await asyncio.sleep(0.05)  # a process that is being restarted; another one is there
+                await asyncio.sleep(0.05)  # this process is being restarted; another one is up
                 continue
             self.answers.append(answer)
             return answer
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._http.aclose()

@@ -1,4 +1,4 @@
-"""A worker process of a run: all lanes on the run's clock, with the gateway outside, and a count of its open calls.
+"""A worker process with all lanes on the run's clock, connected to the external gateway.
 
 `python -m tests.faults.worker DATABASE_URL KEY_RING CLOCK GATEWAY_URL FILE` works until its input closes.
 """
@@ -21,15 +21,15 @@ from fatura.workers.loop import Loop
 from tests.faults import breaks, clock
 from tests.faults.clock import FastClock
 from tests.faults.engine import open_engine
-from tests.faults.outside_gateway import OutsideGateway, outside_providers
+from tests.faults.external_gateway import ExternalGateway, external_providers
 
 _COUNT = struct.Struct("q")
 JUMP_SECONDS = 0.02
-"""How soon a worker sees that the clock was set forward."""
+"""Interval of the checks whether the clock was set forward."""
 
 
 class OpenCalls:
-    """How many charges a worker is just asking for, in a file that others can read though it is frozen or dead."""
+    """Counts open charge calls in a file that others can read while the worker is frozen or dead."""
 
     def __init__(self, path: Path) -> None:
         with path.open("r+b") as file:
@@ -37,17 +37,14 @@ class OpenCalls:
 
     @staticmethod
     def made(path: Path) -> "OpenCalls":
-        """Make the file, with none open."""
         path.write_bytes(bytes(_COUNT.size))
         return OpenCalls(path)
 
     def read(self) -> int:
-        """Return how many are open."""
         return _COUNT.unpack_from(self._mapped)[0]
 
     @contextlib.contextmanager
     def one(self) -> Generator[None]:
-        """Count one more while the block runs."""
         _COUNT.pack_into(self._mapped, 0, self.read() + 1)
         try:
             yield
@@ -56,15 +53,12 @@ class OpenCalls:
 
 
 def start(url: str, *, ring: str, now: FastClock, gateway_url: str, file: Path) -> "subprocess.Popen[bytes]":
-    """Start a worker; the run ends it."""
     words = [sys.executable, "-m", "tests.faults.worker", url, ring, str(now), gateway_url, str(file)]
     return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
 
 
 async def work(url: str, *, ring: str, now: FastClock, gateway_url: str, open_calls: OpenCalls) -> None:
-    """Run all lanes until the input closes."""
-
-    class Counted(OutsideGateway):
+    class Counted(ExternalGateway):
         async def create_charge(self, request: ChargeRequest) -> Charge:
             with open_calls.one():
                 return await super().create_charge(request)
@@ -76,7 +70,7 @@ async def work(url: str, *, ring: str, now: FastClock, gateway_url: str, open_ca
             loop.notify(lane)
 
     stop = asyncio.Event()
-    providers = outside_providers(gateway_url, clock=now, gateway=Counted)
+    providers = external_providers(gateway_url, clock=now, gateway=Counted)
     async with open_engine(url, ring=ring, clock=now, providers=providers, notify=notify) as deps:
         loops.append(Loop(deps, LANES))
         working = asyncio.create_task(loops[0].run(stop))
@@ -88,7 +82,7 @@ async def work(url: str, *, ring: str, now: FastClock, gateway_url: str, open_ca
 
 
 async def _wake_at_jumps(now: FastClock, loop: Loop) -> None:
-    """Look for due work as soon as the clock was set forward, as the sweep would before long."""
+    """Poll immediately after the clock was set forward."""
     seen = now.jumped_seconds()
     while True:
         await asyncio.sleep(JUMP_SECONDS)
@@ -99,7 +93,7 @@ async def _wake_at_jumps(now: FastClock, loop: Loop) -> None:
 
 
 if __name__ == "__main__":
-    configure_logs(level="critical")  # struck and lied to, it complains a hundred thousand times
+    configure_logs(level="critical")  # injected faults cause a hundred thousand log lines
     breaks.apply()
     _, to_url, to_ring, to_clock, to_gateway, to_file = sys.argv
     uvloop.run(

@@ -1,4 +1,4 @@
-"""The walls that a database says it has: unique indexes, foreign keys, checks, triggers, policies; and its columns."""
+"""The unique indexes, foreign keys, checks, triggers, policies and columns in the database's catalog."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Any
 
 UNIQUE, FOREIGN, CHECK, TRIGGER, POLICY = "unique index", "foreign key", "check", "trigger", "policy"
 
-_WALLS = """
+_CONSTRAINTS = """
     SELECT 'unique index' AS kind, c.relname AS name, i.indrelid AS on, 0::oid AS to, i.indkey::int2[] AS key,
         ARRAY[]::int2[] AS their_key, i.indisprimary AS is_primary
     FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
@@ -27,7 +27,7 @@ _NAMED = """
             JOIN pg_attribute a ON a.attrelid = w.on AND a.attnum = u.number ORDER BY u.place) AS columns,
         ARRAY(SELECT a.attname::text FROM unnest(w.their_key) WITH ORDINALITY u (number, place)
             JOIN pg_attribute a ON a.attrelid = w.to AND a.attnum = u.number ORDER BY u.place) AS refers_to
-    FROM (WALLS) AS w ORDER BY 1, 4, 2
+    FROM (CONSTRAINTS) AS w ORDER BY 1, 4, 2
 """
 _COLUMNS = """
     SELECT c.relname AS table, a.attname AS name, format_type(a.atttypid, NULL) AS type
@@ -38,8 +38,10 @@ _COLUMNS = """
 
 
 @dataclass(frozen=True, slots=True)
-class Wall:
-    """One wall; `columns` are a key's, `target` and `refers_to` what a foreign key leads to."""
+class Constraint:
+    """`columns` are those of a key; `target` and `refers_to` the table and columns that a foreign key
+    references.
+    """
 
     kind: str
     name: str
@@ -50,40 +52,36 @@ class Wall:
     is_primary: bool = False
 
     def __str__(self) -> str:
-        """Call it as findings do."""
         return f"{self.kind} {self.name} of {self.table}"
 
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """All walls of the tables that hold accounts' rows, and those tables' columns with their types."""
+    """All constraints and column types of the tables that have an `account_id`."""
 
-    walls: Sequence[Wall]
+    constraints: Sequence[Constraint]
     columns: Mapping[str, Mapping[str, str]]
 
     @property
     def tables(self) -> list[str]:
-        """Return the tables."""
         return list(self.columns)
 
-    def of(self, kind: str) -> list[Wall]:
-        """Return the walls of one kind."""
-        return [each for each in self.walls if each.kind == kind]
+    def of(self, kind: str) -> list[Constraint]:
+        return [each for each in self.constraints if each.kind == kind]
 
-    def get(self, kind: str, table: str, name: str) -> Wall:
-        """Return a wall that has to be there; if it is not, what it should refuse is tried all the same."""
-        return next((each for each in self.of(kind) if each.name == name), Wall(kind, name, table))
+    def get(self, kind: str, table: str, name: str) -> Constraint:
+        """Return an expected constraint. If it is missing, its violations are tried all the same."""
+        return next((each for each in self.of(kind) if each.name == name), Constraint(kind, name, table))
 
 
 async def read(connection: Any) -> Catalog:
-    """Read the catalog."""
     columns: dict[str, dict[str, str]] = {}
     for row in await connection.fetch(_COLUMNS):
         columns.setdefault(row["table"], {})[row["name"]] = row["type"]
     columns = {table: types for table, types in columns.items() if "account_id" in types}
-    found = await connection.fetch(_NAMED.replace("WALLS", _WALLS))
-    walls = [
-        Wall(
+    found = await connection.fetch(_NAMED.replace("CONSTRAINTS", _CONSTRAINTS))
+    constraints = [
+        Constraint(
             row["kind"],
             row["name"],
             row["table"],
@@ -95,4 +93,4 @@ async def read(connection: Any) -> Catalog:
         for row in found
         if row["table"] in columns
     ]
-    return Catalog(walls, columns)
+    return Catalog(constraints, columns)

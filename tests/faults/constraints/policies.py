@@ -1,4 +1,4 @@
-"""Row Level Security by table: nothing of another account is seen, changed, deleted, added or given away."""
+"""Test Row Level Security on every table: no access to rows of another account."""
 
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
@@ -12,14 +12,17 @@ from tests.support.populated import connected
 from tests.support.populated import wall as refused_by
 
 REFUSED = "42501"
-"""What PostgreSQL says of a row that a policy does not let in."""
+"""SQLSTATE for a row that a policy refuses."""
 _INSERT = "INSERT INTO TABLE SELECT r.* FROM jsonb_populate_record(NULL::TABLE, $1::jsonb) AS r"
 
 
 async def try_policies(
     url: str, catalog: Catalog, *, mine: UUID, theirs: UUID, rows: Mapping[str, str], tally: Tally
 ) -> None:
-    """Reach for another account's rows (`rows` has one of each table, as JSON) with one's own account open, or none."""
+    """Try to access another account's rows with the own account, no account or discovery open.
+
+    `rows` has one row of each table, as JSON.
+    """
     async with connected(url) as connection:
         await connection.execute(
             ";".join(f"ALTER TABLE {each} DISABLE TRIGGER USER" for each in catalog.tables)
@@ -38,20 +41,20 @@ async def try_policies(
             for table in catalog.tables:
                 name = f"{table}_{kind}"
                 reads = kind == "discovered" and name in names
-                async for what in _reached(connection, table, theirs, row=rows[table]):
+                async for what in _reachable(connection, table, theirs, row=rows[table]):
                     if not (reads and what == "are seen"):
                         broken.add(name)
                         tally.problems.append(f"another account's rows of {table} {what} with {who}")
-                tally.offences += 5
+                tally.violations += 5
     for policy in catalog.of(POLICY):
         if policy.name in broken:
             tally.failed.add(policy)
         elif policy.name in {f"{policy.table}_{kind}" for _, kind in opened.values()}:
-            tally.held.add(policy)
+            tally.enforced.add(policy)
 
 
-async def _reached(connection: Any, table: str, theirs: UUID, *, row: str) -> AsyncGenerator[str]:
-    """Yield what could be done to the rows of an account that is not open."""
+async def _reachable(connection: Any, table: str, theirs: UUID, *, row: str) -> AsyncGenerator[str]:
+    """Yield what was possible with the rows of an account that is not open."""
     if await connection.fetchval(f"SELECT count(*) FROM {table} WHERE account_id = $1", theirs):  # noqa: S608 - from the catalog
         yield "are seen"
     for done, statement in (
@@ -66,16 +69,16 @@ async def _reached(connection: Any, table: str, theirs: UUID, *, row: str) -> As
     if await refused_by(connection, given, theirs) != REFUSED and not await _touches_none(
         connection, given, theirs
     ):
-        yield "are given away"
+        yield "are moved"
 
 
 async def _touches_none(connection: Any, statement: str, *values: object) -> bool:
-    """Say whether a statement finds no row to touch; it is undone."""
+    """Whether a statement affects no row. The statement is rolled back."""
     transaction = connection.transaction()
     await transaction.start()
     try:
         return (await connection.execute(statement, *values)).endswith(" 0")
     except asyncpg.IntegrityConstraintViolationError:
-        return False  # another wall refused, once the row was found
+        return False  # the row was found; another constraint refused
     finally:
         await transaction.rollback()

@@ -1,10 +1,10 @@
-"""What no row may say, written by hand: tables of one thing wrong each, and the wall that has to refuse it."""
+"""Invalid rows written by hand, each with the constraint that must refuse it."""
 
 from tests.support.world import rows
 
-# What stands once, by which columns; `where` makes a row one of those that the rule is about.
-ONCE = rows("""
-    wall                           | table              | once                             | where
+# Unique columns; `where` selects the rows of a partial index.
+UNIQUE_ROWS = rows("""
+    index                          | table              | once                             | where
     invoice_one_per_cycle          | invoice            | subscription_id cycle            |
     invoice_charge_once            | invoice            | connection_id gateway_invoice_id | "gateway_invoice_id": "ch"
     charge_attempt_one_live        | charge_attempt     | invoice_id                       | "state": "sending"
@@ -23,7 +23,7 @@ ONCE = rows("""
     lost_invoice_pk                | lost_invoice       | subscription_id cycle            |
 """)  # noqa: E501 - a table is read by its columns
 
-# Copies of a good row with one thing wrong, and the check that refuses each.
+# Changes that make a copy of a valid row invalid, and the check that refuses each.
 CHECKS = rows("""
     check                           | table              | changed
     product_pricing                 | product            | "monthly_price_cents": -1
@@ -114,9 +114,9 @@ CHECKS = rows("""
     sandbox_fault_times             | sandbox_fault      | "times_left": -1
 """)  # noqa: E501 - a table is read by its columns
 
-# What never changes once a row says `when`; `*` is every column.
+# Columns that may not change in rows that match `when`; `*` is every column.
 FROZEN = rows("""
-    wall                   | table            | when                       | columns
+    trigger                | table            | when                       | columns
     event_kept             | event            |                            | *
     plan_version_kept      | plan_version     |                            | *
     plan_item_kept         | plan_item        |                            | *
@@ -140,9 +140,9 @@ FROZEN = rows("""
     pricing_attempt_frozen | pricing_attempt  | outcome = NULL             | cap_cents request_body created_at
 """)  # noqa: E501 - a table is read by its columns
 
-# What is never deleted: what was billed, told, asked or agreed.
-KEPT = rows("""
-    wall                  | table
+# Tables whose rows are never deleted.
+NEVER_DELETED = rows("""
+    trigger               | table
     event_kept            | event
     plan_version_kept     | plan_version
     plan_item_kept        | plan_item
@@ -155,8 +155,8 @@ KEPT = rows("""
     delivery_attempt_kept | delivery_attempt
 """)
 
-# Columns that are called as another table's key and lead to no row of it, so that no key can hold them.
-LEAD_NOWHERE = rows("""
+# Columns named like another table's key that may refer to no row, so they have no foreign key.
+NO_FOREIGN_KEY = rows("""
     column                       | because
     event.subscription_id        | an event is a snapshot that its account's stream shows, whatever it names
     event.invoice_id             | as above

@@ -1,7 +1,7 @@
-"""The database's own walls: every unique index, foreign key, check, trigger and policy has to refuse by itself.
+"""Test that every unique index, foreign key, check, trigger and policy refuses violations by itself.
 
-What is tried comes from the catalog and from tables written by hand: a wall that is gone lets something through, and
-one that nobody tried is told.
+Violations come from the catalog and from tables written by hand. A missing constraint lets one through, and a
+constraint without violations is reported.
 """
 
 import asyncio
@@ -13,10 +13,10 @@ import asyncpg
 from tests.faults import place
 from tests.faults.constraints import catalog
 from tests.faults.constraints.catalog import CHECK, FOREIGN, POLICY, TRIGGER, UNIQUE, Catalog
-from tests.faults.constraints.offences import Offenders
 from tests.faults.constraints.policies import try_policies
-from tests.faults.constraints.rows import LEAD_NOWHERE
-from tests.faults.constraints.trials import Tally, lean
+from tests.faults.constraints.rows import NO_FOREIGN_KEY
+from tests.faults.constraints.trials import Tally, try_violations
+from tests.faults.constraints.violations import Violations
 from tests.faults.report import Options, Report
 from tests.support.populated import populate
 from tests.support.world import Merchant, open_world
@@ -31,8 +31,8 @@ KINDS = {
 
 
 def run(options: Options) -> Report:
-    """Lean on every wall alone; both scales try all of them."""
-    report = Report("walls", options.seed)
+    """Both scales try all constraints."""
+    report = Report("constraints", options.seed)
     with place.server() as server_url:
         asyncio.run(_run(server_url, options, report))
     return report
@@ -47,7 +47,7 @@ async def _run(server_url: str, options: Options, report: Report) -> None:
         root: Any = await asyncpg.connect(url.replace("://fatura@", "://postgres@"))
         try:
             found = await catalog.read(root)
-            await _lean_on_all(root, found, world, other, options=options, tally=tally)
+            await _try_constraints(root, found, world, other, options=options, tally=tally)
             rows = {
                 table: await root.fetchval(
                     f"SELECT to_jsonb(x) FROM {table} x WHERE account_id = $1 ORDER BY x DESC LIMIT 1",  # noqa: S608 - from the catalog
@@ -59,10 +59,10 @@ async def _run(server_url: str, options: Options, report: Report) -> None:
         finally:
             await root.close()
         await try_policies(url, found, mine=world.account_id, theirs=other.account_id, rows=rows, tally=tally)
-    _tell(report, found, tally)
+    _report(report, found, tally)
 
 
-async def _lean_on_all(
+async def _try_constraints(
     root: Any, catalog: Catalog, mine: Merchant, other: Merchant, *, options: Options, tally: Tally
 ) -> None:
     theirs = {
@@ -72,18 +72,26 @@ async def _lean_on_all(
         )
         for table in catalog.tables
     }
-    offences = list(Offenders(catalog, mine.account_id, theirs).all())
-    for wall, leaning in groupby(sorted(offences, key=lambda each: str(each.wall)), lambda each: each.wall):
-        options.progress(tally.offences, len(offences), str(wall))
-        await lean(root, catalog, list(leaning), tally)
+    violations = list(Violations(catalog, mine.account_id, theirs).all())
+    for constraint, group in groupby(
+        sorted(violations, key=lambda each: str(each.constraint)), lambda each: each.constraint
+    ):
+        options.progress(tally.violations, len(violations), str(constraint))
+        await try_violations(root, catalog, list(group), tally)
 
 
-def _tell(report: Report, catalog: Catalog, tally: Tally) -> None:
-    for kind, many in KINDS.items():
-        there = set(catalog.of(kind))
-        report.count(f"{many} in the catalog", len(there), at_least=1)
-        report.count("… seen to refuse, each alone", len(there & tally.held), at_least=len(there))
-        report.problems += [f"nothing was tried at the {wall}" for wall in there - tally.held - tally.failed]
-    report.count("statements that had to be refused", tally.offences, at_least=600)
-    report.count("columns that lead to no row, and say why", len(LEAD_NOWHERE))
+def _report(report: Report, catalog: Catalog, tally: Tally) -> None:
+    for kind, plural in KINDS.items():
+        existing = set(catalog.of(kind))
+        report.count(f"{plural} in the catalog", len(existing), at_least=1)
+        report.count(
+            "… that refused their violations, each alone",
+            len(existing & tally.enforced),
+            at_least=len(existing),
+        )
+        report.problems += [
+            f"no violation for the {constraint}" for constraint in existing - tally.enforced - tally.failed
+        ]
+    report.count("statements that must be refused", tally.violations, at_least=600)
+    report.count("columns documented as having no foreign key", len(NO_FOREIGN_KEY))
     report.problems += tally.problems

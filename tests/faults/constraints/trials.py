@@ -1,78 +1,83 @@
-"""How a wall is tried: all others are taken down, hand-written rows lean on it, and it has to refuse each by itself."""
+"""Try violations of one constraint while all others are disabled."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.faults.constraints.catalog import FOREIGN, POLICY, TRIGGER, UNIQUE, Catalog, Wall
+from tests.faults.constraints.catalog import FOREIGN, POLICY, TRIGGER, UNIQUE, Catalog, Constraint
 from tests.support.populated import wall as refused_by
 
 Statement = tuple[str, Sequence[object]]
 
 
 @dataclass(frozen=True, slots=True)
-class Offence:
-    """What a wall has to refuse, in words and as a statement; `before` is done without triggers and keys."""
+class Violation:
+    """A statement that `constraint` must refuse; `before` runs without triggers and keys."""
 
-    wall: Wall
-    says: str
+    constraint: Constraint
+    description: str
     statement: Statement
     before: Sequence[Statement] = ()
 
 
 @dataclass(slots=True)
 class Tally:
-    """Which walls refused all that leaned on them and which did not, how often, and what went through."""
+    """`violations` counts the tried statements, `failed` constraints let at least one through."""
 
-    offences: int = 0
-    held: set[Wall] = field(default_factory=set[Wall])
-    failed: set[Wall] = field(default_factory=set[Wall])
+    violations: int = 0
+    enforced: set[Constraint] = field(default_factory=set[Constraint])
+    failed: set[Constraint] = field(default_factory=set[Constraint])
     problems: list[str] = field(default_factory=list[str])
 
 
-async def lean(connection: Any, catalog: Catalog, offences: Sequence[Offence], tally: Tally) -> None:
-    """Take down all but one wall, commit the offences that it has to refuse, and put everything back.
+async def try_violations(
+    connection: Any, catalog: Catalog, violations: Sequence[Violation], tally: Tally
+) -> None:
+    """Disable all other constraints, try the violations, and roll everything back.
 
-    The connection is a superuser's, whom no policy binds.
+    Needs a superuser's connection, which no policy restricts.
     """
-    wall = offences[0].wall
+    constraint = violations[0].constraint
     transaction = connection.transaction()
     await transaction.start()
     try:
-        await connection.execute(";".join(_down(wall, catalog)))
-        found = [problem for each in offences if (problem := await _commit(connection, each))]
+        await connection.execute(";".join(_disable_others(constraint, catalog)))
+        found = [problem for each in violations if (problem := await _commit(connection, each))]
     finally:
         await transaction.rollback()
-    tally.offences += len(offences)
+    tally.violations += len(violations)
     tally.problems += found
-    (tally.failed if found else tally.held).add(wall)
+    (tally.failed if found else tally.enforced).add(constraint)
 
 
-async def _commit(connection: Any, offence: Offence) -> str | None:
-    """Commit an offence and undo it; return what is wrong when it was not this wall that refused."""
+async def _commit(connection: Any, violation: Violation) -> str | None:
+    """Try a violation and roll it back. Return the problem, if this constraint did not refuse it."""
     savepoint = connection.transaction()
     await savepoint.start()
     try:
         await connection.execute("SET LOCAL session_replication_role = replica")
-        for statement, values in offence.before:
+        for statement, values in violation.before:
             await connection.execute(statement, *values)
         await connection.execute("SET LOCAL session_replication_role = origin")
-        statement, values = offence.statement
-        said = await refused_by(connection, statement, *values)
+        statement, values = violation.statement
+        refusal = await refused_by(connection, statement, *values)
     finally:
         await savepoint.rollback()
-    if said == "yes":
-        return f"{offence.wall} let it: {offence.says}"
-    if offence.wall.kind != TRIGGER and said != offence.wall.name:
-        return f"{offence.wall} was not tried: {said} refused {offence.says}"
+    if refusal == "yes":
+        return f"{violation.constraint} allowed  {violation.description}"
+    if violation.constraint.kind != TRIGGER and refusal != violation.constraint.name:
+        return f"{violation.constraint} was not reached: {refusal} refused {violation.description}"
     return None
 
 
-def _down(wall: Wall, catalog: Catalog) -> Iterator[str]:
-    """Take down all that stands around a wall, on its own table and on the one that it leads to."""
-    for each in catalog.walls:
-        own, led_to = each.table == wall.table, bool(wall.target) and wall.target in {each.table, each.target}
-        if each == wall or each.kind == POLICY or not (own or led_to):
+def _disable_others(constraint: Constraint, catalog: Catalog) -> Iterator[str]:
+    """Yield statements that disable the other constraints of the table and of the referenced table."""
+    for each in catalog.constraints:
+        own, target = (
+            each.table == constraint.table,
+            bool(constraint.target) and constraint.target in {each.table, each.target},
+        )
+        if each == constraint or each.kind == POLICY or not (own or target):
             continue
         if each.kind == TRIGGER:
             yield f"ALTER TABLE {each.table} DISABLE TRIGGER {each.name}"

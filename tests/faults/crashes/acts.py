@@ -8,14 +8,14 @@ from fatura.domain.credentials import Mode
 from fatura.usecases.accounts import accounts
 from tests.faults.crashes import outcome
 from tests.faults.crashes.place import Shop
-from tests.faults.gateway.lies import Lies
+from tests.faults.gateway.faults import GatewayFaults
 from tests.support.world import Answer, Json
 
-HONEST = Lies()
+HONEST = GatewayFaults()
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class Request:
     """A request with a key of its own, which the client repeats until it is answered.
 
     `path` may name ids that the preparation noted, as `{plan}`; `body` is made of the shop. A route that takes no key
@@ -32,23 +32,23 @@ class Ask:
         """Make the request."""
         path = self.path.format_map(shop.ids)
         answer = await shop.call(self.method, path, self.body(shop), key=f"key-of-{path}")
-        if path.endswith("/secret/rotate") and self.is_answered_by(answer):
-            shop.know_secret(answer.json["secret"])
+        if path.endswith("/secret/rotate") and self.is_final(answer):
+            shop.share_secret(answer.json["secret"])
         return answer
 
-    def told(self, shop: Shop, answer: Answer) -> Json:
+    def comparable(self, shop: Shop, answer: Answer) -> Json:
         """Return an answer to be compared with another run's: status and body, or that there was one."""
-        if self.replays or not self.is_answered_by(answer):
-            return [answer.status, outcome.alike(answer.json, shop)]
+        if self.replays or not self.is_final(answer):
+            return [answer.status, outcome.normalized(answer.json, shop)]
         return "answered"
 
-    def is_answered_by(self, answer: Answer) -> bool:
+    def is_final(self, answer: Answer) -> bool:
         """Say whether the client need not ask again."""
         return answer.status < 300 or answer.status == self.done_by
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunLanes:
     """Lanes run until they find no more to do; all of them when none is named."""
 
     lanes: tuple[str, ...] = ()
@@ -78,7 +78,7 @@ class OpenAccount:
         await accounts.open_account(shop.deps, name="Second", mode=Mode.SANDBOX)
 
 
-Act = Ask | Run | Wait | OpenAccount
+Act = Request | RunLanes | Wait | OpenAccount
 
 
 class Prepare(Protocol):
@@ -102,22 +102,22 @@ class Flow:
     name: str
     prepare: Prepare
     acts: tuple[Act, ...]
-    lies: Lies = HONEST
-    before: Lies = HONEST
+    faults: GatewayFaults = HONEST
+    before: GatewayFaults = HONEST
     days: int = 1
 
     @property
-    def ground(self) -> str:
+    def fixture(self) -> str:
         """Return the name of its ground, which flows that are prepared alike share."""
         name = self.prepare.__name__.replace("_", "-")
         return name if self.before == HONEST else f"{name}-before-{self.name}"
 
     @property
-    def asks(self) -> list[Ask]:
+    def requests(self) -> list[Request]:
         """Return the requests, which the client repeats."""
-        return [act for act in self.acts if isinstance(act, Ask)]
+        return [act for act in self.acts if isinstance(act, Request)]
 
 
-def run(*lanes: str) -> Run:
+def run(*lanes: str) -> RunLanes:
     """Return the lanes named, to be run."""
-    return Run(lanes)
+    return RunLanes(lanes)

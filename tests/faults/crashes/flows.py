@@ -1,16 +1,16 @@
 """The table of flows that the crash matrix kills: everything that changes anything."""
 
-from tests.faults.crashes import grounds
-from tests.faults.crashes.acts import Ask, Flow, OpenAccount, Wait, run
+from tests.faults.crashes import fixtures
+from tests.faults.crashes.acts import Flow, OpenAccount, Request, Wait, run
 from tests.faults.crashes.place import Shop
-from tests.faults.gateway.lies import Lies
+from tests.faults.gateway.faults import GatewayFaults
 from tests.support.world import Json, plan_body
 
 MAIL = {"externalRef": "new", "name": "Ana", "email": "ana@example.com", "document": "12345678901"}
 
 
 def _product(shop: Shop) -> Json:
-    url = shop.outside(f"price/{shop.account_id}/700")
+    url = shop.external(f"price/{shop.account_id}/700")
     return {"name": "Calls", "pricing": {"mode": "endpoint", "url": url, "capCents": 5000}}
 
 
@@ -24,101 +24,103 @@ def _subscription(shop: Shop) -> Json:
     return {"planId": shop.ids["plan"], "customer": MAIL, "chargeDay": 10}
 
 
-def _elsewhere(shop: Shop) -> Json:
-    return {"url": shop.outside(f"elsewhere/{shop.account_id}")}
+def _other_url(shop: Shop) -> Json:
+    return {"url": shop.external(f"elsewhere/{shop.account_id}")}
 
 
 def _tomorrow(shop: Shop) -> Json:
     return {"to": shop.ids["tomorrow"]}
 
 
-FAILING = Lies(price_fails=1000)
-UNPAID = Lies(never_paid=1000)
+FAILING = GatewayFaults(price_fails=1000)
+UNPAID = GatewayFaults(never_paid=1000)
 
 FLOWS: tuple[Flow, ...] = (
-    Flow("account", grounds.account, (OpenAccount(),)),
+    Flow("account", fixtures.account, (OpenAccount(),)),
     Flow(
         "api-key",
-        grounds.account,
-        (Ask("POST", "/v1/integration/api-keys", lambda _: {"name": "till"}),),
+        fixtures.account,
+        (Request("POST", "/v1/integration/api-keys", lambda _: {"name": "till"}),),
     ),
     Flow(
         "connect",
-        grounds.catalog,
+        fixtures.catalog,
         (
-            Ask(
+            Request(
                 "POST",
                 "/v1/integration/gateways",
                 lambda _: {"provider": "outside", "credentials": {}, "settings": {"productCatalog": True}},
             ),
         ),
     ),
-    Flow("product", grounds.catalog, (Ask("POST", "/v1/products", _product),)),
-    Flow("plan", grounds.catalog, (Ask("POST", "/v1/plans", _plan),)),
-    Flow("archive", grounds.catalog, (Ask("POST", "/v1/plans/{plan}/archive"),)),
-    Flow("subscribe", grounds.catalog, (Ask("POST", "/v1/subscriptions", _subscription), run("push"))),
-    Flow("generate", grounds.due_subscribers, (run("generation"),)),
-    Flow("generate-next", grounds.second_cycle, (run("generation"),)),
-    Flow("price", grounds.unpriced, (run("pricing"),)),
-    Flow("price-failing", grounds.unpriced, (run("pricing"),), Lies(price_fails=300, seed=18)),
+    Flow("product", fixtures.catalog, (Request("POST", "/v1/products", _product),)),
+    Flow("plan", fixtures.catalog, (Request("POST", "/v1/plans", _plan),)),
+    Flow("archive", fixtures.catalog, (Request("POST", "/v1/plans/{plan}/archive"),)),
+    Flow("subscribe", fixtures.catalog, (Request("POST", "/v1/subscriptions", _subscription), run("push"))),
+    Flow("generate", fixtures.due_subscribers, (run("generation"),)),
+    Flow("generate-next", fixtures.second_cycle, (run("generation"),)),
+    Flow("price", fixtures.unpriced, (run("pricing"),)),
+    Flow("price-failing", fixtures.unpriced, (run("pricing"),), GatewayFaults(price_fails=300, seed=18)),
     Flow(
         "close-by-hand",
-        grounds.held,
+        fixtures.held,
         (
-            Ask("POST", "/v1/invoices/{invoice}/items/{item}/value", lambda _: {"amount": 700}),
-            Ask("POST", "/v1/invoices/{invoice}/items/{other_item}/value", lambda _: {"amount": 900}),
+            Request("POST", "/v1/invoices/{invoice}/items/{item}/value", lambda _: {"amount": 700}),
+            Request("POST", "/v1/invoices/{invoice}/items/{other_item}/value", lambda _: {"amount": 900}),
         ),
-        lies=FAILING,
+        faults=FAILING,
         before=FAILING,
     ),
     Flow(
         "retry-pricing",
-        grounds.held,
-        (Ask("POST", "/v1/invoices/{invoice}/retry-pricing", replays=False),),
+        fixtures.held,
+        (Request("POST", "/v1/invoices/{invoice}/retry-pricing", replays=False),),
         before=FAILING,
     ),
-    Flow("issue", grounds.two_ready, (run("issuance"),)),
+    Flow("issue", fixtures.two_ready, (run("issuance"),)),
     Flow(
         "issue-lost",
-        grounds.ready,
+        fixtures.ready,
         (run("issuance"), Wait(6), run("issuance")),
-        Lies(lost=1000),
+        GatewayFaults(lost=1000),
     ),
     Flow(
         "issue-cut",
-        grounds.ready,
+        fixtures.ready,
         (run("issuance"), Wait(6), run("issuance"), Wait(80), run("issuance"), Wait(61), run("issuance")),
-        Lies(refused_before=500, seed=19),
+        GatewayFaults(refused_before=500, seed=19),
     ),
-    Flow("pay", grounds.two_due, (run("reconciliation"),)),
-    Flow("overdue", grounds.past_due, (run("reconciliation"),), lies=UNPAID, before=UNPAID),
-    Flow("deliver", grounds.untold, (run("push"),)),
+    Flow("pay", fixtures.two_due, (run("reconciliation"),)),
+    Flow("overdue", fixtures.past_due, (run("reconciliation"),), faults=UNPAID, before=UNPAID),
+    Flow("deliver", fixtures.undelivered, (run("push"),)),
     Flow(
         "deliver-failing",
-        grounds.untold,
+        fixtures.undelivered,
         (run("push", "probe"), Wait(6), run("push", "probe"), Wait(31), run("push", "probe")),
-        Lies(push_fails=300, seed=118),
+        GatewayFaults(push_fails=300, seed=118),
     ),
-    Flow("redeliver", grounds.told, (Ask("POST", "/v1/events/{event}/redeliver"), run("push"))),
-    Flow("webhook", grounds.untold, (Ask("PUT", "/v1/integration/webhook", _elsewhere),)),
-    Flow("rotate", grounds.issued, (Ask("POST", "/v1/integration/secret/rotate"),)),
-    Flow("mirror", grounds.unmirrored, (run("mirroring"),)),
+    Flow("redeliver", fixtures.delivered, (Request("POST", "/v1/events/{event}/redeliver"), run("push"))),
+    Flow("webhook", fixtures.undelivered, (Request("PUT", "/v1/integration/webhook", _other_url),)),
+    Flow("rotate", fixtures.issued, (Request("POST", "/v1/integration/secret/rotate"),)),
+    Flow("mirror", fixtures.unmirrored, (run("mirroring"),)),
     Flow(
         "customize",
-        grounds.subscriber,
-        (Ask("POST", "/v1/subscriptions/{subscription}/customize", grounds.terms),),
+        fixtures.subscriber,
+        (Request("POST", "/v1/subscriptions/{subscription}/customize", fixtures.terms),),
     ),
-    Flow("propagate", grounds.new_version, (Ask("POST", "/v1/plans/{plan}/propagate", lambda _: {}),)),
-    Flow("cancel", grounds.issued, (Ask("POST", "/v1/subscriptions/{subscription}/cancel"), run("push"))),
-    Flow("cancel-ready", grounds.ready, (Ask("POST", "/v1/invoices/{invoice}/cancel"),)),
-    Flow("cancel-issued", grounds.issued, (Ask("POST", "/v1/invoices/{invoice}/cancel"),)),
-    Flow("retention", grounds.old_keys, (run("retention"),)),
-    Flow("billing-day", grounds.due_subscribers, (run(),)),
+    Flow("propagate", fixtures.new_version, (Request("POST", "/v1/plans/{plan}/propagate", lambda _: {}),)),
+    Flow(
+        "cancel", fixtures.issued, (Request("POST", "/v1/subscriptions/{subscription}/cancel"), run("push"))
+    ),
+    Flow("cancel-ready", fixtures.ready, (Request("POST", "/v1/invoices/{invoice}/cancel"),)),
+    Flow("cancel-issued", fixtures.issued, (Request("POST", "/v1/invoices/{invoice}/cancel"),)),
+    Flow("retention", fixtures.old_keys, (run("retention"),)),
+    Flow("billing-day", fixtures.due_subscribers, (run(),)),
     Flow(
         "test-clock",
-        grounds.a_day_before,
+        fixtures.a_day_before,
         (
-            Ask("POST", "/v1/test-clock/advance", _tomorrow, replays=False, done_by=409),
+            Request("POST", "/v1/test-clock/advance", _tomorrow, replays=False, done_by=409),
             run("test_clock"),
         ),
     ),

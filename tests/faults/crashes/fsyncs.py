@@ -32,7 +32,7 @@ class Fsyncs:
     problems: list[str] = field(default_factory=list[str])
 
 
-def why_not() -> str | None:
+def missing_requirement() -> str | None:
     """Say why this machine cannot do it."""
     if shutil.which("strace") is None:
         return "kills at the n-th fsync need strace (apt-get install strace)"
@@ -62,13 +62,13 @@ async def _run(
     async with open_world(postgres.url) as world:
         for number in range(count):
             nth = drawn.randint(1, LATEST_FSYNC)
-            whole = drawn.random() < 0.5
-            await _kill_once(postgres, world, tried, nth=nth, whole=whole)
+            baseline = drawn.random() < 0.5
+            await _kill_once(postgres, world, tried, nth=nth, baseline=baseline)
             progress(number + 1)
         await _check_all(world, tried)
 
 
-async def _kill_once(postgres: Server, world: World, tried: Fsyncs, *, nth: int, whole: bool) -> None:
+async def _kill_once(postgres: Server, world: World, tried: Fsyncs, *, nth: int, baseline: bool) -> None:
     """Kill one process at its fsync, which ends all of the server's sessions; `whole`: the main process too."""
     died = asyncio.Event()
     with _tracing(postgres, nth):
@@ -76,13 +76,13 @@ async def _kill_once(postgres: Server, world: World, tried: Fsyncs, *, nth: int,
             clients = [_ask_on(world, tried, died) for _ in range(CLIENTS)]
             unanswered = [key for keys in await asyncio.gather(*clients) for key in keys]
     tried.kills += 1
-    if whole:
+    if baseline:
         postgres.kill()
     await _returned(postgres)
     for key in unanswered:
         await _repeat(world, tried, key)
     for key in list(tried.acknowledged)[-50:]:
-        await _check_replay(world, tried, key, at=f"fsync {nth}{', whole' if whole else ''}")
+        await _check_replay(world, tried, key, at=f"fsync {nth}{', baseline' if baseline else ''}")
 
 
 async def _returned(postgres: Server) -> None:

@@ -65,15 +65,15 @@ _QUERIES = {
 }
 
 
-def alike(value: Any, shop: Shop) -> Any:
+def normalized(value: Any, shop: Shop) -> Any:
     """Return a text or JSON with all that differs from run to run replaced by words."""
     if isinstance(value, dict):
-        return {name: alike(inner, shop) for name, inner in value.items()}
+        return {name: normalized(inner, shop) for name, inner in value.items()}
     if isinstance(value, list):
-        return [alike(inner, shop) for inner in value]
+        return [normalized(inner, shop) for inner in value]
     if not isinstance(value, str):
         return value
-    value = value.replace(shop.place.outside_url, "outside")
+    value = value.replace(shop.place.external_url, "outside")
     for varying, word in _VARYING:
         value = varying.sub(word, value)
     return value
@@ -89,7 +89,7 @@ async def of(shop: Shop, journal: Journal) -> dict[str, Any]:
 
 async def _events(shop: Shop) -> dict[str, list[str]]:
     """Return what was told of each invoice and subscription, in its order."""
-    told: defaultdict[str, list[str]] = defaultdict(list)
+    delivered: defaultdict[str, list[str]] = defaultdict(list)
     for row in await shop.sql(
         """
         SELECT e.type, c.external_ref, v.cycle
@@ -102,8 +102,8 @@ async def _events(shop: Shop) -> dict[str, list[str]]:
         """
     ):
         if row["type"] not in _OWN_TIME:
-            told[f"{row['external_ref']} {row['cycle']}"].append(row["type"])
-    return dict(sorted(told.items()))
+            delivered[f"{row['external_ref']} {row['cycle']}"].append(row["type"])
+    return dict(sorted(delivered.items()))
 
 
 async def _charges(shop: Shop, journal: Journal) -> dict[str, list[str]]:

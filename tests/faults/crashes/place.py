@@ -23,11 +23,11 @@ from fatura.workers.lanes import LANES
 from fatura.workers.loop import run_until_idle
 from tests.faults import clock
 from tests.faults.clock import FastClock
-from tests.faults.crashes.outside import CLOCK_FILE
+from tests.faults.crashes.external import CLOCK_FILE
 from tests.faults.crashes.points import CountedGateway, CountedMerchants, Points, connection_class
 from tests.faults.engine import OnClock, engine_on
-from tests.faults.outside_gateway import outside_providers
-from tests.faults.outside_process import tell_secrets
+from tests.faults.external_gateway import external_providers
+from tests.faults.external_process import share_secrets
 from tests.support.world import LANE, Merchant
 
 NOTES_FILE = "notes.json"
@@ -81,12 +81,12 @@ class Notes:
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class Shared:
     """What the trials of one worker share: its database, the folder of folders, the world outside, the key ring."""
 
     url: str
     folder: Path
-    outside_url: str
+    external_url: str
     ring: str
 
 
@@ -94,18 +94,18 @@ class Ground:
 class Place:
     """Where something is prepared or tried, by its name: with a folder and a world outside of its own."""
 
-    ground: Ground
+    fixture: Shared
     name: str
 
     @property
     def folder(self) -> Path:
         """Return its folder."""
-        return self.ground.folder / self.name
+        return self.fixture.folder / self.name
 
     @property
-    def outside_url(self) -> str:
+    def external_url(self) -> str:
         """Return the address of its world outside."""
-        return f"{self.ground.outside_url}/{self.name}"
+        return f"{self.fixture.external_url}/{self.name}"
 
     def notes(self) -> Notes:
         """Return what the preparation noted."""
@@ -135,18 +135,18 @@ class Shop(Merchant):
         self.now = now
         self.ids = notes.ids
 
-    def outside(self, path: str) -> str:
+    def external(self, path: str) -> str:
         """Return an address of the merchant's own, `path` ending in what comes before the account."""
-        return f"{self.place.outside_url}/{path}"
+        return f"{self.place.external_url}/{path}"
 
     async def run(self, *lanes: str) -> int:
         """Work off what is due now, in the named lanes or in all."""
         return await run_until_idle(self.deps, [LANE[name] for name in lanes] or LANES)
 
-    def know_secret(self, secret: str) -> None:
+    def share_secret(self, secret: str) -> None:
         """Let the merchant verify by one more secret."""
         self.notes.secrets.append(secret)
-        tell_secrets(self.place.folder, {self.notes.account_id: self.notes.secrets})
+        share_secrets(self.place.folder, {self.notes.account_id: self.notes.secrets})
 
     def write_notes(self) -> None:
         """Leave the notes to whoever comes."""
@@ -161,7 +161,7 @@ class Shop(Merchant):
             return await cast("Any", tx)._connection.fetch(statement, *values)
 
 
-class OwnTime(OnClock):
+class TrialTimeDatabase(OnClock):
     """A database whose clock is the trial's, and is not asked over a new connection each time a lane looks for work."""
 
     async def ping(self) -> datetime:
@@ -169,7 +169,7 @@ class OwnTime(OnClock):
         return self._clock()
 
 
-class Warm(asyncpg.Connection):
+class KeptConnection(asyncpg.Connection):
     """A connection that many trials use: it keeps all their statements planned."""
 
     def __init__(self, *args: Any) -> None:
@@ -188,13 +188,13 @@ async def open_shop(
 ) -> AsyncGenerator[Shop]:
     """Open the engine on a place as one process does, or on a pool that is open; `points` watch all it asks."""
     async with AsyncExitStack() as stack:
-        pool = db or await stack.enter_async_context(open_pool(place.ground.url, points))
+        pool = db or await stack.enter_async_context(open_pool(place.fixture.url, points))
         opened = await stack.enter_async_context(
             engine_on(
-                cast("Database", OwnTime(pool, now)),
-                ring=place.ground.ring,
+                cast("Database", TrialTimeDatabase(pool, now)),
+                ring=place.fixture.ring,
                 clock=now,
-                providers=outside_providers(place.outside_url),
+                providers=external_providers(place.external_url),
             )
         )
         deps = opened if points is None else _watched(opened, points)
@@ -206,7 +206,7 @@ async def open_shop(
 @asynccontextmanager
 async def open_pool(url: str, points: Points | None = None) -> AsyncGenerator[Database]:
     """Open a pool of connections; `points` watch every statement."""
-    kind = Warm if points is None else connection_class(points)
+    kind = KeptConnection if points is None else connection_class(points)
     db = await connect(url, max_connections=4, connection_class=kind)
     try:
         yield db

@@ -59,7 +59,7 @@ class Points:
         yield
         self.is_counting = False
 
-    async def pass_by(self, kind: str, send: Callable[[], Awaitable[T]], die_sent: "DieSent") -> T:
+    async def perform(self, kind: str, send: Callable[[], Awaitable[T]], die_sent: "DieSent") -> T:
         """Count one input or output, die at it if it is the one, else make it."""
         if not self.is_counting:
             return await send()
@@ -71,20 +71,20 @@ class Points:
             moment = self.kill_at.moment
             (self.folder / "died").write_text(f"{self.names[-1]} / {moment}")
         if moment is Moment.BEFORE:
-            die()
+            kill_self()
         if moment is Moment.SENT:
             await die_sent()
         try:
             return await send()
         finally:
             if moment is Moment.AFTER:
-                die()
+                kill_self()
 
 
 DieSent = Callable[[], Coroutine[Any, Any, object]]
 
 
-def die() -> NoReturn:
+def kill_self() -> NoReturn:
     """Kill this process with -9."""
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError
@@ -128,9 +128,9 @@ def connection_class(points: Points) -> "type[asyncpg.Connection[Any]]":
                 if prepared:  # what is left to send is then the statement's run alone
                     await cast("Any", self)._get_statement(query, None)
                 make().send(None)  # runs to where it waits for the answer
-                die()
+                kill_self()
 
-            return await points.pass_by(query.split(maxsplit=1)[0].rstrip(";"), make, die_sent)
+            return await points.perform(query.split(maxsplit=1)[0].rstrip(";"), make, die_sent)
 
     return CountedConnection
 
@@ -191,10 +191,10 @@ async def outside_call(points: Points, kind: str, send: Callable[[], Awaitable[T
     """Make a call to the world outside; it kills the caller when it has taken the one that is to be cut short."""
 
     async def die_sent() -> None:
-        told = points.folder / "killing"
-        told.write_text(str(os.getpid()))
-        told.rename(points.folder / "kill")  # whole at once: another call may be answered just now
+        delivered = points.folder / "killing"
+        delivered.write_text(str(os.getpid()))
+        delivered.rename(points.folder / "kill")  # whole at once: another call may be answered just now
         await send()
         raise AssertionError("the world outside kills its caller")
 
-    return await points.pass_by(kind, send, die_sent)
+    return await points.perform(kind, send, die_sent)

@@ -7,9 +7,9 @@ from uuid import UUID
 from fatura.store import discovery
 from tests.faults import ledgers
 from tests.faults.crashes import outcome
-from tests.faults.crashes.acts import Ask, Flow, OpenAccount
+from tests.faults.crashes.acts import Flow, OpenAccount, Request
 from tests.faults.crashes.place import Place, ShiftedClock, Shop, open_shop
-from tests.faults.crashes.site import Site
+from tests.faults.crashes.trial_database import TrialDatabase
 from tests.faults.journal import Journal
 from tests.support.world import Answer
 
@@ -37,39 +37,41 @@ _UNSETTLED = """
 """
 
 
-async def recover(place: Place, flow: Flow, *, site: Site, now: ShiftedClock, killed: bool) -> dict[str, Any]:
+async def recover(
+    place: Place, flow: Flow, *, database: TrialDatabase, now: ShiftedClock, killed: bool
+) -> dict[str, Any]:
     """Bring a place to rest, and return what was found on the way and what came of it.
 
     Only when its process was `killed` have its requests to be made again.
     """
-    asks = flow.asks if killed else []
-    await site.wait_for_the_dead()
+    requests = flow.requests if killed else []
+    await database.wait_for_killed_sessions()
     died_at = now()
-    async with open_shop(place, now=now, notes=place.notes(), db=site.db) as shop:
+    async with open_shop(place, now=now, notes=place.notes(), db=database.db) as shop:
         held_until = (await shop.sql(_LEASES))[0]["until"]
-        answers = [await act(shop) for act in asks]  # the client does not wait for any lease
+        answers = [await act(shop) for act in requests]  # the client does not wait for any lease
         now.move_to(died_at + RECOVERED_WITHIN)
         await shop.run()
-        problems = await _left_over(shop)
-        answers = [await _repeated(shop, act, first) for act, first in zip(asks, answers, strict=True)]
+        problems = await _still_due(shop)
+        answers = [await _repeat(shop, act, first) for act, first in zip(requests, answers, strict=True)]
         for act in flow.acts:
             if isinstance(act, OpenAccount) and killed:
                 await act(shop)
         settled_at = await _follow(shop, until=died_at + timedelta(days=flow.days))
         journal = Journal(place.folder / "journal.sqlite")
-        problems += await ledgers.check_by(site.reader, shop.deps, journal)
+        problems += await ledgers.check_by(database.reader, shop.deps, journal)
         reached = await outcome.of(shop, journal)
         journal.close()
         return {
             "problems": problems,
             "outcome": reached,
-            "answers": [act.told(shop, answer) for act, answer in zip(asks, answers, strict=True)],
+            "answers": [act.comparable(shop, answer) for act, answer in zip(requests, answers, strict=True)],
             "held_seconds": max(0.0, (held_until - died_at).total_seconds()) if held_until else 0.0,
             "settled_seconds": (settled_at - died_at).total_seconds(),
         }
 
 
-async def _left_over(shop: Shop) -> list[str]:
+async def _still_due(shop: Shop) -> list[str]:
     """Say what is due still after the lanes have run: only what somebody seems to hold stays so."""
     due_at = await _due_at(shop)
     return (
@@ -77,10 +79,10 @@ async def _left_over(shop: Shop) -> list[str]:
     )
 
 
-async def _repeated(shop: Shop, act: Ask, answer: Answer) -> Answer:
+async def _repeat(shop: Shop, act: Request, answer: Answer) -> Answer:
     """Repeat a request as its client does until it is answered, while the lanes work and time passes."""
     for _ in range(5):
-        if act.is_answered_by(answer):
+        if act.is_final(answer):
             break
         shop.now.move(5)
         await shop.run()

@@ -9,10 +9,10 @@ from typing import Any
 from tests.faults import place
 from tests.faults.crashes import fsyncs
 from tests.faults.crashes.acts import Flow
-from tests.faults.crashes.crew import WORKERS, Crew, Job, crew
 from tests.faults.crashes.flows import FLOWS
 from tests.faults.crashes.outcome import differences
 from tests.faults.crashes.points import Moment
+from tests.faults.crashes.pool import WORKERS, Job, WorkerPool, worker_pool
 from tests.faults.crashes.recovery import RECOVERED_WITHIN
 from tests.faults.report import Options, Report, Scale
 
@@ -29,33 +29,33 @@ class Matrix:
 
     options: Options
     report: Report
-    whole: dict[str, Any] = field(default_factory=dict[str, Any])
+    baseline: dict[str, Any] = field(default_factory=dict[str, Any])
     points: set[str] = field(default_factory=set[str])
     recovered: int = 0
-    held_seconds: float = 0
+    lease_seconds: float = 0
     settled_seconds: float = 0
     settled_of: str = ""
 
-    def judge(self, job: Job, told: Any) -> None:
+    def record(self, job: Job, result: Any) -> None:
         """Take a trial's result: what it found is a problem, and so is an outcome unlike the one without a crash."""
         flow = job["flow"]
         at = f"{flow} / {job['point']} / {job['moment']}"
-        problems: list[str] = list(told["problems"])
+        problems: list[str] = list(result["problems"])
         if not problems:
-            problems = _unlike(self.whole[flow], told)
-        if told.get("killed"):
+            problems = _differences(self.baseline[flow], result)
+        if result.get("killed"):
             self.points.add(at)
-            self.held_seconds = max(self.held_seconds, told.get("held_seconds", 0))
+            self.lease_seconds = max(self.lease_seconds, result.get("held_seconds", 0))
             self.recovered += not problems
-            settled = told.get("settled_seconds", 0) - self.whole[flow]["settled_seconds"]
+            settled = result.get("settled_seconds", 0) - self.baseline[flow]["settled_seconds"]
             if settled > self.settled_seconds:
                 self.settled_seconds, self.settled_of = settled, at
         self.report.problems += [f"{at}: {each}" for each in problems[:SHOWN]]
 
 
-def _unlike(whole: Any, told: Any) -> list[str]:
-    return differences(whole["outcome"], told["outcome"]) + differences(
-        whole["answers"], told["answers"], "/answers"
+def _differences(baseline: Any, result: Any) -> list[str]:
+    return differences(baseline["outcome"], result["outcome"]) + differences(
+        baseline["answers"], result["answers"], "/answers"
     )
 
 
@@ -64,15 +64,15 @@ def run(options: Options, *, flows: Sequence[Flow] = FLOWS) -> Report:
     report = Report("crashes", options.seed)
     matrix = Matrix(options, report)
     worker = _workers(flows)
-    with crew() as workers, place.server() as url:
+    with worker_pool() as workers, place.server() as url:
         workers.open(url)
         known = _prepared(workers, worker, flows, matrix)
         rows = _rows(worker, _chosen(options, known))
         jobs = [job for row in rows for job in row]
         results = workers.do(rows, lambda done: options.progress(done, len(jobs), "killing"))
-    for job, told in zip(jobs, (told for row in results for told in row), strict=True):
-        matrix.judge(job, told)
-    _tell(matrix, known, jobs)
+    for job, result in zip(jobs, (result for row in results for result in row), strict=True):
+        matrix.record(job, result)
+    _report(matrix, known, jobs)
     if options.scale is Scale.FULL:
         _kill_at_fsyncs(options, report)
     return report
@@ -80,15 +80,15 @@ def run(options: Options, *, flows: Sequence[Flow] = FLOWS) -> Report:
 
 def _workers(flows: Sequence[Flow]) -> dict[str, int]:
     """Share the flows out, those of a ground to one worker; return each one's, by its name."""
-    grounds: defaultdict[str, list[Flow]] = defaultdict(list)
+    fixtures: defaultdict[str, list[Flow]] = defaultdict(list)
     for flow in flows:
-        grounds[flow.ground].append(flow)
+        fixtures[flow.fixture].append(flow)
     shares = [0] * WORKERS
     chosen: dict[str, int] = {}
-    for alike in sorted(grounds.values(), key=_work, reverse=True):
+    for normalized in sorted(fixtures.values(), key=_work, reverse=True):
         least = shares.index(min(shares))
-        shares[least] += _work(alike)
-        chosen |= {flow.name: least for flow in alike}
+        shares[least] += _work(normalized)
+        chosen |= {flow.name: least for flow in normalized}
     return chosen
 
 
@@ -98,24 +98,24 @@ def _work(flows: Sequence[Flow]) -> int:
 
 
 def _prepared(
-    workers: Crew, worker: dict[str, int], flows: Sequence[Flow], matrix: Matrix
+    workers: WorkerPool, worker: dict[str, int], flows: Sequence[Flow], matrix: Matrix
 ) -> dict[str, list[str]]:
     """Prepare the grounds, run each flow once whole on its own, and return the names of its inputs and outputs."""
     rows: list[list[Job]] = [[] for _ in range(WORKERS)]
-    grounds: set[str] = set()
+    fixtures: set[str] = set()
     for flow in flows:
-        if flow.ground not in grounds:
-            grounds.add(flow.ground)
+        if flow.fixture not in fixtures:
+            fixtures.add(flow.fixture)
             rows[worker[flow.name]].append({"kind": "prepare", "flow": flow.name})
         rows[worker[flow.name]].append({"kind": "try", "flow": flow.name, "number": 0})
     known: dict[str, list[str]] = {}
     for row, results in zip(rows, workers.do(rows), strict=True):
-        for job, told in zip(row, results, strict=True):
+        for job, result in zip(row, results, strict=True):
             doing = "prepared" if job["kind"] == "prepare" else "not killed at all"
-            matrix.report.problems += [f"{job['flow']}, {doing}: {each}" for each in told["problems"]]
-            if job["kind"] == "try" and not told["problems"]:
-                matrix.whole[job["flow"]] = told
-                known[job["flow"]] = told["points"]
+            matrix.report.problems += [f"{job['flow']}, {doing}: {each}" for each in result["problems"]]
+            if job["kind"] == "try" and not result["problems"]:
+                matrix.baseline[job["flow"]] = result
+                known[job["flow"]] = result["points"]
     return known
 
 
@@ -144,7 +144,7 @@ def _rows(worker: dict[str, int], chosen: Sequence[tuple[str, str, Moment]]) -> 
     return rows
 
 
-def _tell(matrix: Matrix, known: dict[str, list[str]], jobs: Sequence[Job]) -> None:
+def _report(matrix: Matrix, known: dict[str, list[str]], jobs: Sequence[Job]) -> None:
     report, options = matrix.report, matrix.options
     report.count("flows killed", len(known), at_least=len(FLOWS))
     report.count(
@@ -158,14 +158,14 @@ def _tell(matrix: Matrix, known: dict[str, list[str]], jobs: Sequence[Job]) -> N
     report.count("points that the process did not come to", missed, at_most=max(len(jobs) // 200, 2))
     report.count(
         "clock seconds that the dead held anything, at worst",
-        matrix.held_seconds,
+        matrix.lease_seconds,
         at_most=RECOVERED_WITHIN.total_seconds(),
     )
     report.count("clock seconds to the same end as without the crash, at worst", matrix.settled_seconds)
 
 
 def _kill_at_fsyncs(options: Options, report: Report) -> None:
-    report.left_out = fsyncs.why_not()
+    report.left_out = fsyncs.missing_requirement()
     if report.left_out is not None:
         return
     tried = fsyncs.run(

@@ -28,12 +28,12 @@ from fatura.usecases.sandbox import test_clock
 from tests.faults import breaks
 from tests.faults.clock import started
 from tests.faults.crashes import recovery
-from tests.faults.crashes.acts import Ask, Flow
+from tests.faults.crashes.acts import Flow, Request
+from tests.faults.crashes.external import FAULTS_FILE
 from tests.faults.crashes.flows import FLOWS
-from tests.faults.crashes.outside import LIES_FILE
-from tests.faults.crashes.place import Ground, Notes, Place, ShiftedClock, open_shop
+from tests.faults.crashes.place import Notes, Place, Shared, ShiftedClock, open_shop
 from tests.faults.crashes.points import KillAt, Moment, Points
-from tests.faults.crashes.site import Site, make_database, open_site
+from tests.faults.crashes.trial_database import TrialDatabase, make_database, open_trial_database
 
 FLOW = {flow.name: flow for flow in FLOWS}
 
@@ -44,7 +44,7 @@ TRIES = 5
 
 def main() -> None:
     """Fork the workers, all of them with the engine imported once, and wait for them."""
-    folder, outside_url, ring, *lines = sys.argv[1:]
+    folder, external_url, ring, *lines = sys.argv[1:]
     configure_logs(level="critical")
     breaks.apply()
     test_clock.WAIT_SECONDS = 0  # the flow's own process drives the clock, once the request is answered
@@ -52,20 +52,20 @@ def main() -> None:
     for each in lines:
         if os.fork() == 0:
             with socket.socket(fileno=int(each)) as line, line.makefile("rw") as file:
-                _serve(file, folder=Path(folder), outside_url=outside_url, ring=ring)
+                _serve(file, folder=Path(folder), external_url=external_url, ring=ring)
             os._exit(0)
     for _ in lines:
         os.wait()
 
 
-def _serve(file: TextIO, *, folder: Path, outside_url: str, ring: str) -> None:
+def _serve(file: TextIO, *, folder: Path, external_url: str, ring: str) -> None:
     """Open a database, and do job after job until the line is closed."""
     server_url, database = json.loads(file.readline())
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         url = runner.run(make_database(server_url, database))
         held = AsyncExitStack()
-        site = runner.run(held.enter_async_context(open_site(url)))
-        worker = Worker(Ground(url, folder, outside_url, ring), site, runner)
+        database = runner.run(held.enter_async_context(open_trial_database(url)))
+        worker = Worker(Shared(url, folder, external_url, ring), database, runner)
         for job in file:
             file.write(json.dumps(worker.do(json.loads(job)), default=str) + "\n")
             file.flush()
@@ -76,17 +76,17 @@ def _serve(file: TextIO, *, folder: Path, outside_url: str, ring: str) -> None:
 class Worker:
     """One process of the matrix; it forks between two runs of its loop, so that what is forked starts without one."""
 
-    ground: Ground
-    site: Site
+    fixture: Shared
+    database: TrialDatabase
     runner: asyncio.Runner
 
     def do(self, job: Any) -> dict[str, Any]:
         """Do a job, and return what came of it."""
         flow = FLOW[job["flow"]]
-        base = Place(self.ground, f"ground-{flow.ground}")
+        base = Place(self.fixture, f"ground-{flow.fixture}")
         try:
             if job["kind"] == "prepare":
-                self.runner.run(_prepare(self.site, base, flow))
+                self.runner.run(_prepare(self.database, base, flow))
                 return {"problems": []}
             at = KillAt(job["point"], Moment(job["moment"])) if "point" in job else None
             return self._try(flow, base, f"{flow.name}-{job['number']}", at=at)
@@ -95,48 +95,50 @@ class Worker:
 
     def _try(self, flow: Flow, base: Place, name: str, *, at: KillAt | None) -> dict[str, Any]:
         """Make one trial, and another one if the process did not come to where it was to die."""
-        told: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         for again in range(1 if at is None else TRIES):
-            place = Place(self.ground, f"{name}-{again}")
-            told = self._try_in(place, flow, base, at=at)
+            place = Place(self.fixture, f"{name}-{again}")
+            result = self._try_in(place, flow, base, at=at)
             place.drop_folder()
-            if told["problems"] or told["killed"]:
+            if result["problems"] or result["killed"]:
                 break
-        return told
+        return result
 
     def _try_in(self, place: Place, flow: Flow, base: Place, *, at: KillAt | None) -> dict[str, Any]:
         """Start over, fork the process that dies, and recover in this one."""
-        self.runner.run(self.site.start_over(place, like=base))
-        (place.folder / LIES_FILE).write_text(str(flow.lies))
+        self.runner.run(self.database.reset(place, like=base))
+        (place.folder / FAULTS_FILE).write_text(str(flow.faults))
         now = ShiftedClock.started(place.folder, datetime.fromisoformat(place.notes().ended_at))
         now.move(1)
-        ended = _forked(place, flow, now, at=at)
+        ended = _fork_and_run(place, flow, now, at=at)
         if ended not in (0, -signal.SIGKILL):
             return {"problems": [f"the flow itself ended with {ended}"]}
         killed = ended == -signal.SIGKILL
         now = ShiftedClock.continued(place.folder)
-        told = self.runner.run(recovery.recover(place, flow, site=self.site, now=now, killed=killed))
-        whole = {} if killed else json.loads((place.folder / "whole").read_text())
-        return {"killed": killed, **told, **whole}
+        result = self.runner.run(
+            recovery.recover(place, flow, database=self.database, now=now, killed=killed)
+        )
+        baseline = {} if killed else json.loads((place.folder / "whole").read_text())
+        return {"killed": killed, **result, **baseline}
 
 
-async def _prepare(site: Site, place: Place, flow: Flow) -> None:
-    await site.clear()
+async def _prepare(database: TrialDatabase, place: Place, flow: Flow) -> None:
+    await database.clear()
     place.folder.mkdir()
     now = ShiftedClock.started(place.folder, started(speed=1)())
-    (place.folder / LIES_FILE).write_text(str(flow.before))
+    (place.folder / FAULTS_FILE).write_text(str(flow.before))
     notes = Notes(account_id=str(UUID(int=0)))
-    async with open_shop(place, now=now, notes=notes, db=site.db) as shop:
+    async with open_shop(place, now=now, notes=notes, db=database.db) as shop:
         opened = await accounts.open_account(shop.deps, name="Crash", mode=Mode.SANDBOX)
         shop.account_id, shop.api_key = opened.account_id, opened.api_key
         shop.notes.account_id, shop.notes.api_key = str(opened.account_id), opened.api_key
-        shop.know_secret(opened.secret)
+        shop.share_secret(opened.secret)
         await flow.prepare(shop)
         shop.write_notes()
-    await site.keep(place)
+    await database.save(place)
 
 
-def _forked(place: Place, flow: Flow, now: ShiftedClock, *, at: KillAt | None) -> int:
+def _fork_and_run(place: Place, flow: Flow, now: ShiftedClock, *, at: KillAt | None) -> int:
     """Run the flow in a process of its own, and return how it ended: its exit code, or the signal, negative."""
     pid = os.fork()
     if pid:
@@ -144,7 +146,7 @@ def _forked(place: Place, flow: Flow, now: ShiftedClock, *, at: KillAt | None) -
     code = 3
     try:
         points = Points(place.folder, at)
-        answers = asyncio.run(_act(place, flow, now, points=points))
+        answers = asyncio.run(_run_flow(place, flow, now, points=points))
         (place.folder / "whole").write_text(json.dumps({"points": points.names, "answers": answers}))
         code = 0
     except BaseException:  # noqa: BLE001 - a forked process must not go on as its parent
@@ -152,17 +154,17 @@ def _forked(place: Place, flow: Flow, now: ShiftedClock, *, at: KillAt | None) -
     os._exit(code)
 
 
-async def _act(place: Place, flow: Flow, now: ShiftedClock, *, points: Points) -> list[Any]:
+async def _run_flow(place: Place, flow: Flow, now: ShiftedClock, *, points: Points) -> list[Any]:
     """Do what the flow does, and return what its requests were answered."""
     answers: list[Any] = []
     async with open_shop(place, now=now, notes=place.notes(), points=points) as shop:
         with points.counting():
             for act in flow.acts:
                 answer = await act(shop)
-                if isinstance(act, Ask):
+                if isinstance(act, Request):
                     assert answer is not None, act
-                    assert act.is_answered_by(answer), (act, answer)
-                    answers.append(act.told(shop, answer))
+                    assert act.is_final(answer), (act, answer)
+                    answers.append(act.comparable(shop, answer))
     return answers
 
 

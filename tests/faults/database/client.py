@@ -110,14 +110,14 @@ class Client:
     async def _settle(self, http: httpx.AsyncClient, write: Write, chance: Random) -> None:
         """Ask until the answer is definite, or (for a few) until the first that is not."""
         while True:
-            if await self._asked(http, write):
+            if await self._send_once(http, write):
                 return
             if write.method == "POST" and chance.randrange(100) < ABANDONED_PERCENT:
                 write.given_up = True
                 return
             await asyncio.sleep(chance.uniform(0.2, 1))
 
-    async def _asked(self, http: httpx.AsyncClient, write: Write) -> bool:
+    async def _send_once(self, http: httpx.AsyncClient, write: Write) -> bool:
         """Ask once; say whether that settled it."""
         write.asked += 1
         try:

@@ -44,7 +44,7 @@ async def _fail_over(options: Options, report: Report, *, folder: Path, programs
 
 async def _kill_leader(scene: Scene, cluster: Cluster) -> None:
     leader = await cluster.leader()
-    await scene.busy(LEAST_WRITES_A_SECOND)
+    await scene.wait_for_load(LEAST_WRITES_A_SECOND)
     began = monotonic()
     leader.kill()
     await scene.unready(began)

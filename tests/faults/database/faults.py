@@ -38,7 +38,7 @@ class Scene:
     rates: list[float] = field(default_factory=list[float])
     problems: list[str] = field(default_factory=list[str])
 
-    async def busy(self, writes_a_second: int) -> None:
+    async def wait_for_load(self, writes_a_second: int) -> None:
         """Wait until that many writes were acknowledged in the last second, so that a fault meets them."""
         give_up_at = monotonic() + BUSY_WITHIN_SECONDS
         rate = 0
@@ -63,10 +63,10 @@ class Scene:
     async def recovered(self, what: str, *, since: float) -> None:
         """Wait until the engine is ready and all lanes go on, with no hand laid on it."""
         ready = await self.engine.readiness.until(200, since=since, within_seconds=PATIENCE_SECONDS)
-        going = await going_on(self.engine, since=since)
+        recovery = await recovered_after(self.engine, since=since)
         self.ready_after.append(PATIENCE_SECONDS if ready is None else ready)
-        self.going_after.append(PATIENCE_SECONDS if going is None else going)
-        if ready is None or going is None:
+        self.going_after.append(PATIENCE_SECONDS if recovery is None else recovery)
+        if ready is None or recovery is None:
             self.problems.append(f"after {what} the engine did not go on within {PATIENCE_SECONDS} s")
         self.problems += [f"after {what}: {death}" for death in self.engine.dead()]
 
@@ -169,7 +169,7 @@ FAULTS: dict[str, Fault] = {
 SHORT = ("the main process killed", "a backend killed", "the server frozen", "all connections taken")
 
 
-async def going_on(engine: Engine, *, since: float) -> float | None:
+async def recovered_after(engine: Engine, *, since: float) -> float | None:
     """Wait until a subscription that was acknowledged after an instant is billed, charged and told to its merchant.
 
     Returns after how many seconds that was; None: it was not within PATIENCE_SECONDS.

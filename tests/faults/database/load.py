@@ -7,7 +7,7 @@ from time import monotonic
 
 from tests.faults.database.client import Client
 from tests.faults.database.faults import Scene
-from tests.faults.database.truth import judge
+from tests.faults.database.truth import compare
 from tests.faults.report import Report
 
 LEAST_WRITES_A_SECOND = 50
@@ -32,10 +32,10 @@ async def loaded(
     seconds = monotonic() - began
     told = Report(report.run, report.seed)
     scene.told(told, slack=1 if full else 3, least_rate=LEAST_WRITES_A_SECOND if full else 1)
-    _tell_client(told, engine.client, seconds=seconds)
+    _report_client(told, engine.client, seconds=seconds)
     told.problems += [f"/health was {death}" for death in engine.readiness.deaths[:5]]
     told.problems += await engine.findings()
-    await judge(told, engine.client, owner_url)
+    await compare(told, engine.client, owner_url)
     if told.problems:
         told.problems += [f"logged {count} times: {what}" for what, count in engine.failures().most_common(5)]
     for figure in told.figures:
@@ -45,7 +45,7 @@ async def loaded(
     report.problems += [f"{title}: {problem}" for problem in told.problems]
 
 
-def _tell_client(report: Report, client: Client, *, seconds: float) -> None:
+def _report_client(report: Report, client: Client, *, seconds: float) -> None:
     """Add what the load was, and the answers that a client should never see."""
     report.count("writes acknowledged", len(client.acknowledged), at_least=1)
     report.count("writes acknowledged a second, outages included", len(client.acknowledged) / seconds)

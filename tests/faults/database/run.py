@@ -40,7 +40,7 @@ async def _under_load(options: Options, report: Report, folder: Path) -> None:
             async with loaded(scene, report, owner_url=database.owner_url, title="under load", full=full):
                 for number, name in enumerate(order):
                     options.progress(number, len(order), name)
-                    await scene.busy(LEAST_WRITES_A_SECOND if full else 1)
+                    await scene.wait_for_load(LEAST_WRITES_A_SECOND if full else 1)
                     await FAULTS[name](scene, database)
                     await scene.recovered(name, since=await database.returned())
     report.count("under load: faults", len(order), at_least=len(order))

@@ -24,7 +24,7 @@ _ROWS = {
 }
 
 
-async def judge(report: Report, client: Client, owner_url: str) -> None:
+async def compare(report: Report, client: Client, owner_url: str) -> None:
     """Add what was lost, what is there unasked or twice, and what differs; `owner_url` sees all rows."""
     there = await _rows(owner_url)
     shown = {kind: await _shown(client, f"/v1/{kind}s") for kind in ("product", "subscription", "customer")}

@@ -1,6 +1,7 @@
-"""A gateway that lies: answers lost, charges made late and hidden, look-ups that fail; workers killed and frozen.
+"""A gateway that loses answers, creates charges late and hides them, while workers are killed and frozen.
 
-Real worker processes, a gateway and a merchant in processes of their own, and three ledgers that must agree in the end.
+Real worker processes, a gateway and a merchant in their own processes. In the end the three ledgers must
+agree (D-33, D-35).
 """
 
 import asyncio
@@ -15,34 +16,33 @@ import uvloop
 
 from tests.faults import ledgers, place
 from tests.faults.clock import started
-from tests.faults.gateway.rest import rest
+from tests.faults.gateway.settle import settle
 from tests.faults.gateway.workers import Workers, workers
 from tests.faults.gateway.world import Kind, World, kinds, open_world
 from tests.faults.report import Options, Report, Scale
 
 SPEED = 10
-"""Seconds of the run's clock a second: a call's 20 seconds are two real ones, a lease six."""
+"""Run seconds per real second. A call's time-out of 20 seconds is 2 real seconds, a lease 6."""
 AFTER_DUE_SECONDS = 4 * 86400
-LATE_HELD_SECONDS = 60
-"""How late a charge may be made that the look-ups before a second sending still find."""
-SECONDS_PERMILLE = 5
-"""What a freeze between a worker's last look at the clock and its first byte may cause; these are canceled, too."""
-MEDDLE_SECONDS = 0.2
-MEDDLED_PERMILLE = 60
-"""How many invoices are canceled, or issued by hand, while they are being charged."""
+LATEST_FOUND_SECONDS = 60
+"""Maximum delay of a charge that the look-ups before a repeat still find."""
+SECOND_CHARGES_PERMILLE = 5
+"""Second charges allowed, caused by freezes between the last lease check and the first byte. They are canceled."""
+INTERFERENCE_SECONDS = 0.2
+INTERFERENCE_PERMILLE = 60
+"""Invoices that are canceled or retried while they are being charged."""
 
 
 def run(options: Options) -> Report:
-    """Charge through gateways that lie, while workers die and freeze, and compare the three ledgers (D-33, D-35)."""
-    report = Report("liar", options.seed)
-    with tempfile.TemporaryDirectory(prefix="fatura-liar-") as folder, place.server() as server:
+    report = Report("gateway", options.seed)
+    with tempfile.TemporaryDirectory(prefix="fatura-gateway-") as folder, place.server() as server:
         uvloop.run(_run(options, report, server, Path(folder)))
     return report
 
 
 async def _run(options: Options, report: Report, server: str, folder: Path) -> None:
     clock = started(speed=SPEED, jumps=folder / "clock")
-    tried = kinds(
+    gateway_kinds = kinds(
         charges=options.pick(short=300, full=10_100),
         few=options.pick(short=20, full=250),
         accounts=options.pick(short=2, full=4),
@@ -50,47 +50,48 @@ async def _run(options: Options, report: Report, server: str, folder: Path) -> N
     )
     async with (
         place.database(server) as url,
-        open_world(url, folder, clock=clock, kinds=tried) as world,
+        open_world(url, folder, clock=clock, kinds=gateway_kinds) as world,
     ):
         with workers(world, folder, count=options.pick(short=2, full=3)) as running:
             await _charge(options, report, world, running)
         report.problems += await ledgers.check(world.deps, url, world.journal)
-        await _count(options, report, world, running=running, tried=tried)
+        await _count(options, report, world, running=running, gateway_kinds=gateway_kinds)
 
 
 async def _charge(options: Options, report: Report, world: World, running: Workers) -> None:
-    """Let it all happen, until everything rests."""
-    rng = random.Random(options.seed)  # noqa: S311 - it guards nothing
+    rng = random.Random(options.seed)  # noqa: S311 - not for security
     charges = sum(kind.charges for kind in set(world.account_kinds.values()))
     frozen = (65.0, options.pick(short=75, full=150))
     give_up_at = time.monotonic() + options.pick(short=300, full=1200)
-    striking = asyncio.create_task(
-        running.strike(rng, until_hits=charges * 2 // 100 + 1, frozen_seconds=frozen)
+    killing = asyncio.create_task(
+        running.kill_and_freeze(rng, until_calls_hit=charges * 2 // 100 + 1, frozen_seconds=frozen)
     )
-    meddling = asyncio.create_task(
-        _meddle(world, rng, count=charges * MEDDLED_PERMILLE // 1000, report=report)
+    interfering = asyncio.create_task(
+        _interfere(world, rng, count=charges * INTERFERENCE_PERMILLE // 1000, report=report)
     )
-    telling = asyncio.create_task(_tell(options, world, charges))
-    left = await rest(world, running, asked_after=False, give_up_at=give_up_at)
+    showing = asyncio.create_task(_show_progress(options, world, charges))
+    unsettled = await settle(world, running, include_polls=False, give_up_at=give_up_at)
     world.clock.jump(AFTER_DUE_SECONDS)
-    left = left or await rest(world, running, asked_after=True, give_up_at=give_up_at)
-    for task in (striking, meddling, telling):
+    unsettled = unsettled or await settle(world, running, include_polls=True, give_up_at=give_up_at)
+    for task in (killing, interfering, showing):
         task.cancel()
-    ended = await asyncio.gather(striking, meddling, telling, return_exceptions=True)
+    ended = await asyncio.gather(killing, interfering, showing, return_exceptions=True)
     report.problems += [repr(each) for each in ended if isinstance(each, Exception)]
-    report.problems += [f"a worker ended by itself with exit code {code}" for code in running.died()]
-    report.count("not at rest in time", left, at_most=0)
+    report.problems += [
+        f"a worker ended unexpectedly with exit code {code}" for code in running.unexpected_exits()
+    ]
+    report.count("unfinished in time", unsettled, at_most=0)
 
 
-async def _tell(options: Options, world: World, charges: int) -> None:
+async def _show_progress(options: Options, world: World, charges: int) -> None:
     while True:
         issued = world.journal.count("charge", "state <> 'canceled'")
         options.progress(min(issued, charges), charges, "charges")
         await asyncio.sleep(1)
 
 
-async def _meddle(world: World, rng: random.Random, *, count: int, report: Report) -> None:
-    """Cancel invoices and issue them by hand, whatever becomes of them just then."""
+async def _interfere(world: World, rng: random.Random, *, count: int, report: Report) -> None:
+    """Cancel invoices and retry issuance at random, regardless of their state."""
     by_id = {merchant.account_id: merchant for merchant in world.merchants}
     answered: Counter[str] = Counter()
     while answered.total() < count:
@@ -103,13 +104,13 @@ async def _meddle(world: World, rng: random.Random, *, count: int, report: Repor
             answered[f"{verb} {answer.status}"] += 1
             if answer.status not in {200, 409, 503}:
                 report.problems.append(f"{verb} was answered {answer.status}: {answer.body!r}")
-        await asyncio.sleep(MEDDLE_SECONDS)
+        await asyncio.sleep(INTERFERENCE_SECONDS)
 
 
 async def _count(
-    options: Options, report: Report, world: World, *, running: Workers, tried: Sequence[Kind]
+    options: Options, report: Report, world: World, *, running: Workers, gateway_kinds: Sequence[Kind]
 ) -> None:
-    """Put down what was tried, and what the gateways' books say."""
+    """Report what was tried and what the gateway's journal contains."""
     made = {
         (row["account_id"], row["invoice_id"]): row
         for row in world.journal.read(
@@ -119,33 +120,31 @@ async def _count(
             """
         )
     }
-    of_kind: dict[Kind, list[int]] = {kind: [] for kind in tried}
+    of_kind: dict[Kind, list[int]] = {kind: [] for kind in gateway_kinds}
     for (account_id, _), row in made.items():
         kind = next(kind for account, kind in world.account_kinds.items() if str(account) == account_id)
         of_kind[kind].append(row["made"])
     for kind, numbers in of_kind.items():
         report.count(f"invoices charged, {kind.name}", len(numbers), at_least=kind.charges * 0.9)
     report.count("charged twice", sum(row["live"] > 1 for row in made.values()), at_most=0)
-    report.count("workers killed and frozen", running.strikes.total(), at_least=1)
-    charges = sum(kind.charges for kind in tried)
+    report.count("workers killed and frozen", running.counts.total(), at_least=1)
+    charges = sum(kind.charges for kind in gateway_kinds)
     report.count(
-        "charges on their way in them (percent)",
-        100 * running.hits / charges,
-        at_least=2
-        if options.scale is Scale.FULL
-        else None,  # a few charges may be made before the first blow
+        "open charge calls in them (percent)",
+        100 * running.calls_hit / charges,
+        at_least=2 if options.scale is Scale.FULL else None,  # some charges precede the first kill
     )
     for kind, numbers in of_kind.items():
-        late = kind.lies.late_seconds > LATE_HELD_SECONDS
-        at_most = None if late else kind.charges * SECONDS_PERMILLE // 1000
+        late = kind.faults.late_seconds > LATEST_FOUND_SECONDS
+        at_most = None if late else kind.charges * SECOND_CHARGES_PERMILLE // 1000
         report.count(
-            f"second charges made, {kind.name}", sum(number - 1 for number in numbers), at_most=at_most
+            f"second charges created, {kind.name}", sum(number - 1 for number in numbers), at_most=at_most
         )
-    report.count("second charges that nobody was told of", len(await _untold(world)), at_most=0)
+    report.count("second charges without an event", len(await _unreported(world)), at_most=0)
 
 
-async def _untold(world: World) -> Sequence[str]:
-    """Return the charges of charged invoices that are not the invoice's own, and stand in no event."""
+async def _unreported(world: World) -> Sequence[str]:
+    """Return the charges that neither belong to an invoice nor appear in an event."""
     rows = await world.tables.fetch(
         """
         SELECT gateway_invoice_id FROM invoice WHERE gateway_invoice_id IS NOT NULL

@@ -1,4 +1,4 @@
-"""The world of the lying gateway: accounts with many subscriptions, each account's gateway with lies of its own."""
+"""Accounts with many subscriptions, billed through gateways with different faults."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -19,10 +19,10 @@ from fatura.usecases.accounts.accounts import open_account
 from fatura.usecases.deps import Deps
 from tests.faults.clock import FastClock
 from tests.faults.engine import open_engine
-from tests.faults.gateway.lies import Lies
+from tests.faults.external_gateway import external_providers
+from tests.faults.external_process import external, share_secrets
+from tests.faults.gateway.faults import GatewayFaults
 from tests.faults.journal import Journal
-from tests.faults.outside_gateway import outside_providers
-from tests.faults.outside_process import outside, tell_secrets
 from tests.support.world import Merchant, subscription_body
 
 SUBSCRIBE_ALIKE = """
@@ -42,26 +42,26 @@ SUBSCRIBE_ALIKE = """
         )) alike
     WHERE s.subscription_id = $1
 """
-"""Customers and subscriptions like one that the API made: their creation is not what is tried here."""
+"""Copies one customer and subscription made through the API."""
 
 DUE_IN = timedelta(days=2)
-"""When the first cycle falls due: it is billed now, and paid then."""
+"""When the first cycle is due: it is billed now and paid then."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of gateway: what it can do by its settings, how it lies, and how many charges are asked of it."""
+    """A kind of gateway: its settings, its faults, and the number of charges."""
 
     name: str
     idempotency: str
-    lies: Lies
+    faults: GatewayFaults
     charges: int
     accounts: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What a trial stands on: `tables` sees all accounts, `account_kinds` says which gateway bills each."""
+    """`tables` reads all accounts; `account_kinds` says which gateway bills each."""
 
     url: str
     ring: str
@@ -78,12 +78,12 @@ class World:
 async def open_world(
     url: str, folder: Path, *, clock: FastClock, kinds: Sequence[Kind]
 ) -> AsyncGenerator[World]:
-    """Start the gateways, open the accounts and subscribe; nothing is billed yet."""
+    """Start the gateways, open the accounts and create subscriptions. Nothing is billed yet."""
     ring = new_key()
-    tell_secrets(folder, {})
+    share_secrets(folder, {})
     async with AsyncExitStack() as stack:
-        gateways = [stack.enter_context(outside(folder, clock=clock, lies=kind.lies)) for kind in kinds]
-        providers = outside_providers(gateways[0], clock=clock)
+        gateways = [stack.enter_context(external(folder, clock=clock, faults=kind.faults)) for kind in kinds]
+        providers = external_providers(gateways[0], clock=clock)
         deps = await stack.enter_async_context(open_engine(url, ring=ring, clock=clock, providers=providers))
         transport = httpx.ASGITransport(create_app(deps), raise_app_exceptions=False)
         client = await stack.enter_async_context(
@@ -99,18 +99,18 @@ async def open_world(
             for number in range(kind.accounts):
                 merchant, secret = await _subscribed(
                     world, kind, client, gateway_url=gateway_url, listens=number == 0
-                )  # one of each kind: charges are tried here, and pushing ten thousand is most of the work
+                )  # one account per kind, since ten thousand pushes would take most of the time
                 merchants.append(merchant)
                 world.account_kinds[merchant.account_id] = kind
                 secrets[str(merchant.account_id)] = [secret]
-        tell_secrets(folder, secrets)
+        share_secrets(folder, secrets)
         yield world
 
 
 async def _subscribed(
     world: World, kind: Kind, client: httpx.AsyncClient, *, gateway_url: str, listens: bool
 ) -> tuple[Merchant, str]:
-    """Open an account with its gateway, its webhook if it `listens`, and its subscriptions, all due today."""
+    """Open an account with its gateway, a webhook if it `listens`, and subscriptions that are due today."""
     opened = await open_account(world.deps, name=kind.name, mode=Mode.SANDBOX)
     merchant = Merchant(world.deps, client, opened)
     settings = {"url": gateway_url, "idempotency": kind.idempotency}
@@ -131,9 +131,9 @@ async def _subscribed(
 
 
 def kinds(*, charges: int, few: int, accounts: int, seed: int) -> tuple[Kind, ...]:
-    """Return the gateways of the trial; the first is the one of the promise."""
-    liar = Lies(
-        lost=300, late=100, refused_before=50, unavailable=50, error=50, looks_fail=100, push_fails=20,
+    """Return the gateways of the run. The promise of no second charge is about the first one."""
+    liar = GatewayFaults(
+        lost=300, late=100, refused_before=50, unavailable=50, error=50, lookup_fails=100, push_fails=20,
         never_paid=200, late_seconds=60, lag_seconds=30, seed=seed,
     )  # fmt: skip
     once = replace(liar, knows_keys=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from fatura.outbound.http import DEADLINE_SECONDS
 from fatura.usecases.operations import checks
 from tests.faults import place
-from tests.faults.neighbours.stage import Stage, endpoints, stage, workers
+from tests.faults.neighbours.setup import Setup, endpoints, open_setup, workers
 from tests.faults.report import Options, Report, Scale
 from tests.support.world import Json, Merchant, subscription_body
 
@@ -83,15 +83,15 @@ async def _run(server_url: str, folder: Path, options: Options, report: Report) 
     backlog = options.pick(short=5_000, full=50_000)
     async with (
         place.database(server_url) as database_url,
-        stage(database_url) as on,
-        endpoints(on, well=WELL, backlog=backlog) as hanging,
+        open_setup(database_url) as setup,
+        endpoints(setup, healthy=WELL, backlog=backlog) as hanging,
     ):
         with workers(database_url, folder):
-            await _warm_up(on)
-            rounds, held_back = await _rounds(on, options)
-            rounds.append(await _beside_a_crowd(on, options, report))
-            lost = await _lost(on)
-        waits = await _waits(on, rounds)
+            await _warm_up(setup)
+            rounds, held_back = await _rounds(setup, options)
+            rounds.append(await _during_bulk_billing(setup, options, report))
+            lost = await _lost(setup)
+        waits = await _measure_waits(setup, rounds)
         report.count("events waiting at the endpoint that hangs", backlog)
         report.count("calls held by it", len(hanging.received), at_least=64)
         report.count("events of the others that waited for it to let go", held_back, at_most=0)
@@ -100,24 +100,24 @@ async def _run(server_url: str, folder: Path, options: Options, report: Report) 
             report,
             waits,
             longest=MOST_TIMES_LONGER[options.scale],
-            beside_a_crowd=MOST_TIMES_LONGER_BESIDE_A_CROWD[options.scale],
+            bulk=MOST_TIMES_LONGER_BESIDE_A_CROWD[options.scale],
         )
-        report.problems += await _broken(on)
+        report.problems += await _violations(setup)
 
 
-async def _warm_up(on: Stage) -> None:
+async def _warm_up(setup: Setup) -> None:
     """Wait until the workers serve, and every well endpoint has shown that it takes many at once."""
-    for merchant, plan in on.well:
+    for merchant, plan in setup.healthy:
         for _ in range(8):
-            await _enrol(merchant, plan)
-    await _lost(on)
+            await _enroll(merchant, plan)
+    await _lost(setup)
 
 
-async def _enrol(merchant: Merchant, plan: Json) -> None:
+async def _enroll(merchant: Merchant, plan: Json) -> None:
     await merchant.made("/v1/subscriptions", subscription_body(plan))
 
 
-async def _rounds(on: Stage, options: Options) -> tuple[list[Round], int]:
+async def _rounds(setup: Setup, options: Options) -> tuple[list[Round], int]:
     """Return the rounds, and how many events arrived in none of them."""
     each = options.pick(short=2, full=4)
     enrolled = options.pick(short=15, full=60)
@@ -125,32 +125,32 @@ async def _rounds(on: Stage, options: Options) -> tuple[list[Round], int]:
     held_back = 0
     for number in range(each):
         options.progress(2 * number, 2 * each, "quiet and noisy rounds")
-        rounds.append(await _round(on, "quiet", enrolled, every=_nothing))
-        await on.begin_noise()
-        rounds.append(await _round(on, "noisy", enrolled, every=on.make_noise))
-        held_back += await _held_back(on)
-        await on.be_quiet()
-        await _lost(on)  # what a noisy round holds up is not to be found in the next quiet one
+        rounds.append(await _round(setup, "quiet", enrolled, every=_nothing))
+        await setup.begin_noise()
+        rounds.append(await _round(setup, "noisy", enrolled, every=setup.renew_noise))
+        held_back += await _drain(setup)
+        await setup.end_noise()
+        await _lost(setup)  # what a noisy round holds up is not to be found in the next quiet one
     return rounds, held_back
 
 
-async def _held_back(on: Stage) -> int:
+async def _drain(setup: Setup) -> int:
     """Keep up the noise until every event of the well merchants has arrived; return how many have not in time."""
     deadline = time.monotonic() + HELD_SECONDS
-    while (left := await _on_their_way(on)) and time.monotonic() < deadline:
-        await on.make_noise()
+    while (left := await _in_flight(setup)) and time.monotonic() < deadline:
+        await setup.renew_noise()
         await asyncio.sleep(REARM_EVERY_SECONDS)
     return left
 
 
-async def _round(on: Stage, doing: str, enrolled: int, *, every: Callable[[], Awaitable[None]]) -> Round:
+async def _round(setup: Setup, doing: str, enrolled: int, *, every: Callable[[], Awaitable[None]]) -> Round:
     """Enrol customers of the well merchants in turn while `every` is done now and then."""
     await every()
     await asyncio.sleep(SETTLE_SECONDS)
     began, again_at = datetime.now(UTC), time.monotonic() + REARM_EVERY_SECONDS
-    for merchant, plan in islice(cycle(on.well), enrolled):
+    for merchant, plan in islice(cycle(setup.healthy), enrolled):
         turn = time.monotonic() + ENROL_EVERY_SECONDS
-        await _enrol(merchant, plan)
+        await _enroll(merchant, plan)
         if time.monotonic() >= again_at:
             await every()
             again_at = time.monotonic() + REARM_EVERY_SECONDS
@@ -163,43 +163,45 @@ async def _nothing() -> None:
     """Leave the burdens as they are."""
 
 
-async def _beside_a_crowd(on: Stage, options: Options, report: Report) -> Round:
+async def _during_bulk_billing(setup: Setup, options: Options, report: Report) -> Round:
     """Measure while another merchant's due subscriptions are billed and charged, a thousand in a transaction."""
     count = options.pick(short=5_000, full=50_000)
-    crowd = await on.add_crowd(count)
+    crowd = await setup.add_bulk(count)
     report.count("due subscriptions of the crowd", count)
-    round_ = await _round(on, "crowd", options.pick(short=15, full=100), every=_nothing)
-    (billed,) = await on.sql(crowd, "SELECT count(*) FROM invoice WHERE account_id = $1")
+    round_ = await _round(setup, "crowd", options.pick(short=15, full=100), every=_nothing)
+    (billed,) = await setup.sql(crowd, "SELECT count(*) FROM invoice WHERE account_id = $1")
     report.count("of them billed meanwhile", billed[0], at_least=1000)
     return round_
 
 
-async def _lost(on: Stage) -> int:
+async def _lost(setup: Setup) -> int:
     """Wait until every event of the well merchants has arrived; return how many have not."""
     deadline = time.monotonic() + ARRIVE_WITHIN_SECONDS
     while True:
-        lost = await _on_their_way(on)
+        lost = await _in_flight(setup)
         if not lost or time.monotonic() > deadline:
             return lost
         await asyncio.sleep(0.1)
 
 
-async def _on_their_way(on: Stage) -> int:
-    return sum(str(row["event_id"]) not in on.arrived for row in await _of_well(on, ARRIVALS))
+async def _in_flight(setup: Setup) -> int:
+    return sum(str(row["event_id"]) not in setup.arrived for row in await _of_healthy(setup, ARRIVALS))
 
 
-async def _of_well(on: Stage, statement: str) -> list[Json]:
-    return [row for merchant, _ in on.well for row in await on.sql(merchant, statement)]
+async def _of_healthy(setup: Setup, statement: str) -> list[Json]:
+    return [row for merchant, _ in setup.healthy for row in await setup.sql(merchant, statement)]
 
 
-async def _waits(on: Stage, rounds: Sequence[Round]) -> Waits:
+async def _measure_waits(setup: Setup, rounds: Sequence[Round]) -> Waits:
     events = [
-        (row["created_at"], on.arrived.get(str(row["event_id"]))) for row in await _of_well(on, ARRIVALS)
+        (row["created_at"], setup.arrived.get(str(row["event_id"])))
+        for row in await _of_healthy(setup, ARRIVALS)
     ]
     questions = [
-        (row["created_at"], on.asked.get(str(row["item_id"]))) for row in await _of_well(on, QUESTIONS)
+        (row["created_at"], setup.asked.get(str(row["item_id"])))
+        for row in await _of_healthy(setup, QUESTIONS)
     ]
-    billed = [(row["started_at"], row["created_at"]) for row in await _of_well(on, BILLED)]
+    billed = [(row["started_at"], row["created_at"]) for row in await _of_healthy(setup, BILLED)]
     return Waits(_by_round(events, rounds), _by_round(billed, rounds), _by_round(questions, rounds))
 
 
@@ -214,7 +216,7 @@ def _by_round(
     return found
 
 
-def _judge(report: Report, waits: Waits, *, longest: float, beside_a_crowd: float | None) -> None:
+def _judge(report: Report, waits: Waits, *, longest: float, bulk: float | None) -> None:
     for what, found in (
         ("delivery", waits.deliveries),
         ("generation", waits.generation),
@@ -227,7 +229,7 @@ def _judge(report: Report, waits: Waits, *, longest: float, beside_a_crowd: floa
         report.count(f"{what}: times longer", noisy / max(quiet, LEAST_WAIT_SECONDS), at_most=longest)
         beside = crowd / max(quiet, LEAST_WAIT_SECONDS)
         report.count(f"{what}: p99 beside a crowd, s", crowd)
-        report.count(f"{what}: times longer there", beside, at_most=beside_a_crowd)
+        report.count(f"{what}: times longer there", beside, at_most=bulk)
 
 
 def _p99(seconds: Sequence[float]) -> float:
@@ -235,11 +237,11 @@ def _p99(seconds: Sequence[float]) -> float:
     return ranked[int(len(ranked) * 0.99)] if ranked else float("inf")
 
 
-async def _broken(on: Stage) -> list[str]:
+async def _violations(setup: Setup) -> list[str]:
     """Return the promises that a well merchant's rows or a burden's break."""
-    merchants = [merchant for merchant, _ in on.well] + on.burdens
+    merchants = [merchant for merchant, _ in setup.healthy] + setup.unhealthy
     return [
         f"{finding.invariant.name} is broken by {finding.offenders[0]}"
         for merchant in merchants
-        async for finding in checks.findings(on.deps, merchant.account_id)
+        async for finding in checks.findings(setup.deps, merchant.account_id)
     ]

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from fatura.signature import sign
 from fatura.usecases.transaction import load_account
-from tests.faults.orders.stage import Ground
+from tests.faults.orders.setup import Fixture
 from tests.support.world import LANE, Answer, Json, Merchant, plan_body
 
-Act = Callable[[Merchant, Ground], Awaitable[Json]]
+Act = Callable[[Merchant, Fixture], Awaitable[Json]]
 HOOK_SECRET = "a-secret-of-sandbox"
 
 
@@ -39,16 +39,16 @@ def seen(answer: Answer) -> Json:
 def call(name: str, method: str, path: str, body: Json = None, *, key: str | None = "") -> Operation:
     """Return a call; `<names>` in it are the ground's facts. Its Idempotency-Key is its name unless one is given."""
 
-    async def act(merchant: Merchant, ground: Ground) -> Json:
-        filled = None if body is None else json.loads(_fill(json.dumps(body), ground))
+    async def act(merchant: Merchant, fixture: Fixture) -> Json:
+        filled = None if body is None else json.loads(_fill(json.dumps(body), fixture))
         sent = name.replace(" ", "-") if key == "" else key
-        return seen(await merchant.call(method, _fill(path, ground), filled, key=sent))
+        return seen(await merchant.call(method, _fill(path, fixture), filled, key=sent))
 
     return Operation(name, act)
 
 
-def _fill(text: str, ground: Ground) -> str:
-    for name, value in ground.facts.items():
+def _fill(text: str, fixture: Fixture) -> str:
+    for name, value in fixture.facts.items():
         text = text.replace(f"<{name}>", str(value))
     return text
 
@@ -56,18 +56,18 @@ def _fill(text: str, ground: Ground) -> str:
 def batch(lane: str, name: str | None = None) -> Operation:
     """Return one batch of a lane, as a worker runs it."""
 
-    async def act(merchant: Merchant, ground: Ground) -> Json:
-        account = await load_account(merchant.deps, ground.merchant.account_id)
+    async def act(merchant: Merchant, fixture: Fixture) -> Json:
+        account = await load_account(merchant.deps, fixture.merchant.account_id)
         await LANE[lane].run(merchant.deps, account)
         return {}
 
     return Operation(name or lane, act, lane)
 
 
-async def _gateway_webhook(merchant: Merchant, ground: Ground) -> Json:
-    body = json.dumps({"chargeId": ground.facts["charge"]}).encode()
+async def _gateway_webhook(merchant: Merchant, fixture: Fixture) -> Json:
+    body = json.dumps({"chargeId": fixture.facts["charge"]}).encode()
     response = await merchant._client.post(
-        f"/gateways/{merchant.account_id}/{ground.facts['connection']}/webhook",
+        f"/gateways/{merchant.account_id}/{fixture.facts['connection']}/webhook",
         content=body,
         headers={"X-Sandbox-Signature": sign(body, [HOOK_SECRET], timestamp=int(time.time()))},
     )

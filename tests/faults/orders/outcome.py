@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from tests.faults.orders.stage import Rows
+from tests.faults.orders.setup import Rows
 from tests.support.world import Json
 
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|sbx_[0-9a-f]{32}")
@@ -40,7 +40,7 @@ class Outcome:
     answers: Mapping[str, str]
     rows: tuple[str, ...]
 
-    def rows_beside(self, tables: frozenset[str]) -> list[str]:
+    def rows_except(self, tables: frozenset[str]) -> list[str]:
         """Return the rows of all tables but some."""
         return [row for row in self.rows if row.split(" ", 1)[0] not in tables]
 
@@ -69,14 +69,14 @@ def outcome_of(answers: Mapping[str, Json], rows: Rows, *, saved: Rows, base: da
     before = json.dumps(saved)
     known, times = frozenset(_ID.findall(before)), _Times(base, _instants(before))
     written = [(table, _written(table, row, times)) for table, listed in rows.items() for row in listed]
-    told = {side: times.plain(json.dumps(answer, sort_keys=True)) for side, answer in answers.items()}
+    texts = {side: times.plain(json.dumps(answer, sort_keys=True)) for side, answer in answers.items()}
     names = _names([each for each in written if each[0] != ANSWERS_KEPT], known)
 
     def named(text: str) -> str:
         return _ID.sub(lambda found: names.get(found[0], found[0]), text)
 
     return Outcome(
-        {side: named(text) for side, text in told.items()},
+        {side: named(text) for side, text in texts.items()},
         tuple(sorted(f"{table} {named(text)}" for table, text in written)),
     )
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tests.faults.orders import operations as does
-from tests.faults.orders.grounds import abandoned, draft, due, held, issued, moved_on, paid, pushing, ready
+from tests.faults.orders.fixtures import abandoned, draft, due, held, issued, moved_on, paid, pushing, ready
+from tests.faults.orders.named_outcomes import NAMED_OUTCOMES, NamedOutcome
 from tests.faults.orders.operations import Operation
-from tests.faults.orders.stage import MakeGround
-from tests.faults.orders.thirds import THIRDS, Third
+from tests.faults.orders.setup import MakeFixture
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,13 +16,13 @@ class Pair:
 
     a: Operation
     b: Operation
-    ground: MakeGround
-    thirds: tuple[Third, ...] = ()
+    fixture: MakeFixture
+    named_outcomes: tuple[NamedOutcome, ...] = ()
 
     @property
     def weight(self) -> int:
         """Return how many times a pair's share of schedules it gets where that is small."""
-        return WEIGHTS.get((self.ground, self.a, self.b), 1)
+        return WEIGHTS.get((self.fixture, self.a, self.b), 1)
 
     @property
     def name(self) -> str:
@@ -30,15 +30,15 @@ class Pair:
         return f"{self.a.name} | {self.b.name}"
 
 
-WEIGHTS: Mapping[tuple[MakeGround, Operation, Operation], int] = {
+WEIGHTS: Mapping[tuple[MakeFixture, Operation, Operation], int] = {
     (ready, does.ISSUANCE, does.ISSUANCE): 5,
     (due, does.GENERATION, does.SUBSCRIBE): 8,
 }
 """Pairs whose mechanism is missed by few schedules: the lease of an invoice, and the order of numbers of events."""
 
 PAIRS: tuple[Pair, ...] = tuple(
-    Pair(a, b, ground, THIRDS.get((a.name, b.name), ()))
-    for ground, met in (
+    Pair(a, b, fixture, NAMED_OUTCOMES.get((a.name, b.name), ()))
+    for fixture, met in (
         (
             due,
             (

@@ -21,7 +21,7 @@ from tests.faults.orders.operations import Act
 from tests.faults.orders.outcome import Outcome, outcome_of
 from tests.faults.orders.pairs import PAIRS, Pair
 from tests.faults.orders.schedules import SERIAL, Schedule, chosen, of_trace
-from tests.faults.orders.stage import Ground, MakeGround, Stage, open_stage
+from tests.faults.orders.setup import Fixture, MakeFixture, Setup, open_setup
 from tests.faults.orders.stepping import LOCK_SETTINGS, Step
 from tests.faults.orders.stream import Follower
 from tests.faults.report import Options, Report, Scale
@@ -51,36 +51,36 @@ class Trial:
 
 
 async def try_order(
-    stage: Stage, pair: Pair, ground: Ground, schedule: Schedule, *, sides: str = "ab"
+    setup: Setup, pair: Pair, fixture: Fixture, schedule: Schedule, *, sides: str = "ab"
 ) -> Trial:
     """Put the ground back, run both operations by a schedule, or one alone, and read what came of it."""
-    await stage.reset(ground)
+    await setup.reset(fixture)
     acts = {"a": pair.a.act, "b": pair.b.act}
-    follower = Follower(stage.root, ground.merchant.account_id, since=ground.last_event)
+    follower = Follower(setup.root, fixture.merchant.account_id, since=fixture.last_event)
     with structlog.testing.capture_logs() as logs:
-        tasks = {side: _start(stage, ground, side, act=acts[side]) for side in sides}
-        trace = tuple(await stage.stepper.run(schedule.chooser(), after=follower.look))
+        tasks = {side: _start(setup, fixture, side, act=acts[side]) for side in sides}
+        trace = tuple(await setup.stepper.run(schedule.chooser(), after=follower.after_step))
         ended = await asyncio.gather(*tasks.values(), return_exceptions=True)
         for lane in dict.fromkeys(filter(None, (pair.a.lane, pair.b.lane))):
-            await stage.sweep(ground, lane)
+            await setup.sweep(fixture, lane)
     answers: dict[str, Json] = {
         side: {"raised": repr(answer)} if isinstance(answer, BaseException) else answer
         for side, answer in zip(tasks, ended, strict=True)
     }
-    account_id = ground.merchant.account_id
+    account_id = fixture.merchant.account_id
     wrong = [f"{side} raised {answer['raised']}" for side, answer in answers.items() if "raised" in answer]
     wrong += [
         f"{side} answered {answer}" for side, answer in answers.items() if answer.get("status", 0) >= 500
     ]
     wrong += [f"logged {each}" for each in logs if each["log_level"] in {"error", "critical"}]
-    wrong += await follower.missed()
-    wrong += [f"`fatura check` finds {name}" for name in await stage.broken(account_id)]
-    outcome = outcome_of(answers, await stage.rows(account_id), saved=ground.saved, base=stage.clock.base)
+    wrong += await follower.missed_events()
+    wrong += [f"`fatura check` finds {name}" for name in await setup.broken(account_id)]
+    outcome = outcome_of(answers, await setup.rows(account_id), saved=fixture.saved, base=setup.clock.base)
     return Trial(outcome, trace, tuple(wrong))
 
 
-def _start(stage: Stage, ground: Ground, side: str, *, act: Act) -> "asyncio.Task[Json]":
-    return stage.stepper.act(side, lambda: act(stage.merchant(side, ground), ground))
+def _start(setup: Setup, fixture: Fixture, side: str, *, act: Act) -> "asyncio.Task[Json]":
+    return setup.stepper.act(side, lambda: act(setup.merchant(side, fixture), fixture))
 
 
 @dataclass(slots=True)
@@ -89,68 +89,70 @@ class Tally:
 
     schedules: int = 0
     waits: int = 0
-    thirds: int = 0
+    named_outcomes: int = 0
     problems: list[str] = field(default_factory=list[str])
 
-    def add(self, pair: Pair, trial: Trial, likes: Mapping[str, Outcome]) -> None:
+    def add(self, pair: Pair, trial: Trial, references: Mapping[str, Outcome]) -> None:
         """Count one trial, and judge it by the outcomes of runs one after the other (`likes`)."""
         self.schedules += 1
         self.waits += any(step.waited for step in trial.trace)
-        self.problems += [_told(pair, trial, each) for each in trial.wrong]
-        serial = [likes[str(order)] for order in SERIAL]
+        self.problems += [_described(pair, trial, each) for each in trial.wrong]
+        serial = [references[str(order)] for order in SERIAL]
         if trial.outcome in serial:
             return
-        if any(third.is_met(trial.outcome, likes[third.like]) for third in pair.thirds):
-            self.thirds += 1
+        if any(named.is_met(trial.outcome, references[named.reference]) for named in pair.named_outcomes):
+            self.named_outcomes += 1
         else:
             nearest = min((trial.outcome.difference(each) for each in serial), key=len)
-            self.problems.append(_told(pair, trial, f"an outcome that no serial order has:\n{nearest}"))
+            self.problems.append(_described(pair, trial, f"an outcome that no serial order has:\n{nearest}"))
 
 
 async def try_pair(
-    stage: Stage, pair: Pair, ground: Ground, tally: Tally, *, chance: random.Random, share: int
+    setup: Setup, pair: Pair, fixture: Fixture, tally: Tally, *, rng: random.Random, share: int
 ) -> None:
     """Run a pair one after the other both ways, then in other orders, each of which must come to the same."""
-    serial = [await try_order(stage, pair, ground, schedule) for schedule in SERIAL]
-    likes = await _likes(stage, pair, ground, serial)
+    serial = [await try_order(setup, pair, fixture, schedule) for schedule in SERIAL]
+    references = await _references(setup, pair, fixture, serial)
     for trial in serial:
-        tally.add(pair, trial, likes)
+        tally.add(pair, trial, references)
     steps = {side: trial.steps_of(side) for side, trial in zip("ab", serial, strict=True)}
     done, tried = len(serial), {str(trial.schedule) for trial in serial}
-    for schedule in islice(chosen(steps, chance, share=share), TRIES_FOR_ONE * share):
+    for schedule in islice(chosen(steps, rng, share=share), TRIES_FOR_ONE * share):
         if done == share:
             return
         if str(schedule) not in tried:
-            trial = await try_order(stage, pair, ground, schedule)
+            trial = await try_order(setup, pair, fixture, schedule)
             tried |= {str(schedule), str(trial.schedule)}
             done += 1
-            tally.add(pair, trial, likes)
+            tally.add(pair, trial, references)
 
 
-async def _likes(stage: Stage, pair: Pair, ground: Ground, serial: Sequence[Trial]) -> dict[str, Outcome]:
+async def _references(
+    setup: Setup, pair: Pair, fixture: Fixture, serial: Sequence[Trial]
+) -> dict[str, Outcome]:
     """Return what others are compared with: both serial outcomes, and that of one side alone where that may be."""
-    likes = {str(order): trial.outcome for order, trial in zip(SERIAL, serial, strict=True)}
-    for side in {third.like for third in pair.thirds} - set(likes):
-        likes[side] = (await try_order(stage, pair, ground, SERIAL[0], sides=side)).outcome
-    return likes
+    references = {str(order): trial.outcome for order, trial in zip(SERIAL, serial, strict=True)}
+    for side in {named.reference for named in pair.named_outcomes} - set(references):
+        references[side] = (await try_order(setup, pair, fixture, SERIAL[0], sides=side)).outcome
+    return references
 
 
-def _told(pair: Pair, trial: Trial, what: str) -> str:
+def _described(pair: Pair, trial: Trial, what: str) -> str:
     again = f'python -m tests.faults.orders.run "{pair.name}" "{trial.schedule}"'
     return f"{pair.name}, {trial.schedule}: {what}\n({again})"
 
 
 async def _try_all(server_url: str, options: Options, pairs: Sequence[Pair]) -> Tally:
     breaks.apply()
-    tally, grounds = Tally(), dict[MakeGround, Ground]()
-    async with place.database(server_url) as url, open_stage(url) as stage:
+    tally, fixtures = Tally(), dict[MakeFixture, Fixture]()
+    async with place.database(server_url) as url, open_setup(url) as setup:
         for number, pair in enumerate(pairs):
             options.progress(number, len(pairs), pair.name)
-            if pair.ground not in grounds:
-                grounds[pair.ground] = await stage.make(pair.ground)
-            chance = random.Random(f"{options.seed} {pair.name}")  # noqa: S311 - a seed's trial must come again
+            if pair.fixture not in fixtures:
+                fixtures[pair.fixture] = await setup.make(pair.fixture)
+            rng = random.Random(f"{options.seed} {pair.name}")  # noqa: S311 - a seed's trial must come again
             share = options.pick(short=5 * pair.weight, full=62)
-            await try_pair(stage, pair, grounds[pair.ground], tally, chance=chance, share=share)
+            await try_pair(setup, pair, fixtures[pair.fixture], tally, rng=rng, share=share)
     return tally
 
 
@@ -184,7 +186,7 @@ def run(options: Options) -> Report:
         "schedules", sum(tally.schedules for tally in tallies), at_least=options.pick(short=300, full=4000)
     )
     report.count("of them with a wait for a lock", sum(tally.waits for tally in tallies), at_least=1)
-    report.count("of them with a named third outcome", sum(tally.thirds for tally in tallies))
+    report.count("of them with a named third outcome", sum(tally.named_outcomes for tally in tallies))
     return report
 
 
@@ -192,14 +194,14 @@ async def _repeat(server_url: str, name: str, schedule: Schedule) -> bool:
     """Run one schedule of one pair, print its trace and what it came to, and say whether all was right."""
     pair = next(each for each in PAIRS if each.name == name)
     tally = Tally()
-    async with place.database(server_url) as url, open_stage(url) as stage:
-        ground = await stage.make(pair.ground)
-        serial = [await try_order(stage, pair, ground, each) for each in SERIAL]
-        likes = await _likes(stage, pair, ground, serial)
-        trial = await try_order(stage, pair, ground, schedule)
-        tally.add(pair, trial, likes)
-    told = (*trial.trace, *trial.outcome.answers.items(), *trial.outcome.rows, *tally.problems)
-    sys.stdout.writelines(f"{each}\n" for each in told)
+    async with place.database(server_url) as url, open_setup(url) as setup:
+        fixture = await setup.make(pair.fixture)
+        serial = [await try_order(setup, pair, fixture, each) for each in SERIAL]
+        references = await _references(setup, pair, fixture, serial)
+        trial = await try_order(setup, pair, fixture, schedule)
+        tally.add(pair, trial, references)
+    texts = (*trial.trace, *trial.outcome.answers.items(), *trial.outcome.rows, *tally.problems)
+    sys.stdout.writelines(f"{each}\n" for each in texts)
     return not tally.problems
 
 

@@ -59,15 +59,15 @@ def few_switches(steps: dict[str, int]) -> list[Schedule]:
     ]
 
 
-def drawn(steps: dict[str, int], chance: random.Random) -> Iterator[Schedule]:
+def drawn(steps: dict[str, int], rng: random.Random) -> Iterator[Schedule]:
     """Draw schedules for ever, some with few switches and some with many."""
     while True:
         left = dict(steps)
-        stays = chance.choice((0.5, 0.7, 0.85))
-        side = chance.choice("ab")
+        stays = rng.choice((0.5, 0.7, 0.85))
+        side = rng.choice("ab")
         order: list[str] = []
         while any(left.values()):
-            if not left[side] or (order and chance.random() > stays):
+            if not left[side] or (order and rng.random() > stays):
                 side = "b" if side == "a" else "a"
             if left[side]:
                 order.append(side)
@@ -75,7 +75,7 @@ def drawn(steps: dict[str, int], chance: random.Random) -> Iterator[Schedule]:
         yield of_trace(order)
 
 
-def chosen(steps: dict[str, int], chance: random.Random, *, share: int) -> Iterator[Schedule]:
+def chosen(steps: dict[str, int], rng: random.Random, *, share: int) -> Iterator[Schedule]:
     """Return all schedules when they are within the share, else all with few switches and then drawn ones.
 
     A share that does not even hold those with few switches is drawn from both alike. Drawn ones may come twice.
@@ -85,9 +85,9 @@ def chosen(steps: dict[str, int], chance: random.Random, *, share: int) -> Itera
         return
     few = few_switches(steps)
     if len(few) > share:
-        few = chance.sample(few, share // 2)
+        few = rng.sample(few, share // 2)
     yield from few
-    yield from drawn(steps, chance)
+    yield from drawn(steps, rng)
 
 
 def all_of(steps: dict[str, int]) -> Iterator[Schedule]:

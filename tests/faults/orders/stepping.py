@@ -156,7 +156,9 @@ class Stepper:
             await self._ask(actor.thread(), label)
 
     @asynccontextmanager
-    async def doing(self, label: str, *, pid: int | None = None, asks: bool = True) -> AsyncGenerator[None]:
+    async def doing(
+        self, label: str, *, pid: int | None = None, waits_for_turn: bool = True
+    ) -> AsyncGenerator[None]:
         """Wait to be chosen, then do I/O inside the block: nobody else is chosen until it ended, or waits for a lock.
 
         `pid` is the server process that runs a statement; `asks=False` does not wait to be chosen.
@@ -166,7 +168,7 @@ class Stepper:
             yield
             return
         thread = actor.thread()
-        if asks:
+        if waits_for_turn:
             await self._ask(thread, label)
         thread.at_work, thread.pid = True, pid
         if pid is not None:
@@ -208,7 +210,7 @@ class Stepper:
         loop = asyncio.get_running_loop()
         patient_until = loop.time() + _PATIENCE_SECONDS
         while True:
-            await _python_rests()
+            await _drain_ready()
             at_work = [each for each in self._threads() if each.at_work]
             is_settled = not at_work or await self._still_wait(at_work)
             is_all_here = loop.time() > patient_until or not any(_is_elsewhere(each) for each in self._actors)
@@ -276,7 +278,7 @@ def _is_elsewhere(actor: _Actor) -> bool:
     return not any(each.gate is not None or each.at_work for each in actor.threads.values())
 
 
-async def _python_rests() -> None:
+async def _drain_ready() -> None:
     """Let the loop run whatever is ready, until only the network or a timer can bring more."""
     ready = attrgetter("_ready")
     loop = asyncio.get_running_loop()

@@ -19,7 +19,7 @@ def connection_class(
 
     class SteppedConnection(asyncpg.Connection):
         def _as_step(self, sql: str) -> AbstractAsyncContextManager[None]:
-            return doing(sql, pid=self.get_server_pid(), asks=not sql.startswith(_NOT_A_STEP))
+            return doing(sql, pid=self.get_server_pid(), waits_for_turn=not sql.startswith(_NOT_A_STEP))
 
         async def execute(self, query: str, *args: object, **options: Any) -> str:
             async with self._as_step(query):

@@ -26,7 +26,7 @@ class Follower:
         """Begin where the stream ends."""
         self.cursor = self.since
 
-    async def look(self, step: Step) -> None:
+    async def after_step(self, step: Step) -> None:
         """Read on, if the step may have shown something new."""
         if step.label.startswith("COMMIT"):
             await self.read_on()
@@ -37,7 +37,7 @@ class Follower:
             self.read += [each.sequence for each in found]
             self.cursor = found[-1].sequence
 
-    async def missed(self) -> list[str]:
+    async def missed_events(self) -> list[str]:
         """Read the rest, and return what stands in the stream and was never shown."""
         await self.read_on()
         there = await events.after(self._tx, self.since, limit=_PAGE)

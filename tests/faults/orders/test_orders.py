@@ -12,7 +12,7 @@ from tests.conftest import FAST
 from tests.faults import break_patches, place
 from tests.faults.orders import run
 from tests.faults.orders.pairs import PAIRS
-from tests.faults.orders.stage import open_stage
+from tests.faults.orders.setup import open_setup
 from tests.faults.orders.stepping import LOCK_SETTINGS
 from tests.faults.report import Options
 
@@ -42,7 +42,7 @@ def publish_without_lock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def issue_without_lease(monkeypatch: pytest.MonkeyPatch) -> None:
-    break_patches.forget_the_lease(put=monkeypatch.setattr)
+    break_patches.ignore_lease(put=monkeypatch.setattr)
 
 
 def look_for_a_key_before_taking_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,8 +73,8 @@ async def test_a_missing_lock_is_found(
     pair = next(each for each in PAIRS if each.name == name)
     tally = run.Tally()
     weaker(monkeypatch)
-    async with place.database(server) as url, open_stage(url) as stage:
-        ground = await stage.make(pair.ground)
-        chance = random.Random(1)  # noqa: S311 - the same schedules every time
-        await run.try_pair(stage, pair, ground, tally, chance=chance, share=SCHEDULES)
+    async with place.database(server) as url, open_setup(url) as setup:
+        fixture = await setup.make(pair.fixture)
+        rng = random.Random(1)  # noqa: S311 - the same schedules every time
+        await run.try_pair(setup, pair, fixture, tally, rng=rng, share=SCHEDULES)
     assert tally.problems

@@ -25,7 +25,7 @@ def stepped_server() -> Generator[str]:
 
 
 @asynccontextmanager
-async def stage(url: str) -> AsyncGenerator[tuple[Stepper, Database]]:
+async def setup(url: str) -> AsyncGenerator[tuple[Stepper, Database]]:
     async with place.database(url) as database_url:
         control = await asyncpg.connect(database_url)
         await control.execute(
@@ -61,7 +61,7 @@ def who(trace: Sequence[Step]) -> list[str]:
 
 
 async def test_one_moves_at_a_time_and_a_waiter_goes_on_when_the_lock_is_free(stepped_server):
-    async with stage(stepped_server) as (stepper, db):
+    async with setup(stepped_server) as (stepper, db):
         for _ in range(3):
             stepper.act("a", lambda: _raise(db, "one", "two"))
             stepper.act("b", lambda: _raise(db, "one"))
@@ -71,7 +71,7 @@ async def test_one_moves_at_a_time_and_a_waiter_goes_on_when_the_lock_is_free(st
 
 
 async def test_the_last_to_close_a_circle_of_locks_ends_it_every_time(stepped_server):
-    async with stage(stepped_server) as (stepper, db):
+    async with setup(stepped_server) as (stepper, db):
         for _ in range(5):
             first = stepper.act("a", lambda: _raise(db, "one", "two"))
             second = stepper.act("b", lambda: _raise(db, "two", "one"))
@@ -87,7 +87,7 @@ async def test_tasks_of_one_actor_are_threads_of_their_own(stepped_server):
         await _raise(db, "one")
         await asyncio.gather(_raise(db, "one"), _raise(db, "two"))
 
-    async with stage(stepped_server) as (stepper, db):
+    async with setup(stepped_server) as (stepper, db):
         for _ in range(3):
             stepper.act("a", lambda: both(db))
             trace = await stepper.run(lambda ready: ready[-1])
@@ -105,7 +105,7 @@ async def test_calls_that_are_no_statements_are_steps_too(stepped_server):
         await stepper.step("merchant")
         seen.append(f"{name} ends")
 
-    async with stage(stepped_server) as (stepper, _):
+    async with setup(stepped_server) as (stepper, _):
         stepper.act("a", lambda: call(stepper, "a"))
         stepper.act("b", lambda: call(stepper, "b"))
         trace = await stepper.run(Script("b", "a", "b", "a"))
@@ -114,14 +114,14 @@ async def test_calls_that_are_no_statements_are_steps_too(stepped_server):
 
 
 async def test_an_actor_that_opens_a_connection_is_waited_for(stepped_server):
-    async def look(url: str) -> Any:
+    async def after_step(url: str) -> Any:
         connection = await asyncpg.connect(url)
         await connection.close()
 
-    async with stage(stepped_server) as (stepper, db):
+    async with setup(stepped_server) as (stepper, db):
 
         async def act() -> None:
-            await look(stepped_server)
+            await after_step(stepped_server)
             await _raise(db, "one")
 
         for _ in range(3):

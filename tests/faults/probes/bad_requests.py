@@ -16,8 +16,8 @@ from fatura.observability import configure_logs
 from tests.faults import place
 from tests.faults.digest import differences, digest
 from tests.faults.probes import bad_bytes
-from tests.faults.probes.judge import Judge, Told
-from tests.faults.probes.mutations import Bad, Wire
+from tests.faults.probes.judge import Answer, Judge
+from tests.faults.probes.mutations import Mutator, Wire
 from tests.faults.probes.watched import ask, open_watched
 from tests.faults.report import Options, Report
 from tests.support.account_resources import Owned, own_everything, valid_bodies
@@ -80,42 +80,42 @@ async def _send(server_url: str, seed: int, count: int) -> Found:
     async with place.database(server_url) as url, open_watched(url) as (world, app):
         chance = random.Random(seed)  # noqa: S311 - chance that can be repeated is the point
         own, other = await own_everything(world, world), await own_everything(world, await world.another())
-        clock = await _busy_clock(world)
+        clock = await _advancing_clock(world)
         await world.sql("UPDATE api_key SET last_used_at = '2100-01-01'")
         document = (await world.get("/docs-json")).json
         judge = Judge(document, _secrets(world, other), await _names(world))
-        bad = Bad(chance, _shown_fields(document))
-        goods = [*_goods(document, own, clock)]
+        bad = Mutator(chance, _answered_fields(document))
+        goods = [*_valid_requests(document, own, clock)]
         last: list[Wire] = []
         for number in range(count):
             wire = bad.make(chance.choice(goods))
-            told, changes = await ask(app, wire)
+            answer, changes = await ask(app, wire)
             found.asked += 1
-            faults = judge.faults(wire, told)
-            if told.status < 400:
+            faults = judge.faults(wire, answer)
+            if answer.status < 400:
                 found.accepted += 1
             else:
-                found.refused[told.status] += 1
+                found.refused[answer.status] += 1
                 last = [*last[1 - SENT_AGAIN :], wire]
-                if changes and _asks_after(wire, told):
+                if changes and _schedules_poll(wire, answer):
                     found.asked_after += 1
                 elif changes:
-                    faults.append(f"refused with {told.status}, and changed something")
+                    faults.append(f"refused with {answer.status}, and changed something")
             found.problems += [
                 f"seed {seed}, request {number} ({wire.route} {wire.method}, {wire.done}): {each}"
                 for each in faults
             ]
-        found.problems += await _again(world, app, last)
+        found.problems += await _resend(world, app, last)
     return found
 
 
-def _asks_after(wire: Wire, told: Told) -> bool:
+def _schedules_poll(wire: Wire, answer: Answer) -> bool:
     """Tell whether the gateway refused to cancel a charge: that is noted, and the charge asked after soon (D-27)."""
-    not_cancelable = INVOICE_NOT_CANCELABLE.type.encode() in told.body
-    return wire.route == "post /v1/invoices/{invoiceId}/cancel" and told.status == 409 and not_cancelable
+    not_cancelable = INVOICE_NOT_CANCELABLE.type.encode() in answer.body
+    return wire.route == "post /v1/invoices/{invoiceId}/cancel" and answer.status == 409 and not_cancelable
 
 
-async def _busy_clock(world: World) -> Merchant:
+async def _advancing_clock(world: World) -> Merchant:
     """Return an account whose test clock is being driven: a good advance is refused at once, not waited for."""
     merchant = await world.another()
     async with connected(world.database_url, merchant.account_id) as connection:
@@ -124,19 +124,19 @@ async def _busy_clock(world: World) -> Merchant:
     return merchant
 
 
-async def _again(world: World, app: Any, refused: Sequence[Wire]) -> list[str]:
+async def _resend(world: World, app: Any, refused: Sequence[Wire]) -> list[str]:
     """Send refused requests again: every row of the account stays as it is."""
     async with connected(world.database_url, world.account_id) as connection:
         before = await digest(connection, world.account_id)
         answers = [await ask(app, wire) for wire in refused]
         changed = differences(before, await digest(connection, world.account_id))
-    again = [wire for wire, (told, _) in zip(refused, answers, strict=True) if told.status >= 400]
+    again = [wire for wire, (answer, _) in zip(refused, answers, strict=True) if answer.status >= 400]
     if changed and len(again) == len(refused):
         return [f"refused requests changed {changed}"]
     return []
 
 
-def _goods(document: Json, own: Owned, clock: Merchant) -> Iterator[Wire]:
+def _valid_requests(document: Json, own: Owned, clock: Merchant) -> Iterator[Wire]:
     """Yield a valid request for every operation, and some more for those with bodies of several forms."""
     bodies = valid_bodies(own)
     for path, operations in document["paths"].items():
@@ -146,11 +146,11 @@ def _goods(document: Json, own: Owned, clock: Merchant) -> Iterator[Wire]:
                 continue
             merchant = clock if "test-clock" in path else own.merchant
             body = bodies[route] if "requestBody" in operation else None
-            for each in _forms(route, body, own):
+            for each in _body_forms(route, body, own):
                 yield _wire(route, _filled(path, own), each, merchant=merchant)
 
 
-def _forms(route: str, body: Json, own: Owned) -> list[Json]:
+def _body_forms(route: str, body: Json, own: Owned) -> list[Json]:
     match route:
         case "post /v1/products":
             endpoint = {"mode": "endpoint", "url": "https://merchant.example/price", "capCents": 1000}
@@ -192,7 +192,7 @@ def _wire(route: str, path: str, body: Json, *, merchant: Merchant) -> Wire:
     return replace(wire, body=json.dumps(body).encode()).having("Content-Type", "application/json")
 
 
-def _shown_fields(document: Json) -> Mapping[str, Json]:
+def _answered_fields(document: Json) -> Mapping[str, Json]:
     """Return every field that any answer shows, with a value that it might be sent back with."""
     samples = {"string": "x", "integer": 1, "boolean": True, "array": [], "object": {}, "number": 1}
     return {

@@ -18,7 +18,7 @@ _PROBLEMS = {problem.type: problem for problem in CATALOGUE}
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Answer:
     """An answer as it came."""
 
     status: int
@@ -34,34 +34,34 @@ class Judge:
     secret: Collection[bytes]
     names: Collection[bytes]
 
-    def faults(self, wire: Wire, told: Told) -> list[str]:
+    def faults(self, wire: Wire, answer: Answer) -> list[str]:
         """Return what is wrong with an answer."""
-        if told.status >= 500:
-            return [f"{told.status}: {told.body[:300]!r}"]
-        found = [f"shows {each!r}" for each in self.secret if each in told.body]
-        if told.status < 400:
+        if answer.status >= 500:
+            return [f"{answer.status}: {answer.body[:300]!r}"]
+        found = [f"shows {each!r}" for each in self.secret if each in answer.body]
+        if answer.status < 400:
             return found
-        shown = _LEAKS.search(told.body)
+        shown = _LEAKS.search(answer.body)
         if shown and shown[0] not in wire.body + wire.path.encode() + wire.query.encode():
-            found.append(f"shows {shown[0]!r}: {told.body[:300]!r}")
-        spoken = _CODES.sub(b"", told.body)
+            found.append(f"shows {shown[0]!r}: {answer.body[:300]!r}")
+        spoken = _CODES.sub(b"", answer.body)
         found += [f"shows the name {each!r}" for each in self.names if each in spoken]
-        if told.headers.get("content-type") != "application/problem+json":
-            return [*found, f"{told.status} is no problem+json: {told.headers} {told.body[:200]!r}"]
-        return found + self._of_problem(wire, told)
+        if answer.headers.get("content-type") != "application/problem+json":
+            return [*found, f"{answer.status} is no problem+json: {answer.headers} {answer.body[:200]!r}"]
+        return found + self._of_problem(wire, answer)
 
-    def _of_problem(self, wire: Wire, told: Told) -> list[str]:
-        body = json.loads(told.body)
+    def _of_problem(self, wire: Wire, answer: Answer) -> list[str]:
+        body = json.loads(answer.body)
         problem = _PROBLEMS.get(body["type"])
         if problem is None or (body["status"], body["title"]) != (problem.status, problem.title):
             return [f"is not in the catalogue: {body}"]
-        if told.status != problem.status:
-            return [f"{told.status} says {problem.status}"]
-        if body["requestId"] != told.headers.get("x-request-id"):
-            return [f"requestId {body['requestId']} is not {told.headers.get('x-request-id')}"]
+        if answer.status != problem.status:
+            return [f"{answer.status} says {problem.status}"]
+        if body["requestId"] != answer.headers.get("x-request-id"):
+            return [f"requestId {body['requestId']} is not {answer.headers.get('x-request-id')}"]
         if not isinstance(body["detail"], str) or len(body["detail"]) > 1000:
             return [f"detail is too long: {body['detail'][:100]}"]
-        return self._undocumented(wire, told.status, body["type"])
+        return self._undocumented(wire, answer.status, body["type"])
 
     def _undocumented(self, wire: Wire, status: int, type_: str) -> list[str]:
         if wire.route is None:

@@ -32,7 +32,7 @@ class Wire:
 
 
 @dataclass(frozen=True, slots=True)
-class Bad:
+class Mutator:
     """Makes bad requests of good ones; `fields` are all field names that any answer shows, with a value each."""
 
     chance: random.Random

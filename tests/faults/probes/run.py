@@ -14,8 +14,8 @@ from uuid import UUID
 
 from tests.faults import place
 from tests.faults.digest import differences, digest
-from tests.faults.probes.stranger import MALFORMED, own_a_lot
-from tests.faults.probes.timing import time_apart
+from tests.faults.probes.accounts import MALFORMED, fill_account
+from tests.faults.probes.timing import compare_times
 from tests.faults.report import Options, Report
 from tests.support.account_resources import Owned, id_places, put, valid_bodies
 from tests.support.populated import connected
@@ -104,12 +104,14 @@ def run(options: Options) -> Report:
 async def _run(server_url: str, options: Options, report: Report) -> None:
     async with place.database(server_url) as url, open_world(url) as world:
         chance = random.Random(options.seed)  # noqa: S311 - chance that can be repeated is the point
-        own = await own_a_lot(world, world)
-        others = [await own_a_lot(world, await world.another()) for _ in range(options.pick(short=1, full=3))]
+        own = await fill_account(world, world)
+        others = [
+            await fill_account(world, await world.another()) for _ in range(options.pick(short=1, full=3))
+        ]
         for other in others:
             await _use_keys(other.merchant)
         before = [await _digest(url, other) for other in others]
-        tried = await _strangers(world, own, others, options=options, chance=chance, report=report)
+        tried = await _probe_foreign(world, own, others, options=options, chance=chance, report=report)
         await _keys_of_others(own.merchant, report=report)
         for other in others:
             await _cursors_of_others(world, other, report=report)
@@ -123,7 +125,7 @@ async def _run(server_url: str, options: Options, report: Report) -> None:
         broken = set(await world.broken()) - {"due_work_is_claimed_in_an_hour"}  # no lane works here
         report.problems += [f"the invariant {name} is broken" for name in broken]
         if options.pick(short=0, full=1):
-            await time_apart(world, others[0], chance=chance, report=report)
+            await compare_times(world, others[0], chance=chance, report=report)
 
 
 async def _digest(url: str, owned: Owned) -> Mapping[str, tuple[int, int]]:
@@ -131,7 +133,7 @@ async def _digest(url: str, owned: Owned) -> Mapping[str, tuple[int, int]]:
         return await digest(connection, owned.merchant.account_id)
 
 
-async def _strangers(
+async def _probe_foreign(
     world: World,
     own: Owned,
     others: Sequence[Owned],
@@ -148,11 +150,11 @@ async def _strangers(
             continue
         options.progress(place_, len(listed), probe.route)
         nobodys = unknown(probe.name, chance)
-        expected = {form: masked(await probe.send(world, form), form) for form in _forms(probe, nobodys)}
+        expected = {form: masked(await probe.send(world, form), form) for form in _body_forms(probe, nobodys)}
         tried["random"] += len(expected)
         foreign = [each for other in others for each in other.ids[probe.name]]
         for sought in foreign if options.pick(short=0, full=1) else chance.sample(foreign, 1):
-            for form, like in zip(_forms(probe, sought), expected.values(), strict=True):
+            for form, like in zip(_body_forms(probe, sought), expected.values(), strict=True):
                 tried["foreign"] += 1
                 if (found := masked(await probe.send(world, form), form)) != like:
                     report.problems.append(f"{probe} tells {form} from an unknown id: {found} is not {like}")
@@ -167,7 +169,7 @@ async def _strangers(
     return tried
 
 
-def _forms(probe: Probe, sought: str) -> list[str]:
+def _body_forms(probe: Probe, sought: str) -> list[str]:
     """Return an id as it is and, where case does not matter, in capitals."""
     return [sought, sought.upper()] if probe.where == "path" and probe.method != "HEAD" else [sought]
 

@@ -13,7 +13,7 @@ FAR_OFF = 0.15
 """How far from a half a guess may be on a machine that others share; on a quiet one it is within 0.05."""
 
 
-async def time_apart(world: World, other: Owned, *, chance: random.Random, report: Report) -> None:
+async def compare_times(world: World, other: Owned, *, chance: random.Random, report: Report) -> None:
     """Time foreign and unknown ids in turn, and tell how well the times would tell them apart (0.5: not at all)."""
 
     async def plan(sought: str) -> None:
@@ -38,13 +38,13 @@ async def time_apart(world: World, other: Owned, *, chance: random.Random, repor
                     started = time.perf_counter()
                     await request(sought)
                     seconds[foreign].append(time.perf_counter() - started)
-            guess = _guess(seconds[True], seconds[False])
+            guess = _auc(seconds[True], seconds[False])
             what = f"how well times tell a foreign {name} ({request.__name__}; 0.5 is not at all)"
             report.count(what, round(guess, 3), at_least=0.5 - FAR_OFF, at_most=0.5 + FAR_OFF)
 
 
-def _guess(these: list[float], those: list[float]) -> float:
+def _auc(foreign: list[float], unknown: list[float]) -> float:
     """Return the chance that one of these is longer than one of those (the area under the ROC curve)."""
-    ranked = sorted([(each, True) for each in these] + [(each, False) for each in those])
+    ranked = sorted([(each, True) for each in foreign] + [(each, False) for each in unknown])
     ranks = sum(rank for rank, (_, is_one_of_these) in enumerate(ranked, 1) if is_one_of_these)
-    return (ranks - len(these) * (len(these) + 1) / 2) / (len(these) * len(those))
+    return (ranks - len(foreign) * (len(foreign) + 1) / 2) / (len(foreign) * len(unknown))

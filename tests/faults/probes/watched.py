@@ -15,7 +15,7 @@ from fatura.bootstrap import real_clock, wire
 from fatura.domain.credentials import Mode
 from fatura.store.db import connect
 from fatura.store.vault import Vault, new_key
-from tests.faults.probes.judge import Told
+from tests.faults.probes.judge import Answer
 from tests.faults.probes.mutations import Wire
 from tests.support.world import World, open_account
 
@@ -51,7 +51,7 @@ async def open_watched(database_url: str) -> AsyncGenerator[tuple[World, Any]]:
         await db.close()
 
 
-async def ask(app: Any, wire_: Wire) -> tuple[Told, Sequence[str]]:
+async def ask(app: Any, wire_: Wire) -> tuple[Answer, Sequence[str]]:
     """Send a request; return the answer, and the ids of the transactions that it committed changes in."""
     changes: list[str] = []
     token = _CHANGES.set(changes)
@@ -70,7 +70,7 @@ async def ask(app: Any, wire_: Wire) -> tuple[Told, Sequence[str]]:
         _CHANGES.reset(token)
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in sent[0]["headers"]}
     body = b"".join(each.get("body", b"") for each in sent[1:])
-    return Told(sent[0]["status"], headers, body), changes
+    return Answer(sent[0]["status"], headers, body), changes
 
 
 def _scope(wire_: Wire) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def _tell(report: Report, options: Options, *, truth: Truth) -> None:
     report.count("… of invoices that the backup knew", truth.of_known_invoices, at_least=1)
     report.count("… of cycles billed after it, found again by their ids", truth.of_lost_invoices, at_least=1)
     report.count(
-        "… of subscriptions born after it, told to the operator", truth.strays, at_least=1 if full else 0
+        "… of subscriptions born after it, told to the operator", truth.unmatched, at_least=1 if full else 0
     )
     report.count("… over another amount than the new total, left to a person", truth.parked)
     report.count("sweeps that died in the middle", truth.deaths, at_least=1)
@@ -108,7 +108,7 @@ async def _sweep(story: Story, truth: Truth) -> None:
     """Run the sweep until it lives: in processes that are killed, in tasks that are cut off, beside running workers."""
     rng, since = story.rng, truth.since
     if rng.random() < 0.2:
-        await story.sweep_apart(since=since, kill_at=rng.randrange(20, 120))
+        await story.sweep_in_process(since=since, kill_at=rng.randrange(20, 120))
         truth.deaths += 1
     async with story.engine() as merchant:
         if rng.random() < DIES:
@@ -121,5 +121,5 @@ async def _sweep(story: Story, truth: Truth) -> None:
         swept = await story.sweep(merchant.deps, since=since)
         await beside
     assert swept is not None
-    truth.told = {each.charge.charge_id for each in swept.unmatched}
+    truth.reported = {each.charge.charge_id for each in swept.unmatched}
     truth.problems += [f"{story.seed}: not compared: {problem}" for problem in swept.problems]

@@ -190,15 +190,15 @@ class Story:
         finally:
             self.running, self.statements_left = None, 0
 
-    async def sweep_apart(self, *, since: datetime, kill_at: int) -> Json | None:
+    async def sweep_in_process(self, *, since: datetime, kill_at: int) -> Json | None:
         """Run `tests.faults.restore.sweep`; None when it was killed."""
         words = [self.url, self.ring, str(self.folder / f"{self.name}.sqlite")]
         words += [self.now.isoformat(), since.isoformat(), str(kill_at)]
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "tests.faults.restore.sweep", *words, stdout=asyncio.subprocess.PIPE
         )
-        told, _ = await process.communicate()
-        return json.loads(told.splitlines()[-1]) if process.returncode == 0 else None
+        reported, _ = await process.communicate()
+        return json.loads(reported.splitlines()[-1]) if process.returncode == 0 else None
 
     def charges(self, since: datetime) -> Sequence[Any]:
         """Return the gateway's charges made since an instant."""

@@ -64,13 +64,13 @@ async def _sweep(url: str, ring: str, *, books: Path, now: datetime, since: date
             await comparison.freeze(deps, account_id)
         swept = [await comparison.compare(deps, account_id, since=since) for account_id in accounts]
     counts = {str(kind): count for each in swept for kind, count in each.counts.items()}
-    strays = [unmatched.charge.charge_id for each in swept for unmatched in each.unmatched]
+    unmatched = [unmatched.charge.charge_id for each in swept for unmatched in each.unmatched]
     problems = [problem for each in swept for problem in each.problems]
-    print(json.dumps({"counts": counts, "strays": strays, "problems": problems}))  # noqa: T201 - the parent reads it
+    print(json.dumps({"counts": counts, "strays": unmatched, "problems": problems}))  # noqa: T201 - the parent reads it
 
 
 if __name__ == "__main__":
     breaks.apply()
     url, ring, books, now, since, kill_at = sys.argv[1:]
-    told = datetime.fromisoformat(now), datetime.fromisoformat(since), int(kill_at)
-    asyncio.run(_sweep(url, ring, books=Path(books), now=told[0], since=told[1], kill_at=told[2]))
+    reported = datetime.fromisoformat(now), datetime.fromisoformat(since), int(kill_at)
+    asyncio.run(_sweep(url, ring, books=Path(books), now=reported[0], since=reported[1], kill_at=reported[2]))

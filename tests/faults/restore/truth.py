@@ -26,7 +26,7 @@ class Truth:
     newer: int = 0
     of_known_invoices: int = 0
     of_lost_invoices: int = 0
-    strays: int = 0
+    unmatched: int = 0
     parked: int = 0
     deaths: int = 0
     twice: int = 0
@@ -35,7 +35,7 @@ class Truth:
     since: datetime = BEGIN
     billed: dict[str, Cycle] = field(default_factory=dict[str, Cycle])
     charges: Sequence[Mapping[str, Any]] = ()
-    told: set[str] = field(default_factory=set[str])
+    reported: set[str] = field(default_factory=set[str])
 
     async def disaster(self, story: Story, *, since: datetime) -> None:
         """Remember what is about to be lost: the charges since the backup, and which cycle each of them bills."""
@@ -55,25 +55,25 @@ async def judge(story: Story, merchant: Merchant, truth: Truth) -> None:
         for charge in truth.charges
         if truth.billed[charge["invoice_id"]][0] not in story.subscriptions
     }
-    _judge_strays(story, truth, born_later, at=at)
-    _judge_adoption(truth, invoices, born_later, at=at)
-    _judge_once(story, truth, invoices, at=at)
-    await _settle(story, merchant, truth, invoices)
+    _check_unmatched(story, truth, born_later, at=at)
+    _check_matched(truth, invoices, born_later, at=at)
+    _check_once(story, truth, invoices, at=at)
+    await _resolve(story, merchant, truth, invoices)
     found = await ledgers.check(merchant.deps, story.url, story.journal)
     truth.problems += [f"{at}: {problem}" for problem in found]
 
 
-def _judge_strays(story: Story, truth: Truth, born_later: set[str], *, at: str) -> None:
+def _check_unmatched(story: Story, truth: Truth, born_later: set[str], *, at: str) -> None:
     """Charges of subscriptions that the backup does not know are told, and no others; then they are set aside."""
     live = {each["charge_id"] for each in truth.charges if each["state"] in LIVE}
-    truth.strays += len(born_later & live)
-    if truth.told != born_later & live:
-        truth.problems.append(f"{at}: told {sorted(truth.told)}, strays are {sorted(born_later & live)}")
+    truth.unmatched += len(born_later & live)
+    if truth.reported != born_later & live:
+        truth.problems.append(f"{at}: told {sorted(truth.reported)}, strays are {sorted(born_later & live)}")
     for charge_id in born_later:
         story.journal.change("DELETE FROM charge WHERE charge_id = ?", charge_id)
 
 
-def _judge_adoption(
+def _check_matched(
     truth: Truth, invoices: Sequence[Mapping[str, Any]], born_later: set[str], *, at: str
 ) -> None:
     """Every live charge is on the invoice that it billed, under the id that it had; or a person was told."""
@@ -98,7 +98,7 @@ def _judge_adoption(
             truth.problems.append(f"{at}: {charge['charge_id']} is not on its invoice, which is {dict(row)}")
 
 
-def _judge_once(story: Story, truth: Truth, invoices: Sequence[Mapping[str, Any]], *, at: str) -> None:
+def _check_once(story: Story, truth: Truth, invoices: Sequence[Mapping[str, Any]], *, at: str) -> None:
     """No cycle has two live charges, whatever ids they name; and what was canceled is not charged again."""
     billed = truth.billed | {str(row["invoice_id"]): _cycle(row) for row in invoices}
     live = Counter[Cycle | None]()
@@ -117,7 +117,7 @@ def _judge_once(story: Story, truth: Truth, invoices: Sequence[Mapping[str, Any]
     truth.problems += [f"{at}: charged again after {charge_id} was canceled" for charge_id in again]
 
 
-async def _settle(
+async def _resolve(
     story: Story, merchant: Merchant, truth: Truth, invoices: Sequence[Mapping[str, Any]]
 ) -> None:
     """Do what a person does with a charge over another amount: take it back there, then retry issuance."""

@@ -57,7 +57,7 @@ class Canaries:
         return text
 
 
-async def seek(server_url: str, folder: Path, *, options: Options, report: Report) -> None:
+async def search(server_url: str, folder: Path, *, options: Options, report: Report) -> None:
     """Push them through real processes at log level debug; look for them in every form; revoke a key on the way."""
     canaries = Canaries(random.Random(options.seed))  # noqa: S311 - chance that can be repeated is the point
     ring = ",".join(canaries.add("ring key", new_key()) for _ in range(2))
@@ -81,7 +81,7 @@ async def seek(server_url: str, folder: Path, *, options: Options, report: Repor
                 searched = 0
                 async for where, text in canary_places.everything(stack, client, receiver, url=url):
                     searched += 1
-                    found.update((canaries.kinds[each], where) for each in _seen(canaries, text))
+                    found.update((canaries.kinds[each], where) for each in _contains(canaries, text))
             finally:
                 await client.close()
     _judge(canaries, found, searched=searched, report=report)
@@ -104,7 +104,7 @@ def _judge(canaries: Canaries, found: Counter[tuple[str, str]], *, searched: int
     report.problems += [f"the search is blind: no {kind} in the {where}" for kind, where in needed - {*found}]
 
 
-def _seen(canaries: Canaries, text: str) -> set[str]:
+def _contains(canaries: Canaries, text: str) -> set[str]:
     return {each for each in canaries.kinds if any(form in text for form in _forms(each))}
 
 

@@ -35,7 +35,7 @@ async def roll(server_url: str, folder: Path, report: Report) -> None:
             await load
             await client.close()
             _judge(stack, client, rotated, report=report)
-            _who_may_start(stack, folder, other=new_key(), report=report)
+            _check_startup(stack, folder, other=new_key(), report=report)
         report.count("events pushed while the ring changed", len(receiver.received), at_least=10)
 
 
@@ -80,7 +80,7 @@ def _judge(stack: Stack, client: Client, rotated: dict[str, object], *, report: 
     report.count("log lines of secrets that did not open", len(unread), at_most=0)
 
 
-def _who_may_start(stack: Stack, folder: Path, *, other: str, report: Report) -> None:
+def _check_startup(stack: Stack, folder: Path, *, other: str, report: Report) -> None:
     """Processes beside live accounts start with their ring only, and say what is missing."""
     live = run("account", "create", "Live", "--mode", "live", "--json", env=stack.environment())
     assert live.returncode == 0, live.stderr

@@ -22,7 +22,7 @@ def run(options: Options) -> Report:
             options.progress(1, 4, "the ring changed under load")
             uvloop.run(_ring_changed(url, report))
         with report.part("canaries"):
-            uvloop.run(canaries.seek(url, Path(folder), options=options, report=report))
+            uvloop.run(canaries.search(url, Path(folder), options=options, report=report))
         if options.pick(short=0, full=1):
             options.progress(3, 4, "the ring rolled over processes")
             uvloop.run(rolling.roll(url, Path(folder), report))

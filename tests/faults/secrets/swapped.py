@@ -87,15 +87,15 @@ async def _documents(world: World, report: Report) -> None:
             WHERE c.document_sealed IS NOT NULL AND o.document_sealed IS NOT NULL AND o.customer_id <> c.customer_id
             """
         )
-    well = await world.enroll(await world.plan())
+    open_normally = await world.enroll(await world.plan())
     await world.run()
     waiting = [each for each in await world.invoices() if each["status"] == "ready"]
     _expect(report, len(waiting) == 2, f"invoices with swapped documents are {await world.invoices()}")
-    (invoice,) = await world.invoices(well)
+    (invoice,) = await world.invoices(open_normally)
     _expect(report, invoice["status"] in {"issued", "paid"}, "a swapped document holds up other invoices")
     await world.advance(days=1)
-    told = await world.events("invoice.issue_delayed")
-    _expect(report, bool(told) and "document does not open" in str(told), "nobody is told of a document")
+    events = await world.events("invoice.issue_delayed")
+    _expect(report, bool(events) and "document does not open" in str(events), "nobody is told of a document")
     for customer in (await world.get("/v1/customers")).json["data"]:
         if customer["hasDocument"]:
             await world.patch(f"/v1/customers/{customer['id']}", {"document": DOCUMENTS[0]})

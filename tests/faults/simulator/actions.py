@@ -193,7 +193,7 @@ class Merchant(Client):
         page = await self.get(f"/v1/events?limit=200&cursor={self.cursor}")
         numbers = [each["sequence"] for each in page["data"]]
         if numbers != list(range(self.read_events + 1, self.read_events + 1 + len(numbers))):
-            self.world.found(f"the event stream has gaps after {self.read_events}: {numbers[:5]}")
+            self.world.report_problem(f"the event stream has gaps after {self.read_events}: {numbers[:5]}")
         self.read_events += len(numbers)
         self.cursor = page["nextCursor"]
 

@@ -50,27 +50,27 @@ class Checker:
 
     async def check(self, *, at_rest: bool = False) -> None:
         """Note everything that does not hold; `at_rest` also what has not come to its end."""
-        await self._promises(at_rest=at_rest)
+        await self._invariants(at_rest=at_rest)
         await self._charges(at_rest=at_rest)
         await self._prices()
         await self._events(at_rest=at_rest)
 
     async def _fetch(self, sql: str, *values: object) -> Sequence[Mapping[str, Any]]:
-        return await self._world.behind.fetch(sql, *values)
+        return await self._world.observer.fetch(sql, *values)
 
-    async def _promises(self, *, at_rest: bool) -> None:
+    async def _invariants(self, *, at_rest: bool) -> None:
         """Check what `fatura check` does; that work is not late only at rest: an outage of days makes it so."""
         world = self._world
         for account_id in self._accounts:
-            tx = Tx(world.behind, UUID(account_id))
+            tx = Tx(world.observer, UUID(account_id))
             for each in INVARIANTS:
                 if each.needs is Needs.REAL_NOW and not at_rest:
                     continue
                 now, ring = world.schedule.now, world.processes[0].deps.vault.key_ids
                 for offender in await offenders(tx, each, limit=_SHOWN, real_now=now, key_ids=ring):
-                    world.found(f"{each.name} is broken by {offender}")
+                    world.report_problem(f"{each.name} is broken by {offender}")
         for row in await self._fetch(_MONEY):
-            world.found(f"item {row['item_id']} does not cost what its terms say")
+            world.report_problem(f"item {row['item_id']} does not cost what its terms say")
 
     async def _charges(self, *, at_rest: bool) -> None:
         books, now = self._world.side.books, self._world.schedule.now
@@ -80,11 +80,11 @@ class Checker:
             made[str(charge.invoice_id)].append(charge)
         invoices = {str(row["invoice_id"]): row for row in await self._fetch(_INVOICES)}
         for invoice_id in made.keys() - invoices.keys():
-            self._world.found(f"a charge of an invoice that does not exist: {invoice_id}")
+            self._world.report_problem(f"a charge of an invoice that does not exist: {invoice_id}")
         for invoice_id, invoice in invoices.items():
             asked = now - ASKED_WITHIN if at_rest else None
-            for wrong in _wrongs(invoice, made.get(invoice_id, []), asked=asked):
-                self._world.found(f"invoice {invoice_id} ({invoice['status']}): {wrong}")
+            for wrong in _errors(invoice, made.get(invoice_id, []), asked=asked):
+                self._world.report_problem(f"invoice {invoice_id} ({invoice['status']}): {wrong}")
 
     async def _prices(self) -> None:
         answers: defaultdict[str, set[str]] = defaultdict(set)
@@ -96,9 +96,9 @@ class Checker:
             skipped = row["pricing_status"] == "skipped"
             wanted = '{"skip": true}' if skipped else f'{{"amount": {row["amount_cents"]}}}'
             if wanted not in given:
-                self._world.found(f"item {row['item_id']} costs what its endpoint never said")
+                self._world.report_problem(f"item {row['item_id']} costs what its endpoint never said")
         if journal.count("price_answer", "NOT verified"):
-            self._world.found("a price call whose signature does not verify")
+            self._world.report_problem("a price call whose signature does not verify")
 
     async def _events(self, *, at_rest: bool) -> None:
         newest = min(
@@ -117,29 +117,29 @@ class Checker:
             )
             for row in rows:
                 if (row["account_id"], row["sequence"]) not in self._arrived:
-                    self._world.found(f"event {row['sequence']} is delivered, and did not arrive")
+                    self._world.report_problem(f"event {row['sequence']} is delivered, and did not arrive")
             late = await self._fetch("SELECT sequence FROM delivery WHERE next_attempt_at IS NOT NULL")
             if late:
-                self._world.found(f"{len(late)} events are still to be delivered")
+                self._world.report_problem(f"{len(late)} events are still to be delivered")
 
     def _arrival(self, arrival: Mapping[str, Any]) -> None:
         key = arrival["account_id"], arrival["sequence"]
         event_id, world = arrival["event_id"], self._world
         if self._stream.get(key) != event_id:
-            world.found(f"an event arrived that the stream does not have: {key} {event_id}")
+            world.report_problem(f"an event arrived that the stream does not have: {key} {event_id}")
         if self._bodies.setdefault(event_id, arrival["body"]) != arrival["body"]:
-            world.found(f"event {event_id} arrived with two bodies")
+            world.report_problem(f"event {event_id} arrived with two bodies")
         if not arrival["verified"]:
-            world.found(f"event {event_id} arrived with a signature that does not verify")
+            world.report_problem(f"event {event_id} arrived with a signature that does not verify")
         if arrival["status"] == 200 and key not in self._arrived:
             self._arrived.add(key)
             of = arrival["invoice_id"]
             if of and arrival["sequence"] < self._last.get(of, 0):
-                world.found(f"events of invoice {of} arrived out of their order")
+                world.report_problem(f"events of invoice {of} arrived out of their order")
             self._last[of] = arrival["sequence"]
 
 
-def _wrongs(invoice: Mapping[str, Any], made: Sequence[BookedCharge], *, asked: datetime | None) -> list[str]:
+def _errors(invoice: Mapping[str, Any], made: Sequence[BookedCharge], *, asked: datetime | None) -> list[str]:
     status, total, known = invoice["status"], invoice["total_cents"], invoice["gateway_invoice_id"]
     live = [each for each in made if each.state in {"open", "paid"}]
     named = [each for each in made if each.charge_id == known]
@@ -161,11 +161,11 @@ def _wrongs(invoice: Mapping[str, Any], made: Sequence[BookedCharge], *, asked: 
     if status == "canceled" and any(each.state == "open" for each in live):
         found.append("canceled, and can still be paid")
     if asked is not None:
-        found += _unrest(status, named, live, asked=asked)
+        found += _unfinished(status, named, live, asked=asked)
     return found
 
 
-def _unrest(
+def _unfinished(
     status: str, named: Sequence[BookedCharge], live: Sequence[BookedCharge], *, asked: datetime
 ) -> list[str]:
     """Return what has not come to its end; since `asked` every open charge was asked after."""

@@ -51,7 +51,7 @@ class Client:
             answer = await self._once(method, path, headers, raw)
             if answer is not None and answer.status < 300 and method == "POST" and keyed:
                 if first is not None and first.body != answer.body:
-                    self.world.found(f"one key, two answers: {method} {path}")
+                    self.world.report_problem(f"one key, two answers: {method} {path}")
                 first = answer
             lost = answer is not None and self.world.faults.draw(CLIENT) is not None
             if answer is not None and not lost and not _is_to_be_repeated(answer):
@@ -69,7 +69,7 @@ class Client:
 
     def _judge(self, what: str, answer: Answer, allowed: Collection[int]) -> None:
         if answer.status >= 300 and answer.status not in allowed:
-            self.world.found(
+            self.world.report_problem(
                 f"{what.split('?', maxsplit=1)[0]} answered {answer.status} {answer.body.decode()[:300]}"
             )
 

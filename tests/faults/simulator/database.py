@@ -34,7 +34,7 @@ SHOWN_CHARS = 60
 _LOCKS = re.compile(r"\b(INSERT|UPDATE|DELETE|FOR SHARE|FOR KEY SHARE)\b")
 
 
-class Shelf:
+class ConnectionStore:
     """Connections to the world's database, lent to sessions.
 
     It cannot be reached for `goes_away_for` seconds from whenever it is tried next, which is then `away_until`.
@@ -120,7 +120,7 @@ class Session:
             real, self._real = self._real, None
             await real.execute("ROLLBACK")
             self._pool.schedule.locks_were_freed = True
-            self._pool.shelf.put(real)
+            self._pool.connections.put(real)
 
     async def release(self) -> None:
         """Give the connection back to the pool."""
@@ -149,12 +149,12 @@ class Session:
         ends = sql in {"COMMIT", "ROLLBACK"}
         if self._failed and not ends:
             raise asyncpg.InFailedSQLTransactionError("current transaction is aborted")
-        fate = None if sql == "ROLLBACK" else pool.faults.draw(COMMIT if sql == "COMMIT" else STATEMENT)
-        if fate is not None:
-            pool.schedule.trace.add(fate)
-            await self._fail(fate, sql)
+        fault = None if sql == "ROLLBACK" else pool.faults.draw(COMMIT if sql == "COMMIT" else STATEMENT)
+        if fault is not None:
+            pool.schedule.trace.add(fault)
+            await self._fail(fault, sql)
         if self._real is None:
-            self._real = await pool.shelf.take()
+            self._real = await pool.connections.take()
         if self._begin is not None:
             begin, self._begin = self._begin, None
             await self._real.execute(begin)
@@ -169,13 +169,13 @@ class Session:
         if ends:
             self._failed = False
             pool.schedule.locks_were_freed = True
-            pool.shelf.put(self._real)
+            pool.connections.put(self._real)
             self._real = None
         return answer
 
-    async def _fail(self, fate: str, sql: str) -> None:
+    async def _fail(self, fault: str, sql: str) -> None:
         """Raise what the driver raises; the statement has had its effect only if the fate says so."""
-        match fate:
+        match fault:
             case "statement: lock time-out":
                 self._failed = True
                 raise asyncpg.LockNotAvailableError("canceling statement due to lock timeout")
@@ -199,19 +199,24 @@ def _known(sql: str) -> tuple[str, bool]:
 class SimPool:
     """An engine process's pool of connections."""
 
-    def __init__(self, schedule: Schedule, shelf: Shelf, faults: Faults, *, size: int) -> None:
+    def __init__(
+        self, schedule: Schedule, connections: ConnectionStore, faults: Faults, *, size: int
+    ) -> None:
         self.schedule = schedule
-        self.shelf = shelf
+        self.connections = connections
         self.faults = faults
         self._places = asyncio.Semaphore(size)
         self._open: list[Session] = []
 
     def is_away(self) -> bool:
         """Say whether the database cannot be reached now, and count that it was tried."""
-        shelf, now = self.shelf, self.schedule.now
-        if shelf.goes_away_for:
-            shelf.away_until, shelf.goes_away_for = now + timedelta(seconds=shelf.goes_away_for), 0
-        away = shelf.away_until is not None and now < shelf.away_until
+        connections, now = self.connections, self.schedule.now
+        if connections.goes_away_for:
+            connections.away_until, connections.goes_away_for = (
+                now + timedelta(seconds=connections.goes_away_for),
+                0,
+            )
+        away = connections.away_until is not None and now < connections.away_until
         if away:
             self.faults.count("database: away")
         return away
@@ -250,7 +255,7 @@ class SimDatabase(Database):
     __slots__ = ("_sim",)
 
     def __init__(self, pool: SimPool) -> None:
-        super().__init__(pool, pool.shelf.url, pooler_url=None, opening=Opening())
+        super().__init__(pool, pool.connections.url, pooler_url=None, opening=Opening())
         self._sim = pool
 
     async def ping(self) -> datetime:

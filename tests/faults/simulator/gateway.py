@@ -74,8 +74,8 @@ class SimGateway:
 
     async def create_charge(self, request: ChargeRequest) -> Charge:
         """Create a charge. Raises any GatewayError."""
-        fate, made = await self._call("create", faults.CREATE, lambda fate: self._create(request, fate))
-        match fate:
+        fault, made = await self._call("create", faults.CREATE, lambda fault: self._create(request, fault))
+        match fault:
             case "create: 503":
                 raise TransientError("503")
             case "create: refused":
@@ -86,10 +86,10 @@ class SimGateway:
                 assert made is not None, "what goes well makes a charge"
                 return self._shown(made)
             case _:
-                raise UnknownOutcomeError(fate)
+                raise UnknownOutcomeError(fault)
 
-    def _create(self, request: ChargeRequest, fate: str | None) -> BookedCharge | None:
-        if fate not in {None, "create: made, answer lost", "create: made late", "create: 500, made"}:
+    def _create(self, request: ChargeRequest, fault: str | None) -> BookedCharge | None:
+        if fault not in {None, "create: made, answer lost", "create: made late", "create: 500, made"}:
             return None
         side, now = self._side, self._side.schedule.now
         known = side.books.of_reference(request.invoice_id, request.attempt)
@@ -99,8 +99,8 @@ class SimGateway:
             and self.capabilities().idempotency != "none"
         ):
             return known[0]
-        lag = LATEST.total_seconds() * side.faults.rng.random() if fate is not None else 0.0
-        at = now + timedelta(seconds=lag if fate == "create: made late" else 0)
+        lag = LATEST.total_seconds() * side.faults.rng.random() if fault is not None else 0.0
+        at = now + timedelta(seconds=lag if fault == "create: made late" else 0)
         return side.books.make(self._config, request, now=at, shown=now + timedelta(seconds=lag))
 
     async def find_charge(self, invoice_id: UUID, attempt: int) -> Charge | None:
@@ -130,19 +130,19 @@ class SimGateway:
     async def cancel_charge(self, charge_id: str) -> Charge:
         """Cancel an open charge. Raises NotFoundError, TransientError, UnknownOutcomeError."""
 
-        def cancel(fate: str | None) -> BookedCharge | None:
+        def cancel(fault: str | None) -> BookedCharge | None:
             charge = self._side.books.charges.get(charge_id)
-            if charge is not None and fate in {None, "cancel: done, answer lost"}:
+            if charge is not None and fault in {None, "cancel: done, answer lost"}:
                 now = self._side.schedule.now
                 if self._side.books.as_of(charge, now).state in {"open", "refused", "expired"}:
                     self._side.books.move(charge, "canceled", at=now)
             return charge
 
-        fate, charge = await self._call("cancel", faults.CANCEL, cancel)
-        if fate == "cancel: 503":
+        fault, charge = await self._call("cancel", faults.CANCEL, cancel)
+        if fault == "cancel: 503":
             raise TransientError("503")
-        if fate is not None:
-            raise UnknownOutcomeError(fate)
+        if fault is not None:
+            raise UnknownOutcomeError(fault)
         if charge is None:
             raise NotFoundError(charge_id)
         return self._shown(charge)
@@ -155,9 +155,9 @@ class SimGateway:
 
     async def mirror_product(self, product: ProductMirror) -> str:
         """Take a product into the catalog. Raises UnknownOutcomeError."""
-        fate, _ = await self._call("mirror", faults.MIRROR, lambda _fate: None)
-        if fate is not None:
-            raise UnknownOutcomeError(fate)
+        fault, _ = await self._call("mirror", faults.MIRROR, lambda _fate: None)
+        if fault is not None:
+            raise UnknownOutcomeError(fault)
         return f"simp_{product.product_id}"
 
     async def _looked(self, name: str, look: Callable[[], Sequence[BookedCharge]]) -> Sequence[BookedCharge]:
@@ -167,10 +167,10 @@ class SimGateway:
             now = self._side.schedule.now
             return [each for each in look() if name != "find" or each.visible_at <= now]
 
-        fate, found = await self._call(name, faults.LOOK, seen)
-        if fate == "look: busy":
+        fault, found = await self._call(name, faults.LOOK, seen)
+        if fault == "look: busy":
             raise TransientError("429")
-        if fate is not None:
+        if fault is not None:
             raise TimeoutError
         return found
 
@@ -182,15 +182,15 @@ class SimGateway:
 
         async def work() -> tuple[str | None, T]:
             self._check_token()
-            fate = side.faults.draw(chances)
-            if fate is not None:
-                side.schedule.trace.add(fate)
-            return fate, effect(fate)
+            fault = side.faults.draw(chances)
+            if fault is not None:
+                side.schedule.trace.add(fault)
+            return fault, effect(fault)
 
-        fate, done = await side.schedule.io(f"gateway.{name}", work)
-        hangs = fate is not None and "20 s" in fate
+        fault, done = await side.schedule.io(f"gateway.{name}", work)
+        hangs = fault is not None and "20 s" in fault
         await side.schedule.sleep(HANGS_SECONDS if hangs else side.faults.rng.uniform(0.05, 3))
-        return fate, done
+        return fault, done
 
     def _check_token(self) -> None:
         side = self._side

@@ -48,19 +48,19 @@ async def issue_again(merchant: Merchant, invoice_id: str) -> None:
     told = await merchant.get(f"/v1/invoices/{invoice_id}")
     if told["status"] != "ready":
         return
-    if await _is_given_up(merchant, invoice_id):
+    if await _needs_operator(merchant, invoice_id):
         for charge in world.side.books.of_invoice(invoice_id):
             if world.side.books.as_of(charge, world.schedule.now).state != "canceled":
                 world.side.books.move(charge, "canceled", at=world.schedule.now)
         await merchant.post(f"/v1/invoices/{invoice_id}/retry-issuance", allowed=(409,), keyed=False)
 
 
-async def _is_given_up(merchant: Merchant, invoice_id: str) -> bool:
+async def _needs_operator(merchant: Merchant, invoice_id: str) -> bool:
     """Say whether the engine waits for a person, as `invoice.issue_failed` told."""
     world = merchant.world
 
     async def work() -> Any:
-        return await world.behind.fetchval(
+        return await world.observer.fetchval(
             "SELECT next_attempt_at IS NULL FROM invoice WHERE invoice_id::text = $1 AND status = 'ready'",
             invoice_id,
         )
@@ -87,7 +87,7 @@ def actions(merchant: Merchant) -> list[tuple[int, Callable[[], Awaitable[None]]
     ]
 
 
-async def mend_all(merchant: Merchant) -> None:
+async def resolve_all(merchant: Merchant) -> None:
     """Do all that the specification asks of a person, so that nothing waits for one."""
     await merchant.send_credentials()
     for each in merchant.connections:

@@ -102,7 +102,7 @@ class _Turn:
         yield
 
 
-async def python_rests() -> None:
+async def drain_ready() -> None:
     """Let the loop run whatever is ready, until only I/O or the clock can bring more."""
     ready = attrgetter("_ready")(asyncio.get_running_loop())
     turn = _Turn()

@@ -68,24 +68,24 @@ class SimMerchants:
     def _fate(self, kind: str, account_id: str, chances: Chances) -> str | None:
         down = self.down_until.get((kind, account_id))
         if down is not None and self.schedule.now < down and self.faults.on:
-            fate: str | None = f"{kind}: down for hours"
-            self.faults.count(fate)
+            fault: str | None = f"{kind}: down for hours"
+            self.faults.count(fault)
         else:
-            fate = self.faults.draw(chances)
-        if fate is not None:
-            self.schedule.trace.add(fate)
-        return fate
+            fault = self.faults.draw(chances)
+        if fault is not None:
+            self.schedule.trace.add(fault)
+        return fault
 
     def _price(self, account_id: str, url: str, body: bytes, headers: Mapping[str, str]) -> Exchange:
         asked = json.loads(body)
-        fate = self._fate(PRICE, account_id, PRICE_CHANCES)
+        fault = self._fate(PRICE, account_id, PRICE_CHANCES)
         cents = int(url.rsplit("/", 1)[-1])
         drawn = self.rng.randrange(20)
         answer = (
             {"skip": True} if drawn == 0 else {"amount": 0 if drawn == 1 else cents + int(asked["cycle"])}
         )
         text = json.dumps(answer)
-        match fate:
+        match fault:
             case None:
                 exchange = self._answered(200, text)
             case "price: garbage":
@@ -97,7 +97,7 @@ class SimMerchants:
             case "price: broken off":
                 exchange = Exchange(ExchangeOutcome.BROKEN_ANSWER, 200, text.encode()[:3], 40, "broken off")
             case _:
-                exchange = self._failed(fate)
+                exchange = self._failed(fault)
         whole = exchange.outcome is ExchangeOutcome.ANSWERED
         self.journal.write(
             "price_answer",
@@ -113,9 +113,9 @@ class SimMerchants:
 
     def _push(self, account_id: str, _url: str, body: bytes, headers: Mapping[str, str]) -> Exchange:
         event = json.loads(body)
-        fate = self._fate(WEBHOOK, account_id, PUSH_CHANCES)
-        taken = fate in {None, "push: taken, answer lost"}
-        exchange = self._answered(200, "") if fate is None else self._failed(fate)
+        fault = self._fate(WEBHOOK, account_id, PUSH_CHANCES)
+        taken = fault in {None, "push: taken, answer lost"}
+        exchange = self._answered(200, "") if fault is None else self._failed(fault)
         self.journal.write(
             "arrival",
             at=self.schedule.now.isoformat(),
@@ -132,15 +132,15 @@ class SimMerchants:
     def _answered(self, status: int, text: str) -> Exchange:
         return Exchange(ExchangeOutcome.ANSWERED, status, text.encode(), self.rng.choice(LATENCIES_MS), None)
 
-    def _failed(self, fate: str) -> Exchange:
-        if "500" in fate:
+    def _failed(self, fault: str) -> Exchange:
+        if "500" in fault:
             return self._answered(500, "broken")
-        if "410" in fate:
+        if "410" in fault:
             return self._answered(410, "gone")
-        if "429" in fate:
+        if "429" in fault:
             wait = str(self.rng.randrange(5, 900))
             return Exchange(ExchangeOutcome.ANSWERED, 429, b"slower", 30, None, retry_after=wait)
-        if "timed out" in fate or "answer lost" in fate:
+        if "timed out" in fault or "answer lost" in fault:
             return Exchange(ExchangeOutcome.TIMED_OUT, None, b"", DEADLINE_SECONDS * 1000, "no whole answer")
         return Exchange(ExchangeOutcome.UNREACHABLE, None, b"", 15, "refused")
 

@@ -71,16 +71,16 @@ class Process:
         world = self.world
         self.lives += 1
         self.host = Host(f"p{self.slot}.{self.lives}")
-        self._pool = SimPool(world.schedule, world.shelf, world.faults, size=POOL_SIZE)
+        self._pool = SimPool(world.schedule, world.connections, world.faults, size=POOL_SIZE)
         self._cut = asyncio.get_running_loop().create_future()
         give(self._app, self._deps(self._pool))
-        self._run(self._work_or_tell(), "worker")
+        self._run(self._work_and_report(), "worker")
 
-    async def _work_or_tell(self) -> None:
+    async def _work_and_report(self) -> None:
         try:
             await self._work()
         except Exception as error:  # noqa: BLE001 - a worker that ends is a finding
-            self.world.told_error("the worker ended", error)
+            self.world.report_error("the worker ended", error)
 
     def _deps(self, pool: SimPool) -> Deps:
         world = self.world
@@ -109,7 +109,7 @@ class Process:
         schedule = self.world.schedule
         if schedule.rng.random() < HINT_HEARD or not self.world.faults.on:
             other = schedule.rng.choice(self.world.processes)
-            schedule.hasten(other.host, schedule.now + timedelta(milliseconds=50))
+            schedule.wake_early(other.host, schedule.now + timedelta(milliseconds=50))
 
     async def _work(self) -> None:
         """Look for work and do it, for ever: each lane that has some runs beside the others."""
@@ -144,14 +144,14 @@ class Process:
             return 0  # as the runner: told in the log, and tried again
         return sum([await run_batch(self.deps, lane, each) for each in accounts])
 
-    async def befall(self, step: Step) -> bool:
+    async def inject(self, step: Step) -> bool:
         """Perhaps take a step's process away before or after it, or have it stand still; say whether it did."""
         world = self.world
-        fate = world.faults.draw(STEP)
-        if fate is None:
+        fault = world.faults.draw(STEP)
+        if fault is None:
             return False
-        world.schedule.trace.add(f"{self.host.name} {fate} at {step.label}")
-        if fate == "process: killed":
+        world.schedule.trace.add(f"{self.host.name} {fault} at {step.label}")
+        if fault == "process: killed":
             if step.label == "COMMIT" and world.schedule.rng.random() < 0.5:
                 with contextlib.suppress(
                     asyncpg.ConnectionDoesNotExistError
@@ -179,7 +179,7 @@ class Process:
         self._cut.set_result(None)
         world.restart_later(self)
 
-    def bury(self) -> None:
+    def end_tasks(self) -> None:
         """Hand this life's tasks over to those that the end of the world ends."""
         self.world.abandoned += self._tasks
 

@@ -19,7 +19,7 @@ from tests.faults import breaks, place
 from tests.faults.report import Options, Report, Scale
 from tests.faults.simulator.faults import KINDS
 from tests.faults.simulator.machines import WorldLoop
-from tests.faults.simulator.world import Outcome, live
+from tests.faults.simulator.world import Outcome, run_in_database
 
 FIRST_OF_SEED = 1000
 SERVER = {
@@ -87,18 +87,18 @@ def _outcomes(seeds: Sequence[int], options: Options) -> Iterator[Outcome]:
     context = multiprocessing.get_context("spawn")
     small = options.scale is Scale.SHORT
     with ExitStack() as open_ones:
-        at_once = min(len(seeds) // 2 + 1, place.hands())
+        at_once = min(len(seeds) // 2 + 1, place.process_count())
         urls = [open_ones.enter_context(place.server(SERVER)) for _ in range(at_once)]
         pools = [open_ones.enter_context(ProcessPoolExecutor(1, mp_context=context)) for _ in urls]
         places = cycle(zip(pools, urls, strict=True))
         chosen = zip(places, (seeds[0], *seeds), strict=False)
-        running = [pool.submit(lived, url, seed, small=small) for (pool, url), seed in chosen]
+        running = [pool.submit(run_world, url, seed, small=small) for (pool, url), seed in chosen]
         for number, done in enumerate(as_completed(running), start=1):
             options.progress(number, len(running), "living")
             yield done.result()
 
 
-def lived(server_url: str, seed: int, *, small: bool = False) -> Outcome:
+def run_world(server_url: str, seed: int, *, small: bool = False) -> Outcome:
     """Live one world in this process."""
     breaks.apply()
     gc.collect()
@@ -106,13 +106,13 @@ def lived(server_url: str, seed: int, *, small: bool = False) -> Outcome:
 
     async def on_a_database() -> Outcome:
         async with place.database(server_url) as url:
-            return await live(url, seed, small=small)
+            return await run_in_database(url, seed, small=small)
 
     with asyncio.Runner(loop_factory=WorldLoop) as runner:
         return runner.run(on_a_database())
 
 
-def _tell(outcome: Outcome) -> None:
+def _send_webhook(outcome: Outcome) -> None:
     """Show one world's last lines, what it met, and what was found."""
     met = dict(outcome.faults.most_common())
     head = f"{outcome.seed} {outcome.digest}: {outcome.lives} lives, {outcome.steps} steps, {outcome.seconds:.0f} s"
@@ -122,4 +122,4 @@ def _tell(outcome: Outcome) -> None:
 if __name__ == "__main__":
     with place.server(SERVER) as server_url:
         for text in sys.argv[1:]:
-            _tell(lived(server_url, int(text)))
+            _send_webhook(run_world(server_url, int(text)))

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from tests.faults.simulator.machines import HOST, Host, Trace, WorldLoop, python_rests
+from tests.faults.simulator.machines import HOST, Host, Trace, WorldLoop, drain_ready
 from tests.faults.simulator.steps import Step, do_at_once, hand_over, signal
 
 T = TypeVar("T")
@@ -57,7 +57,7 @@ class Schedule:
         self._loop = loop
         self.trace = Trace()
         self.over = False
-        self.befall: Callable[[Step], Awaitable[bool]] | None = None
+        self.inject: Callable[[Step], Awaitable[bool]] | None = None
         self.watch: asyncpg.Connection[Any] | None = None
         self.others_hold_locks: Callable[[Step], bool] = lambda _step: True
         self.locks_were_freed = False
@@ -99,7 +99,7 @@ class Schedule:
         if not HOST.get().alive:
             await self._loop.create_future()
 
-    def hasten(self, sleeper_of: Host, until: datetime) -> None:
+    def wake_early(self, sleeper_of: Host, until: datetime) -> None:
         """Have a machine's longest sleeper wake earlier: a hint that there is work."""
         mine = [each for each in self._sleepers if each.host is sleeper_of and each.until > until]
         if mine:
@@ -115,7 +115,7 @@ class Schedule:
         The clock moves at the end of a turn: what it brings due runs before the next I/O begins, never beside it.
         """
         while True:
-            await python_rests()
+            await drain_ready()
             if main.done():
                 return main.result()
             if self.trace.length > MOST_STEPS:
@@ -169,7 +169,7 @@ class Schedule:
         return self.rng.choice(ready)
 
     async def _serve(self, step: Step) -> None:
-        if self.befall is not None and await self.befall(step):
+        if self.inject is not None and await self.inject(step):
             await self._settle_blocked()
             return
         self._steps.remove(step)
@@ -218,7 +218,7 @@ class Schedule:
             if await self._ends_or_waits(step):
                 self._blocked.remove(step)
                 hand_over(step)
-                await python_rests()
+                await drain_ready()
             else:
                 signal(step, SIGSTOP)
 

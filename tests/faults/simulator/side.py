@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
-from tests.faults.simulator.database import Shelf
+from tests.faults.simulator.database import ConnectionStore
 from tests.faults.simulator.faults import Faults
 from tests.faults.simulator.gateway import Side
 from tests.faults.simulator.merchants import SimMerchants
@@ -29,8 +29,8 @@ class World:
     rng: random.Random
     schedule: Schedule
     faults: Faults
-    shelf: Shelf
-    behind: "asyncpg.Connection[Any]"
+    connections: ConnectionStore
+    observer: "asyncpg.Connection[Any]"
     side: Side
     merchants: SimMerchants
     processes: "list[Process]" = field(default_factory=list)
@@ -38,12 +38,12 @@ class World:
     abandoned: list[asyncio.Task[object]] = field(default_factory=list[asyncio.Task[object]])
     restart_later: "Callable[[Process], None]" = lambda _process: None
 
-    def found(self, problem: str) -> None:
+    def report_problem(self, problem: str) -> None:
         """Note something that must not be, once."""
         if problem not in self.problems:
             self.schedule.trace.add(f"FOUND {problem}")
             self.problems.append(problem)
 
-    def told_error(self, event: str, error: object) -> None:
+    def report_error(self, event: str, error: object) -> None:
         """Note an exception that nobody was meant to see."""
-        self.found(f"{event}: {type(error).__name__}: {error}")
+        self.report_problem(f"{event}: {type(error).__name__}: {error}")

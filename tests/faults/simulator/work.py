@@ -45,7 +45,7 @@ async def look(world: World) -> dict[str, datetime]:
     """Return when each lane has work next, for lanes that have any."""
 
     async def work() -> dict[str, datetime]:
-        rows = await world.behind.fetch(_NEXT)
+        rows = await world.observer.fetch(_NEXT)
         return {row["lane"]: row["at"] for row in rows}
 
     return await world.schedule.io("look for work", work)

@@ -20,12 +20,12 @@ from fatura.api.app import create_app
 from fatura.domain.credentials import Mode
 from fatura.usecases.accounts import accounts
 from tests.faults.journal import Journal
-from tests.faults.simulator import invoices, troubles
+from tests.faults.simulator import background_faults, invoices
 from tests.faults.simulator.actions import Merchant
 from tests.faults.simulator.books import Books
-from tests.faults.simulator.chance import steered
 from tests.faults.simulator.check import Checker
-from tests.faults.simulator.database import CONNECTION, Shelf
+from tests.faults.simulator.database import CONNECTION, ConnectionStore
+from tests.faults.simulator.determinism import deterministic
 from tests.faults.simulator.faults import Faults
 from tests.faults.simulator.gateway import Side
 from tests.faults.simulator.machines import HOST, Host, WorldLoop
@@ -86,7 +86,7 @@ def plan_of(rng: random.Random, *, small: bool) -> Plan:
     )
 
 
-async def live(url: str, seed: int, *, small: bool = False) -> Outcome:
+async def run_in_database(url: str, seed: int, *, small: bool = False) -> Outcome:
     """Live one world on a fresh, migrated database."""
     began = time.monotonic()
     rng = random.Random(seed)  # noqa: S311 - it guards nothing
@@ -96,31 +96,33 @@ async def live(url: str, seed: int, *, small: bool = False) -> Outcome:
     journal = Journal(Path(":memory:"))
     faults = Faults(random.Random(f"faults {seed}"))  # noqa: S311 - as above
     books = Books(journal, random.Random(f"payers {seed}"))  # noqa: S311 - as above
-    shelf = Shelf(url)
+    connections = ConnectionStore(url)
     world = World(
         seed=seed,
         rng=rng,
         schedule=schedule,
         faults=faults,
-        shelf=shelf,
-        behind=await asyncpg.connect(url, user="postgres", **CONNECTION),
+        connections=connections,
+        observer=await asyncpg.connect(url, user="postgres", **CONNECTION),
         side=Side(schedule, faults, books),
         merchants=SimMerchants(schedule, faults, journal, random.Random(f"merchants {seed}")),  # noqa: S311 - as above
     )
     schedule.watch = await asyncpg.connect(url, **ELSEWHERE)
-    schedule.befall = _befall(world)
-    schedule.others_hold_locks = lambda step: shelf.lent > (step.pid is not None and step.pid() is not None)
+    schedule.inject = _injector(world)
+    schedule.others_hold_locks = lambda step: (
+        connections.lent > (step.pid is not None and step.pid() is not None)
+    )
     schedule.on_lock_timeout = lambda: faults.count("statement: lock time-out")
     story = Story(world, plan_of(rng, small=small))
     context = copy_context()
     context.run(HOST.set, Host("world"))
-    with steered(world):
+    with deterministic(world):
         main = loop.create_task(story.run(), context=context)
         try:
             await schedule.drive(main)
         except Exception as error:  # noqa: BLE001 - whatever breaks a world is a finding, with its trace
-            world.told_error("the world stopped", error)
-        lives = await world.behind.fetchval("SELECT count(*) FROM invoice")
+            world.report_error("the world stopped", error)
+        lives = await world.observer.fetchval("SELECT count(*) FROM invoice")
         await _end(world, [main, *story.tasks])
     journal.close()
     return Outcome(
@@ -136,30 +138,30 @@ async def live(url: str, seed: int, *, small: bool = False) -> Outcome:
     )
 
 
-def _befall(world: World) -> Callable[[Step], Awaitable[bool]]:
-    async def befall(step: Step) -> bool:
+def _injector(world: World) -> Callable[[Step], Awaitable[bool]]:
+    async def inject(step: Step) -> bool:
         for process in world.processes:
             if process.host is step.host:
-                return await process.befall(step)
+                return await process.inject(step)
         return False
 
-    return befall
+    return inject
 
 
 async def _end(world: World, tasks: list[asyncio.Task[object]]) -> None:
     """End all tasks, those of the dead too, and all connections."""
     world.schedule.end()
     for process in world.processes:
-        process.bury()
+        process.end_tasks()
     left = [*tasks, *world.abandoned]
     for each in left:
         each.cancel()
     with contextlib.suppress(OverError):
         await asyncio.gather(*left, return_exceptions=True)
     assert world.schedule.watch is not None
-    for each in (world.behind, world.schedule.watch):
+    for each in (world.observer, world.schedule.watch):
         await each.close()
-    world.shelf.close()
+    world.connections.close()
 
 
 class Story:
@@ -186,15 +188,15 @@ class Story:
         world.faults.on = True
         for merchant in self._merchants:
             share = plan.subscribers // plan.accounts
-            self._begin(f"m{merchant.account_id[-4:]}", self._merchant_lives(merchant, subscribers=share))
-        self._begin("trouble", troubles.make(world, self._merchants))
+            self._begin(f"m{merchant.account_id[-4:]}", self._run_merchant(merchant, subscribers=share))
+        self._begin("trouble", background_faults.make(world, self._merchants))
         while self.day < plan.days:
             self.day += 1
             if self.day == plan.outage_on:
                 await self._outage(timedelta(days=plan.outage_days))
             await world.schedule.sleep_until(_next_midnight(world.schedule.now))
             await world.schedule.io("daily check", checker.check)
-        await self._rest(checker)
+        await self._settle(checker)
 
     async def _open(self, number: int) -> str:
         world = self._world
@@ -215,11 +217,11 @@ class Story:
             try:
                 await action
             except Exception as error:  # noqa: BLE001 - whatever breaks here is a finding
-                self._world.told_error(name, error)
+                self._world.report_error(name, error)
 
         self.tasks.append(asyncio.get_running_loop().create_task(told(), name=name, context=context))
 
-    async def _merchant_lives(self, merchant: Merchant, *, subscribers: int) -> None:
+    async def _run_merchant(self, merchant: Merchant, *, subscribers: int) -> None:
         """Set an account up, then act by chance for as long as there are faults."""
         world = self._world
         await merchant.set_up(subscribers=subscribers)
@@ -256,17 +258,17 @@ class Story:
             if not process.host.alive:
                 process.start()
 
-    async def _rest(self, checker: Checker) -> None:
+    async def _settle(self, checker: Checker) -> None:
         """Stop all faults, do what the specification asks of a person, and see that all work comes to its end."""
         world = self._world
         world.faults.on = False
-        world.shelf.goes_away_for, world.shelf.away_until = 0, None
+        world.connections.goes_away_for, world.connections.away_until = 0, None
         world.side.books.let_all_pay(world.schedule.now)
         for number in range(REST_DAYS):
             self.day += 1
             await world.schedule.sleep(3600)
             for merchant in self._merchants if number < MENDING_DAYS else ():
-                await invoices.mend_all(merchant)
+                await invoices.resolve_all(merchant)
             await world.schedule.sleep_until(_next_midnight(world.schedule.now))
         await world.schedule.sleep(14 * 3600)
         await world.schedule.io("last check", lambda: checker.check(at_rest=True))
@@ -278,7 +280,9 @@ class Story:
             path = "/v1/subscriptions?pageSize=100"
             known = {each["externalRef"]: each["id"] for each in (await merchant.get(path))["data"]}
             if len(known) < 100 and not merchant.acknowledged.items() <= known.items():
-                self._world.found(f"an acknowledged subscription is lost in {UUID(merchant.account_id)}")
+                self._world.report_problem(
+                    f"an acknowledged subscription is lost in {UUID(merchant.account_id)}"
+                )
 
 
 def _next_midnight(now: datetime) -> datetime:

@@ -60,7 +60,7 @@ def _millis(at: datetime) -> int:
 
 
 @contextmanager
-def steered(world: World) -> Generator[None]:
+def deterministic(world: World) -> Generator[None]:
     """Put a world's chance, ids, pauses and seconds in the place of the machine's, for this process."""
     replaced = {"time": _Seconds(world.schedule), "uuid_utils": _Ids(world.schedule, world.seed)}
     known = {"time": time, "uuid_utils": uuid_utils}
@@ -84,7 +84,7 @@ def steered(world: World) -> Generator[None]:
             setattr(module, name, replaced[name])
         asyncio.sleep = pause  # pyright: ignore[reportAttributeAccessIssue] - put back below
         structlog.configure(
-            processors=[_Listener(world)],
+            processors=[_ErrorListener(world)],
             wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
             cache_logger_on_first_use=False,
         )
@@ -96,7 +96,7 @@ def steered(world: World) -> Generator[None]:
         structlog.configure(**configured)
 
 
-class _Listener:
+class _ErrorListener:
     """A log processor: an error that nothing injected explains is a finding."""
 
     def __init__(self, world: World) -> None:
@@ -108,7 +108,7 @@ class _Listener:
         said = str(event.get("error", ""))
         if isinstance(error, BaseException):
             if not isinstance(error, EXPECTED) and not self._world.schedule.over:
-                self._world.told_error(event["event"], error)
+                self._world.report_error(event["event"], error)
         elif event["event"] != "pricing.answers_not_recorded":
-            self._world.found(f"the log tells {event['event']}: {said}")
+            self._world.report_problem(f"the log tells {event['event']}: {said}")
         raise structlog.DropEvent

@@ -19,7 +19,7 @@ async def account(shop: Shop) -> None:
         {"provider": "outside", "credentials": {}, "settings": {"productCatalog": True}},
     )
     shop.ids["connection"] = made["connectionId"]
-    url = shop.outside(f"webhook/{shop.account_id}")
+    url = shop.external(f"webhook/{shop.account_id}")
     assert (await shop.put("/v1/integration/webhook", {"url": url})).status == 200
 
 
@@ -27,7 +27,7 @@ async def catalog(shop: Shop) -> None:
     """A fixed and a variable product, and a plan of the fixed one with a discount."""
     await account(shop)
     fixed = await shop.product(9990)
-    url = shop.outside(f"price/{shop.account_id}/1200")
+    url = shop.external(f"price/{shop.account_id}/1200")
     variable = await shop.made(
         "/v1/products",
         {"name": "Usage", "pricing": {"mode": "endpoint", "url": url, "capCents": 100_000}},
@@ -110,13 +110,13 @@ async def past_due(shop: Shop) -> None:
     _to_the_morning(shop, days=1)
 
 
-async def untold(shop: Shop) -> None:
+async def undelivered(shop: Shop) -> None:
     """Events of two invoices that nobody has pushed yet."""
     await due_subscribers(shop)
     await shop.run("generation", "pricing", "issuance")
 
 
-async def told(shop: Shop) -> None:
+async def delivered(shop: Shop) -> None:
     """An event that was delivered, to be asked for again."""
     await issued(shop)
     shop.ids["event"] = (await shop.events("invoice.issued"))[0]["id"]

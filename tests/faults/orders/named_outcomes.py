@@ -8,20 +8,20 @@ from tests.faults.orders.outcome import Outcome
 
 
 @dataclass(frozen=True, slots=True)
-class Third:
+class NamedOutcome:
     """An outcome like that of a run of both (`a b`, `b a`) or of one alone (`a`, `b`), save what is named here.
 
     `answers` are patterns of what a side says instead; the rows of the tables `apart` are not compared.
     """
 
     reason: str
-    like: str
+    reference: str
     answers: Mapping[str, str] = field(default_factory=dict[str, str])
-    apart: frozenset[str] = frozenset()
+    ignored_tables: frozenset[str] = frozenset()
 
     def is_met(self, outcome: Outcome, reference: Outcome) -> bool:
         """Say whether an outcome is this one; `reference` is that of the run it is like."""
-        return outcome.rows_beside(self.apart) == reference.rows_beside(self.apart) and all(
+        return outcome.rows_except(self.ignored_tables) == reference.rows_except(self.ignored_tables) and all(
             re.search(self.answers[side], answer)
             if side in self.answers
             else answer == reference.answers.get(side)
@@ -36,23 +36,25 @@ _BEING_ISSUED = "the invoice was being issued, or issued meanwhile: it is not ca
 _ISSUED_BY_THE_OTHER = "the other one was issuing it: the answer shows the invoice as it was (D-34)"
 _NOT_CANCELABLE = r"engine\.invoice_not_cancelable"
 
-THIRDS: Mapping[tuple[str, str], tuple[Third, ...]] = {
-    ("price pull", "manual value"): (Third(_ASKED_BEFORE, "b a", apart=_ASKED),),
-    ("price pull", "cancel invoice"): (Third(_ASKED_BEFORE, "b a", apart=_ASKED),),
-    ("price pull", "retry-pricing"): (Third(_ASKED_BEFORE, "a b", {"b": r'"retried": 1'}, _ASKED),),
-    ("retry-pricing", "manual value"): (Third(_ASKED_BEFORE, "b a", {"a": r'"retried": 1'}, _ASKED),),
-    ("retry-pricing", "cancel invoice"): (Third(_ASKED_BEFORE, "b a", {"a": r'"retried": 1'}, _ASKED),),
-    ("issuance", "cancel invoice"): (Third(_BEING_ISSUED, "a", {"b": _NOT_CANCELABLE}),),
+NAMED_OUTCOMES: Mapping[tuple[str, str], tuple[NamedOutcome, ...]] = {
+    ("price pull", "manual value"): (NamedOutcome(_ASKED_BEFORE, "b a", ignored_tables=_ASKED),),
+    ("price pull", "cancel invoice"): (NamedOutcome(_ASKED_BEFORE, "b a", ignored_tables=_ASKED),),
+    ("price pull", "retry-pricing"): (NamedOutcome(_ASKED_BEFORE, "a b", {"b": r'"retried": 1'}, _ASKED),),
+    ("retry-pricing", "manual value"): (NamedOutcome(_ASKED_BEFORE, "b a", {"a": r'"retried": 1'}, _ASKED),),
+    ("retry-pricing", "cancel invoice"): (
+        NamedOutcome(_ASKED_BEFORE, "b a", {"a": r'"retried": 1'}, _ASKED),
+    ),
+    ("issuance", "cancel invoice"): (NamedOutcome(_BEING_ISSUED, "a", {"b": _NOT_CANCELABLE}),),
     ("issuance", "retry-issuance"): (
-        Third(_ISSUED_BY_THE_OTHER, "a b", {"b": r'"status": "(ready|issued)"'}),
-        Third(_ISSUED_BY_THE_OTHER, "b a", {"b": r'"status": "(ready|issued)"'}),
+        NamedOutcome(_ISSUED_BY_THE_OTHER, "a b", {"b": r'"status": "(ready|issued)"'}),
+        NamedOutcome(_ISSUED_BY_THE_OTHER, "b a", {"b": r'"status": "(ready|issued)"'}),
     ),
     ("retry-issuance", "cancel invoice"): (
-        Third(_BEING_ISSUED, "a", {"b": _NOT_CANCELABLE}),
-        Third("it was canceled before its answer was read", "a b", {"a": r'"status": "canceled"'}),
+        NamedOutcome(_BEING_ISSUED, "a", {"b": _NOT_CANCELABLE}),
+        NamedOutcome("it was canceled before its answer was read", "a b", {"a": r'"status": "canceled"'}),
     ),
     ("cancel invoice", "cancel invoice again"): (
-        Third(
+        NamedOutcome(
             "the gateway confirmed both before either was recorded",
             "a b",
             {"b": r'"status": "canceled"'},
@@ -60,10 +62,10 @@ THIRDS: Mapping[tuple[str, str], tuple[Third, ...]] = {
         ),
     ),
     ("push", "other webhook"): (
-        Third(
+        NamedOutcome(
             "what was on its way to the old URL says nothing of the new one's health",
             "a b",
-            apart=frozenset({"webhook"}),
+            ignored_tables=frozenset({"webhook"}),
         ),
     ),
 }

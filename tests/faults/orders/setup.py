@@ -49,7 +49,7 @@ class SteppedClock:
 
 
 @dataclass(slots=True)
-class Ground:
+class Fixture:
     """An account as it stands when two operations begin: who calls, the ids they need, and its saved rows."""
 
     merchant: Merchant
@@ -64,7 +64,7 @@ class Ground:
 
 
 @dataclass(frozen=True, slots=True)
-class Making:
+class FixtureBuilder:
     """What a ground is made with: the account, the merchant's two endpoints, and SQL past all walls."""
 
     merchant: Merchant
@@ -73,11 +73,11 @@ class Making:
     root: "asyncpg.Connection[Any]"
 
 
-MakeGround = Callable[[Making], Awaitable[dict[str, Any]]]
+MakeFixture = Callable[[FixtureBuilder], Awaitable[dict[str, Any]]]
 
 
 @dataclass(slots=True)
-class Stage:
+class Setup:
     """The database, the stepper, and the two sides, each with its own pool, application and lanes."""
 
     world: World
@@ -90,36 +90,36 @@ class Stage:
     checks: Any
     """All promises that need to be told nothing, as one prepared statement."""
 
-    async def make(self, make_ground: MakeGround) -> Ground:
+    async def make(self, make_fixture: MakeFixture) -> Fixture:
         """Open an account, let it come to where two operations meet, and save its rows."""
         opened = await open_account(self.world.deps, Mode.SANDBOX)
         merchant = Merchant(self.world.deps, self.world._client, opened)
-        making = Making(merchant, self.prices, self.receiver, self.root)
+        builder = FixtureBuilder(merchant, self.prices, self.receiver, self.root)
         with structlog.testing.capture_logs():
-            facts = await make_ground(making)
+            facts = await make_fixture(builder)
         await self.root.execute("SELECT saved.save($1)", opened.account_id)
-        return Ground(merchant, opened.api_key, facts, await self.rows(opened.account_id))
+        return Fixture(merchant, opened.api_key, facts, await self.rows(opened.account_id))
 
-    def merchant(self, side: str, ground: Ground) -> Merchant:
+    def merchant(self, side: str, fixture: Fixture) -> Merchant:
         """Return the account's view of one side's process."""
         deps, client = self.sides[side]
         merchant = Merchant.__new__(Merchant)
         merchant.deps, merchant._client = deps, client
-        merchant.account_id, merchant.api_key = ground.merchant.account_id, ground.api_key
+        merchant.account_id, merchant.api_key = fixture.merchant.account_id, fixture.api_key
         return merchant
 
-    async def reset(self, ground: Ground) -> None:
+    async def reset(self, fixture: Fixture) -> None:
         """Put the account's rows back as they were saved, at START of its clock."""
         self.stepper.trace.clear()
         self.clock.base = datetime.now(UTC)
         offset = START - self.clock.base
-        await self.root.execute("SELECT saved.put_back($1, $2)", ground.merchant.account_id, offset)
+        await self.root.execute("SELECT saved.put_back($1, $2)", fixture.merchant.account_id, offset)
         self.prices.asked.clear()
         self.receiver.received.clear()
 
-    async def sweep(self, ground: Ground, lane: str) -> None:
+    async def sweep(self, fixture: Fixture, lane: str) -> None:
         """Run a lane until nothing is due, as the workers' next sweeps would, with nobody beside it."""
-        merchant = self.merchant("a", ground)
+        merchant = self.merchant("a", fixture)
         account = await load_account(merchant.deps, merchant.account_id)
         while await LANE[lane].run(merchant.deps, account):
             pass
@@ -142,7 +142,7 @@ class Stage:
 
 
 @asynccontextmanager
-async def open_stage(database_url: str) -> AsyncGenerator[Stage]:
+async def open_setup(database_url: str) -> AsyncGenerator[Setup]:
     """Wire everything to a migrated database of an embedded server with `stepping.LOCK_SETTINGS`."""
     async with AsyncExitStack() as stack:
         world = await stack.enter_async_context(open_world(database_url))
@@ -164,7 +164,7 @@ async def open_stage(database_url: str) -> AsyncGenerator[Stage]:
                 if each.needs is Needs.NOTHING
             )
         )
-        yield Stage(world, root, stepper, clock, sides, prices, receiver, checks)
+        yield Setup(world, root, stepper, clock, sides, prices, receiver, checks)
 
 
 @asynccontextmanager
@@ -173,7 +173,7 @@ async def _side(
 ) -> AsyncGenerator[tuple[Deps, httpx.AsyncClient]]:
     db = await connect(database_url, max_connections=2, connection_class=stepper.connection_class)
     await open_whole(db, 2)
-    deps = wire(world.deps.settings, db, vault=world.deps.vault, clock=clock, notify=_nobody_waits)
+    deps = wire(world.deps.settings, db, vault=world.deps.vault, clock=clock, notify=_drop_notification)
     transport = httpx.ASGITransport(create_app(deps), raise_app_exceptions=False)
     try:
         async with httpx.AsyncClient(transport=transport, base_url="http://fatura.test") as client:
@@ -183,7 +183,7 @@ async def _side(
         await db.close()
 
 
-def _nobody_waits(_lane: str) -> None:
+def _drop_notification(_lane: str) -> None:
     """Drop hints: the operations are run by hand."""
 
 

@@ -1,6 +1,6 @@
-"""The world outside in a process of its own: a payment gateway without mercy, and a merchant's two endpoints.
+"""A test gateway without idempotency, and a merchant's two endpoints, in their own process.
 
-`python -m tests.faults.outside FOLDER CLOCK LIES` prints its address and serves until its input closes.
+`python -m tests.faults.external FOLDER CLOCK FAULTS` prints its address and serves until its input closes.
 """
 
 import asyncio
@@ -20,36 +20,34 @@ from fatura.domain.calendar import start_of_day
 from fatura.signature import HEADER, SignatureError, verify
 from tests.faults import clock
 from tests.faults.clock import FastClock
-from tests.faults.gateway import lies
-from tests.faults.gateway.lies import Lies
+from tests.faults.external_gateway import SENT_AT
+from tests.faults.gateway import faults
+from tests.faults.gateway.faults import GatewayFaults
 from tests.faults.journal import Journal
-from tests.faults.outside_gateway import SENT_AT
 
 SECRETS_FILE = "secrets.json"
-"""In the folder: the integration secrets of all accounts, by account."""
+"""File name for the integration secrets of all accounts, by account."""
 
 
 SLOW_SECONDS = 15
-"""What reaches the gateway later than this is the machine's doing, not the engine's or the gateway's."""
+"""Requests that arrive later than this were delayed by the machine and are dropped."""
 
 
-class Outside:
-    """Both of the others' ledgers, and the tongues that lie about them."""
+class ExternalServices:
+    """The gateway and the merchant, with their journal and injected faults."""
 
-    def __init__(self, folder: Path, now: FastClock, told: Lies) -> None:
+    def __init__(self, folder: Path, now: FastClock, faults: GatewayFaults) -> None:
         self.folder = folder
         self.now = now
-        self.lies = told
+        self.faults = faults
         self.journal = Journal(folder / "journal.sqlite")
         self.calls: Counter[str] = Counter()
 
-    def fate(self, kind: str, **chances: int) -> str | None:
-        """Return what befalls this call."""
+    def fault(self, kind: str, **chances: int) -> str | None:
         self.calls[kind] += 1
-        return self.lies.fate(kind, self.calls[kind], **chances)
+        return self.faults.draw(kind, self.calls[kind], **chances)
 
     def application(self) -> web.Application:
-        """Return all routes."""
         app = web.Application()
         app.router.add_post("/charges", self.create)
         app.router.add_get("/charges", self.find)
@@ -61,13 +59,13 @@ class Outside:
         return app
 
     async def create(self, request: web.Request) -> web.Response:
-        """Make a charge, perhaps; a repeat makes another one unless `knows_keys`."""
+        """Create a charge, subject to faults. A repeat creates a second charge unless `knows_keys`."""
         body = await request.json()
-        wrong = self.lies
+        wrong = self.faults
         if self._is_too_slow(request):
             self._noted("create", body["invoiceId"], "too_slow")
             return self._cut(request)
-        fate = self.fate(
+        fault = self.fault(
             "create",
             lost=wrong.lost,
             late=wrong.late,
@@ -75,36 +73,36 @@ class Outside:
             unavailable=wrong.unavailable,
             error=wrong.error,
         )
-        self._noted("create", body["invoiceId"], fate)
-        if fate in {"unavailable", "error"}:
-            return web.json_response({"error": fate}, status=503 if fate == "unavailable" else 500)
-        if fate == "refused_before":
+        self._noted("create", body["invoiceId"], fault)
+        if fault in {"unavailable", "error"}:
+            return web.json_response({"error": fault}, status=503 if fault == "unavailable" else 500)
+        if fault == "refused_before":
             return self._cut(request)
-        if self.lies.knows_keys:
+        if self.faults.knows_keys:
             known = self._replayed(body)
-            if known and self.lies.refuses_repeats and fate is None:
+            if known and self.faults.refuses_repeats and fault is None:
                 return web.json_response({"error": "the reference is taken"}, status=409)
             if known:
-                return self._cut(request) if fate else web.json_response(known, status=201)
+                return self._cut(request) if fault else web.json_response(known, status=201)
         now = self.now()
-        charge_id = self._make(body, at=now + timedelta(seconds=wrong.late_seconds if fate == "late" else 0))
-        if fate is not None:
+        charge_id = self._make(body, at=now + timedelta(seconds=wrong.late_seconds if fault == "late" else 0))
+        if fault is not None:
             return self._cut(request)
         return web.json_response(self._known("charge_id = ?", charge_id)[0], status=201)
 
     def _is_too_slow(self, request: web.Request) -> bool:
-        """Say whether a busy machine has kept a request for so long that nothing may be made of it."""
+        """Whether a busy machine delayed a request too long for it to have any effect."""
         sent_at = datetime.fromisoformat(request.headers[SENT_AT]) if SENT_AT in request.headers else None
         return sent_at is not None and self.now() - sent_at > timedelta(seconds=SLOW_SECONDS)
 
     def _replayed(self, body: Any) -> dict[str, Any] | None:
-        """Return the charge of a reference that is known; one that was to be made later is made now."""
+        """Return the charge of a known reference. A delayed charge is created immediately."""
         reference = body["invoiceId"], body["attempt"]
         now = self.now()
         self.journal.change(
             "UPDATE charge SET created_at = ?, visible_at = ? WHERE invoice_id = ? AND attempt = ? AND created_at > ?",
             now.isoformat(),
-            (now + timedelta(seconds=self.lies.lag_seconds)).isoformat(),
+            (now + timedelta(seconds=self.faults.lag_seconds)).isoformat(),
             *reference,
             now.isoformat(),
         )
@@ -112,7 +110,7 @@ class Outside:
         return known[0] if known else None
 
     def _make(self, body: Any, *, at: datetime) -> str:
-        """Write the charge down; one that is made later is not to be seen before."""
+        """Record the charge. A delayed charge is not visible before its time."""
         self.journal.write(
             "charge",
             charge_id=(charge_id := f"out_{uuid4().hex}"),
@@ -124,14 +122,14 @@ class Outside:
             due_date=body["dueDate"],
             state="open",
             created_at=at.isoformat(),
-            visible_at=(at + timedelta(seconds=self.lies.lag_seconds)).isoformat(),
+            visible_at=(at + timedelta(seconds=self.faults.lag_seconds)).isoformat(),
         )
         return charge_id
 
     async def find(self, request: web.Request) -> web.Response:
-        """List the charges of a reference that look-ups show by now, or all since an instant, oldest first."""
+        """List the visible charges of a reference, or all since an instant, oldest first."""
         self._noted("find", request.query.get("invoiceId", ""), None)
-        if self.fate("find", fails=self.lies.looks_fail):
+        if self.fault("find", fails=self.faults.lookup_fails):
             return web.json_response({"error": "busy"}, status=503)
         visible = self.now().isoformat()
         if "since" in request.query:
@@ -152,35 +150,33 @@ class Outside:
         return web.json_response({"data": found})
 
     async def get(self, request: web.Request) -> web.Response:
-        """Show a charge by its id, which no lag hides."""
-        if self.fate("get", fails=self.lies.looks_fail):
+        """Return a charge by id, even before look-ups show it."""
+        if self.fault("get", fails=self.faults.lookup_fails):
             return web.json_response({"error": "busy"}, status=503)
         found = self._known("charge_id = ?", request.match_info["charge_id"])
         return web.json_response(found[0] if found else {}, status=200 if found else 404)
 
     async def cancel(self, request: web.Request) -> web.Response:
-        """Cancel an open charge; another one is left as it is."""
         charge_id = request.match_info["charge_id"]
-        fate = self.fate("cancel", lost=self.lies.lost, error=self.lies.error)
-        if fate != "error":
-            self._known("charge_id = ?", charge_id)  # what time has made of it comes first
+        fault = self.fault("cancel", lost=self.faults.lost, error=self.faults.error)
+        if fault != "error":
+            self._known("charge_id = ?", charge_id)  # applies due payments first
             self.journal.change(
                 "UPDATE charge SET state = 'canceled' WHERE charge_id = ? AND state = 'open'", charge_id
             )
-        if fate is not None:
+        if fault is not None:
             return self._cut(request)
         found = self._known("charge_id = ?", charge_id)
         return web.json_response(found[0] if found else {}, status=200 if found else 404)
 
     async def mirror(self, request: web.Request) -> web.Response:
-        """Take a product into the catalog."""
         await request.read()
-        if self.fate("mirror", error=self.lies.error):
+        if self.fault("mirror", error=self.faults.error):
             return web.json_response({"error": "error"}, status=500)
         return web.json_response({"id": f"outp_{request.match_info['product_id']}"})
 
     def _known(self, condition: str, *values: Any) -> list[dict[str, Any]]:
-        """Return charges as they are now: time has let the payers pay at the due date."""
+        """Return the matching charges after applying the payments due by now."""
         found: list[dict[str, Any]] = []
         query = f"SELECT * FROM charge WHERE {condition} AND created_at <= ? ORDER BY created_at, rowid"  # noqa: S608 - written here
         for row in list(self.journal.read(query, *values, self.now().isoformat())):
@@ -197,13 +193,13 @@ class Outside:
         return found
 
     def _pays(self, charge_id: str) -> bool:
-        return int(charge_id[-6:], 16) % 1000 >= self.lies.never_paid
+        return int(charge_id[-6:], 16) % 1000 >= self.faults.never_paid
 
     async def price(self, request: web.Request) -> web.Response:
-        """Answer a price call with the cents in the address and the cycle, unless it fails."""
+        """Answer a price call with the cents from the address plus the cycle, unless a fault is drawn."""
         raw = await request.read()
         asked = json.loads(raw)
-        status = 500 if self.fate("price", fails=self.lies.price_fails) else 200
+        status = 500 if self.fault("price", fails=self.faults.price_fails) else 200
         amount = int(request.match_info["cents"]) + int(asked["cycle"])
         answer = json.dumps({"amount": amount} if status == 200 else {"error": "closed"})
         self.journal.write(
@@ -219,10 +215,9 @@ class Outside:
         return web.Response(body=answer, status=status, content_type="application/json")
 
     async def webhook(self, request: web.Request) -> web.Response:
-        """Take an event, unless it fails."""
         raw = await request.read()
         event = json.loads(raw)
-        status = 500 if self.fate("push", fails=self.lies.push_fails) else 200
+        status = 500 if self.fault("push", fails=self.faults.push_fails) else 200
         self.journal.write(
             "arrival",
             at=self.now().isoformat(),
@@ -237,7 +232,7 @@ class Outside:
         return web.Response(status=status)
 
     def _verified(self, request: web.Request, raw: bytes) -> bool:
-        """Say whether one of the account's secrets signed it, within 300 s of the run's clock."""
+        """Whether one of the account's secrets signed the body within 300 s of the run's clock."""
         secrets = json.loads((self.folder / SECRETS_FILE).read_text()).get(
             request.match_info["account_id"], []
         )
@@ -247,34 +242,32 @@ class Outside:
                 return True
         return False
 
-    def _noted(self, operation: str, invoice_id: str, fate: str | None) -> None:
+    def _noted(self, operation: str, invoice_id: str, fault: str | None) -> None:
         self.journal.write(
             "gateway_call",
             at=self.now().isoformat(),
             operation=operation,
             invoice_id=invoice_id,
-            outcome=fate or "ok",
+            outcome=fault or "ok",
         )
 
     def _cut(self, request: web.Request) -> web.Response:
-        """Cut the line without an answer."""
         assert request.transport is not None
         request.transport.abort()
         return web.Response()
 
 
-async def serve(folder: Path, now: FastClock, told: Lies) -> None:
-    """Serve on a free port of 127.0.0.1 until the input closes."""
-    outside = Outside(folder, now, told)
-    runner = web.AppRunner(outside.application(), access_log=None, shutdown_timeout=0)
+async def serve(folder: Path, now: FastClock, faults: GatewayFaults) -> None:
+    external = ExternalServices(folder, now, faults)
+    runner = web.AppRunner(external.application(), access_log=None, shutdown_timeout=0)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0, backlog=1024)
     await site.start()
-    print(f"http://127.0.0.1:{runner.addresses[0][1]}", flush=True)  # noqa: T201 - what the starter waits for
+    print(f"http://127.0.0.1:{runner.addresses[0][1]}", flush=True)  # noqa: T201 - the parent waits for this line
     await asyncio.to_thread(sys.stdin.read)
     await runner.cleanup()
-    outside.journal.close()
+    external.journal.close()
 
 
 if __name__ == "__main__":
-    uvloop.run(serve(Path(sys.argv[1]), clock.read(sys.argv[2]), lies.read(sys.argv[3])))
+    uvloop.run(serve(Path(sys.argv[1]), clock.read(sys.argv[2]), faults.read(sys.argv[3])))

@@ -22,11 +22,11 @@ GIVEN_BACK_IN_A_HUNDRED = 12
 async def make(world: World, merchants: Sequence[Merchant]) -> None:
     """Make trouble by chance, for as long as there are faults."""
     kinds: list[tuple[int, Callable[[World, Sequence[Merchant]], Awaitable[None]]]] = [
-        (3, _take_database_away),
-        (2, _take_endpoint_down),
+        (3, _stop_database),
+        (2, _stop_endpoint),
         (1, _change_token),
-        (4, _tell_of_charges),
-        (3, _give_back),
+        (4, _send_webhooks),
+        (3, _refund),
     ]
     while world.faults.on:
         await world.schedule.sleep(world.rng.expovariate(1 / EVERY_SECONDS))
@@ -36,11 +36,11 @@ async def make(world: World, merchants: Sequence[Merchant]) -> None:
             )
 
 
-async def _take_database_away(world: World, _merchants: Sequence[Merchant]) -> None:
-    world.shelf.goes_away_for = world.rng.choice((1, 3, 8, 30))
+async def _stop_database(world: World, _merchants: Sequence[Merchant]) -> None:
+    world.connections.goes_away_for = world.rng.choice((1, 3, 8, 30))
 
 
-async def _take_endpoint_down(world: World, merchants: Sequence[Merchant]) -> None:
+async def _stop_endpoint(world: World, merchants: Sequence[Merchant]) -> None:
     kind = world.rng.choice((PRICE, WEBHOOK, WEBHOOK))
     hours = world.rng.choice((0.2, 4, 14, 60, 130))
     account_id = world.rng.choice(merchants).account_id
@@ -55,13 +55,13 @@ async def _change_token(world: World, merchants: Sequence[Merchant]) -> None:
     await merchant.send_credentials()
 
 
-async def _tell_of_charges(world: World, _merchants: Sequence[Merchant]) -> None:
+async def _send_webhooks(world: World, _merchants: Sequence[Merchant]) -> None:
     charges = list(world.side.books.charges.values())
     for charge in world.rng.sample(charges, k=min(2, len(charges))):
-        await _tell(world, charge)
+        await _send_webhook(world, charge)
 
 
-async def _tell(world: World, charge: BookedCharge) -> None:
+async def _send_webhook(world: World, charge: BookedCharge) -> None:
     """Send the gateway's webhook about a charge, once or twice."""
     path = f"/gateways/{charge.account_id}/{charge.connection_id}/webhook"
     headers = {"Content-Type": "application/json", HOOK_HEADER: str(charge.account_id)}
@@ -73,13 +73,15 @@ async def _tell(world: World, charge: BookedCharge) -> None:
         except ConnectionCutError:
             continue
         if answer.status not in {200, 503}:
-            world.found(f"a gateway's webhook was answered {answer.status} {answer.body.decode()[:200]}")
+            world.report_problem(
+                f"a gateway's webhook was answered {answer.status} {answer.body.decode()[:200]}"
+            )
 
 
-async def _give_back(world: World, _merchants: Sequence[Merchant]) -> None:
+async def _refund(world: World, _merchants: Sequence[Merchant]) -> None:
     """Refund or dispute some paid charges, and tell of it."""
     for charge in list(world.side.books.charges.values()):
         paid = charge.state == "paid" and charge.given_back is None
         if paid and world.rng.randrange(100) < GIVEN_BACK_IN_A_HUNDRED // 6:
             charge.given_back = world.rng.choice(("refunded", "disputed"))
-            await _tell(world, charge)
+            await _send_webhook(world, charge)

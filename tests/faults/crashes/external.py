@@ -1,6 +1,6 @@
 """The world outside of many trials in one process: each has its folder, its clock, its journal and its lies.
 
-`python -m tests.faults.crashes.outside FOLDER` prints its address and serves `/{trial}/...` until its input closes.
+`python -m tests.faults.crashes.external FOLDER` prints its address and serves `/{trial}/...` until its input closes.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from aiohttp import web
 
 from tests.faults import clock
 from tests.faults.clock import FastClock
-from tests.faults.gateway import lies
-from tests.faults.outside import Outside
+from tests.faults.external import ExternalServices
+from tests.faults.gateway import faults
 
 CLOCK_FILE = "clock"
-LIES_FILE = "lies"
+FAULTS_FILE = "lies"
 KILL_FILE = "kill"
 """Names in a trial's folder; the last one holds the process to kill when a call was taken, instead of an answer."""
 KEPT = 32
@@ -56,12 +56,12 @@ class TrialClock:
         return self._read().real_seconds(seconds)
 
 
-class Outsides:
+class AllServices:
     """The worlds outside, by trial."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._known: OrderedDict[str, Outside] = OrderedDict()
+        self._known: OrderedDict[str, ExternalServices] = OrderedDict()
 
     def application(self) -> web.Application:
         """Return all routes."""
@@ -70,11 +70,11 @@ class Outsides:
             app.router.add_route(method, "/{trial}" + path, self._taking(name))
         return app
 
-    def _of(self, trial: str) -> Outside:
+    def _of(self, trial: str) -> ExternalServices:
         if trial not in self._known:
             folder = self._folder / trial
-            told = lies.read((folder / LIES_FILE).read_text())
-            self._known[trial] = Outside(folder, cast("FastClock", TrialClock(folder)), told)
+            delivered = faults.read((folder / FAULTS_FILE).read_text())
+            self._known[trial] = ExternalServices(folder, cast("FastClock", TrialClock(folder)), delivered)
         self._known.move_to_end(trial)
         if len(self._known) > KEPT:
             _, oldest = self._known.popitem(last=False)
@@ -97,10 +97,10 @@ class Outsides:
 
 async def serve(folder: Path) -> None:
     """Serve on a free port of 127.0.0.1 until the input closes."""
-    runner = web.AppRunner(Outsides(folder).application(), access_log=None, shutdown_timeout=0)
+    runner = web.AppRunner(AllServices(folder).application(), access_log=None, shutdown_timeout=0)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0, backlog=1024)
-    await site.start()
+    database = web.TCPSite(runner, "127.0.0.1", 0, backlog=1024)
+    await database.start()
     print(f"http://127.0.0.1:{runner.addresses[0][1]}", flush=True)  # noqa: T201 - what the starter waits for
     await asyncio.to_thread(sys.stdin.read)
     await runner.cleanup()

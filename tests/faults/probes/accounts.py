@@ -22,7 +22,7 @@ MALFORMED = (
 """Ids that no resource can have; what a UUID reader may take for one stands among them."""
 
 
-async def own_a_lot(world: World, merchant: Merchant) -> Owned:
+async def fill_account(world: World, merchant: Merchant) -> Owned:
     """Give an account one of everything in its usual states, and some more in the rarer ones."""
     own = await own_everything(world, merchant)
     held_product = await merchant.variable_product()

@@ -4,13 +4,13 @@ from typing import Any
 
 from fatura.usecases.transaction import load_account
 from tests.faults.orders.operations import HOOK_SECRET
-from tests.faults.orders.stage import Making
+from tests.faults.orders.setup import FixtureBuilder
 from tests.support.world import LANE, plan_body, subscription_body
 
 
-async def due(making: Making) -> dict[str, Any]:
+async def due(builder: FixtureBuilder) -> dict[str, Any]:
     """Make a subscription that is due for generation, and a dearer product that nobody uses."""
-    merchant = making.merchant
+    merchant = builder.merchant
     product, dearer = await merchant.product(1000), await merchant.product(2000)
     plan = await merchant.plan(product)
     body = subscription_body(plan)
@@ -25,47 +25,47 @@ async def due(making: Making) -> dict[str, Any]:
     }
 
 
-async def moved_on(making: Making) -> dict[str, Any]:
+async def moved_on(builder: FixtureBuilder) -> dict[str, Any]:
     """Make a plan whose second version its subscriber, due for generation, is not on."""
-    facts = await due(making)
+    facts = await due(builder)
     body = plan_body({"productId": facts["dearer"], "discounts": []}, name="Second")
-    answer = await making.merchant.put(f"/v1/plans/{facts['plan']}", body)
+    answer = await builder.merchant.put(f"/v1/plans/{facts['plan']}", body)
     assert answer.status == 200, answer.body
     return facts
 
 
-async def _lane(making: Making, *lanes: str) -> None:
+async def _lane(builder: FixtureBuilder, *lanes: str) -> None:
     """Run lanes of this account alone until nothing is due."""
-    account_id = making.merchant.account_id
+    account_id = builder.merchant.account_id
     for lane in lanes:
         while await LANE[lane].run(
-            making.merchant.deps, await load_account(making.merchant.deps, account_id)
+            builder.merchant.deps, await load_account(builder.merchant.deps, account_id)
         ):
             pass
 
 
-async def draft(making: Making) -> dict[str, Any]:
+async def draft(builder: FixtureBuilder) -> dict[str, Any]:
     """Make an invoice that waits for its price, which is due to be asked."""
-    merchant = making.merchant
-    pricing = {"mode": "endpoint", "url": making.prices.url(), "capCents": 10_000}
+    merchant = builder.merchant
+    pricing = {"mode": "endpoint", "url": builder.prices.url(), "capCents": 10_000}
     usage = await merchant.made("/v1/products", {"name": "Usage", "pricing": pricing})
     subscription = await merchant.enroll(await merchant.plan(usage))
-    await _lane(making, "generation")
-    facts = await _only_invoice(making)
+    await _lane(builder, "generation")
+    facts = await _only_invoice(builder)
     return facts | {"subscription": subscription["id"], "usage": usage["id"]}
 
 
-async def held(making: Making) -> dict[str, Any]:
+async def held(builder: FixtureBuilder) -> dict[str, Any]:
     """Make an invoice whose first price call failed, to be asked again later."""
-    making.prices.answers({"amount": "none"})
-    facts = await draft(making)
-    await _lane(making, "pricing")
-    making.prices.scripts.clear()
+    builder.prices.answers({"amount": "none"})
+    facts = await draft(builder)
+    await _lane(builder, "pricing")
+    builder.prices.scripts.clear()
     return facts
 
 
-async def _only_invoice(making: Making) -> dict[str, Any]:
-    merchant = making.merchant
+async def _only_invoice(builder: FixtureBuilder) -> dict[str, Any]:
+    merchant = builder.merchant
     (listed,) = await merchant.invoices()
     invoice = (await merchant.get(f"/v1/invoices/{listed['id']}")).json
     connection = (await merchant.get("/v1/integration")).json["gateways"][0]["connectionId"]
@@ -77,56 +77,56 @@ async def _only_invoice(making: Making) -> dict[str, Any]:
     }
 
 
-async def ready(making: Making) -> dict[str, Any]:
+async def ready(builder: FixtureBuilder) -> dict[str, Any]:
     """Make an invoice that is ready to be issued."""
-    facts = await due(making)
-    await _lane(making, "generation")
-    return facts | await _only_invoice(making)
+    facts = await due(builder)
+    await _lane(builder, "generation")
+    return facts | await _only_invoice(builder)
 
 
-async def abandoned(making: Making) -> dict[str, Any]:
+async def abandoned(builder: FixtureBuilder) -> dict[str, Any]:
     """Make a ready invoice whose worker died after it had sent, long enough ago that its lease has lapsed."""
-    merchant = making.merchant
-    facts = await ready(making)
+    merchant = builder.merchant
+    facts = await ready(builder)
     fault = {"connectionId": facts["connection"], "operation": "create_charge", "fault": "timeout_after"}
     await merchant.made("/v1/sandbox/faults", fault | {"times": 1})
-    await _lane(making, "issuance")
-    await making.root.execute(
+    await _lane(builder, "issuance")
+    await builder.root.execute(
         "UPDATE invoice SET next_attempt_at = issue_failing_since, lease_until = now() WHERE account_id = $1",
         merchant.account_id,
     )
     return facts
 
 
-async def issued(making: Making) -> dict[str, Any]:
+async def issued(builder: FixtureBuilder) -> dict[str, Any]:
     """Make an issued invoice that its gateway is to be asked after, since the customer has paid."""
-    await making.merchant.set_up_gateway(behaviour="never_pay", webhookSecret=HOOK_SECRET)
-    facts = await ready(making)
-    await _lane(making, "issuance")
-    facts |= await _only_invoice(making)
-    await making.root.execute(
-        "UPDATE invoice SET next_attempt_at = issued_at WHERE account_id = $1", making.merchant.account_id
+    await builder.merchant.set_up_gateway(behaviour="never_pay", webhookSecret=HOOK_SECRET)
+    facts = await ready(builder)
+    await _lane(builder, "issuance")
+    facts |= await _only_invoice(builder)
+    await builder.root.execute(
+        "UPDATE invoice SET next_attempt_at = issued_at WHERE account_id = $1", builder.merchant.account_id
     )
     return facts
 
 
-async def paid(making: Making) -> dict[str, Any]:
+async def paid(builder: FixtureBuilder) -> dict[str, Any]:
     """Make an issued invoice that its customer has paid, and nobody has asked since."""
-    facts = await issued(making)
-    await making.root.execute(
+    facts = await issued(builder)
+    await builder.root.execute(
         "UPDATE sandbox_charge SET status = 'paid', paid_at = created_at WHERE account_id = $1",
-        making.merchant.account_id,
+        builder.merchant.account_id,
     )
     return facts
 
 
-async def pushing(making: Making) -> dict[str, Any]:
+async def pushing(builder: FixtureBuilder) -> dict[str, Any]:
     """Make a webhook with events before it that were delivered, and events that were not taken up yet."""
-    merchant, receiver = making.merchant, making.receiver
+    merchant, receiver = builder.merchant, builder.receiver
     answer = await merchant.put("/v1/integration/webhook", {"url": receiver.url})
     assert answer.status == 200, answer.body
-    facts = await due(making)
-    await _lane(making, "push", "probe")
+    facts = await due(builder)
+    await _lane(builder, "push", "probe")
     (event,) = await merchant.events()
     await merchant.made("/v1/subscriptions", subscription_body({"id": facts["plan"]}))
     return facts | {"event": event["id"], "url": receiver.url}

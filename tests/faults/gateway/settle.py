@@ -1,4 +1,4 @@
-"""How the lying gateway's trial comes to rest: while nothing is due, the clock is set forward to what is due next."""
+"""Wait until all work of the gateway run is final, setting the clock forward while nothing is due."""
 
 import asyncio
 import time
@@ -23,7 +23,7 @@ NEXT = """
     ) AS due_at,
     (SELECT max(w.lease_until) FROM webhook w WHERE w.lease_until > $2) AS pushing_until
 """
-"""When the next work is due, of what has to end: with `$1` asking after charges too; and whether anybody pushes."""
+"""When the next work is due, including charge polls if `$1`; and whether a worker is pushing."""
 OPEN = """
     SELECT count(*) FROM (
         SELECT 1 FROM invoice WHERE status IN ('draft', 'awaiting_value') OR next_attempt_at IS NOT NULL
@@ -35,28 +35,28 @@ OPEN = """
         LIMIT $3
     ) unended
 """
-"""How much has not come to its end, up to a limit."""
+"""Number of unfinished rows, up to a limit."""
 MORE = timedelta(seconds=30)
-"""How far beyond the next due work the clock is set, so that what is due soon after comes with it."""
-LOOK_SECONDS = 0.3
+"""Added to the time of the next due work, so that one jump covers several."""
+CHECK_SECONDS = 0.3
 QUIET_SECONDS = 0.3
-"""How long the next due work must be the same before the clock is set forward to it."""
+"""How long the next due time must be unchanged before the clock is set forward to it."""
 DEAD_PUSHER_SECONDS = 2
-"""How long a lease on an endpoint must be the same before its owner counts as dead."""
+"""How long a lease on an endpoint must be unchanged before its owner counts as dead."""
 FROZEN_JUMP = timedelta(seconds=100)
-"""How far the clock is set forward at most while a worker is frozen."""
+"""Maximum jump of the clock while a worker is frozen."""
 
 
-async def rest(world: World, workers: Workers, *, asked_after: bool, give_up_at: float) -> int:
-    """Wait until everything has come to its end; return how much has not by `give_up_at` (monotonic)."""
+async def settle(world: World, workers: Workers, *, include_polls: bool, give_up_at: float) -> int:
+    """Wait until all work is final. Return how much is not, by `give_up_at` (monotonic)."""
     seen: tuple[datetime | None, datetime | None] = None, None
     since = time.monotonic()
     while time.monotonic() < give_up_at:
         now = world.clock()
-        left: int = await world.tables.fetchval(OPEN, asked_after, now, 1)
-        if not left and not workers.frozen:
+        unsettled: int = await world.tables.fetchval(OPEN, include_polls, now, 1)
+        if not unsettled and not workers.frozen:
             return 0
-        row = await world.tables.fetchrow(NEXT, asked_after, now)
+        row = await world.tables.fetchrow(NEXT, include_polls, now)
         if (row["due_at"], row["pushing_until"]) != seen:
             seen, since = (row["due_at"], row["pushing_until"]), time.monotonic()
         due_at: datetime | None = row["due_at"]
@@ -65,5 +65,5 @@ async def rest(world: World, workers: Workers, *, asked_after: bool, give_up_at:
             ahead = due_at - now + MORE
             world.clock.jump((min(ahead, FROZEN_JUMP) if workers.frozen else ahead).total_seconds())
             since = time.monotonic()
-        await asyncio.sleep(LOOK_SECONDS)
-    return await world.tables.fetchval(OPEN, asked_after, world.clock(), None)
+        await asyncio.sleep(CHECK_SECONDS)
+    return await world.tables.fetchval(OPEN, include_polls, world.clock(), None)

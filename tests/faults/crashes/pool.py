@@ -15,14 +15,14 @@ from typing import Any, TextIO
 from fatura.store.vault import new_key
 from tests.faults import place
 
-WORKERS = place.hands()
+WORKERS = place.process_count()
 """Trials at once."""
 
 Job = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Crew:
+class WorkerPool:
     """Workers that wait for jobs, each at the other end of a line; each knows only the grounds that it prepared."""
 
     lines: list[TextIO]
@@ -33,7 +33,7 @@ class Crew:
             line.write(json.dumps([server_url, f"crash_{number}"]) + "\n")
 
     def do(
-        self, rows: Sequence[Sequence[Job]], told: Callable[[int], None] = lambda _: None
+        self, rows: Sequence[Sequence[Job]], delivered: Callable[[int], None] = lambda _: None
     ) -> list[list[Any]]:
         """Have each worker do its row of jobs, and return their results; `told` hears how many are done."""
         done = itertools.count(1)
@@ -41,15 +41,15 @@ class Crew:
         def row(line: TextIO, jobs: Sequence[Job]) -> list[Any]:
             results: list[Any] = []
             for job in jobs:
-                results.append(_asked(line, job))
-                told(next(done))
+                results.append(_exchange(line, job))
+                delivered(next(done))
             return results
 
         with ThreadPoolExecutor(WORKERS) as threads:
             return list(threads.map(row, self.lines, rows))
 
 
-def _asked(line: TextIO, job: Job) -> Any:
+def _exchange(line: TextIO, job: Job) -> Any:
     line.write(json.dumps(job) + "\n")
     line.flush()
     answer = line.readline()
@@ -58,13 +58,13 @@ def _asked(line: TextIO, job: Job) -> Any:
 
 
 @contextmanager
-def crew() -> Generator[Crew]:
+def worker_pool() -> Generator[WorkerPool]:
     """Start the workers and the world outside, and end them with the block."""
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fatura-crashes-"))
-        outside = stack.enter_context(_started("tests.faults.crashes.outside", folder))
-        assert outside.stdout is not None, "it is a pipe"
-        url = outside.stdout.readline().strip()
+        external = stack.enter_context(_started("tests.faults.crashes.external", folder))
+        assert external.stdout is not None, "it is a pipe"
+        url = external.stdout.readline().strip()
         assert url, "the world outside did not start"
         pairs = [socket.socketpair() for _ in range(WORKERS)]
         theirs = [pair[1] for pair in pairs]
@@ -74,7 +74,7 @@ def crew() -> Generator[Crew]:
         for mine, _ in pairs:
             stack.enter_context(mine)
             lines.append(stack.enter_context(mine.makefile("rw")))
-        yield Crew(lines)
+        yield WorkerPool(lines)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import asyncpg
 from fatura.store.db import Database
 from tests.conftest import database_url_of
 from tests.faults import breaks
-from tests.faults.crashes.place import Place, Warm, open_pool
+from tests.faults.crashes.place import KeptConnection, Place, open_pool
 
 MIGRATED = "template_fatura"
 
@@ -23,7 +23,7 @@ _MOVE_IN = """
 
 
 @dataclass(slots=True)
-class Site:
+class TrialDatabase:
     """A database: a superuser's connection, a reader's, and the pool of who recovers, who was there all along."""
 
     root: Any
@@ -36,26 +36,26 @@ class Site:
         """Delete all rows."""
         await self.root.execute("; ".join(f"DELETE FROM public.{table}" for table in self.tables))  # noqa: S608 - names of the catalog
 
-    async def keep(self, place: Place) -> None:
+    async def save(self, place: Place) -> None:
         """Keep all rows aside as a place's, and write down how they are put back."""
         back = ""
         for table in self.tables:
             back += f"DELETE FROM public.{table};\n"  # noqa: S608 - names of the catalog
             if await self.root.fetchval(f"SELECT EXISTS (SELECT FROM public.{table})"):  # noqa: S608 - as above
-                await self.root.execute(f"CREATE TABLE {_kept(place, table)} AS TABLE public.{table}")
-                back += f"INSERT INTO public.{table} SELECT * FROM {_kept(place, table)};\n"  # noqa: S608 - as above
+                await self.root.execute(f"CREATE TABLE {_saved_table(place, table)} AS TABLE public.{table}")
+                back += f"INSERT INTO public.{table} SELECT * FROM {_saved_table(place, table)};\n"  # noqa: S608 - as above
         await self.root.execute(
-            f"CREATE FUNCTION {_kept(place)}(before text, after text) RETURNS void LANGUAGE plpgsql"
+            f"CREATE FUNCTION {_saved_table(place)}(before text, after text) RETURNS void LANGUAGE plpgsql"
             f" AS $$ BEGIN {back} {_MOVE_IN} END $$"
         )
 
-    async def start_over(self, place: Place, *, like: Place) -> None:
+    async def reset(self, place: Place, *, like: Place) -> None:
         """Put a kept place's rows back, and give the trial its folder."""
-        await self.root.execute(f"SELECT {_kept(like)}($1, $2)", like.outside_url, place.outside_url)
+        await self.root.execute(f"SELECT {_saved_table(like)}($1, $2)", like.external_url, place.external_url)
         place.copy_folder(like)
         self._living = [row["pid"] for row in await self._sessions([])]
 
-    async def wait_for_the_dead(self) -> None:
+    async def wait_for_killed_sessions(self) -> None:
         """Wait until no server process works for the killed one any more: what it was doing has then ended."""
         async with asyncio.timeout(30):
             while await self._sessions(self._living):  # noqa: ASYNC110 - only asking tells
@@ -68,7 +68,7 @@ class Site:
         )
 
 
-def _kept(place: Place, table: str = "") -> str:
+def _saved_table(place: Place, table: str = "") -> str:
     """Return the name of a table of kept rows, or of what puts all of them back."""
     return f'kept."{place.name} {table}"'
 
@@ -86,7 +86,7 @@ async def make_database(server_url: str, name: str) -> str:
 
 
 @asynccontextmanager
-async def open_site(url: str) -> AsyncGenerator[Site]:
+async def open_trial_database(url: str) -> AsyncGenerator[TrialDatabase]:
     """Open a database that was made; its superuser may write rows that no trigger and no foreign key looks at."""
     root: Any = await asyncpg.connect(
         url.replace("://fatura@", "://postgres@"),
@@ -99,10 +99,10 @@ async def open_site(url: str) -> AsyncGenerator[Site]:
         WHERE c.relkind = 'r' AND c.relnamespace = 'public'::regnamespace AND c.relname <> 'schema_migration'
         """
     )
-    reader = await asyncpg.connect(url, connection_class=Warm)
+    reader = await asyncpg.connect(url, connection_class=KeptConnection)
     try:
         async with open_pool(url) as db:
-            yield Site(root, reader, db, [row["relname"] for row in tables])
+            yield TrialDatabase(root, reader, db, [row["relname"] for row in tables])
     finally:
         await reader.close()
         await root.close()

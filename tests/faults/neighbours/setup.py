@@ -47,7 +47,7 @@ QUIET = "UPDATE webhook SET disabled_at = now() WHERE account_id = $1"
 
 
 @dataclass(slots=True)
-class Stage:
+class Setup:
     """Who plays, and when each event and each price call arrived, by the id that it carries."""
 
     deps: Deps
@@ -55,7 +55,7 @@ class Stage:
     connection: Any
     arrived: dict[str, datetime] = field(default_factory=dict[str, datetime])
     asked: dict[str, datetime] = field(default_factory=dict[str, datetime])
-    well: list[tuple[Merchant, Json]] = field(default_factory=list[tuple[Merchant, Json]])
+    healthy: list[tuple[Merchant, Json]] = field(default_factory=list[tuple[Merchant, Json]])
     holding: list[Merchant] = field(default_factory=list[Merchant])
     failing: list[Merchant] = field(default_factory=list[Merchant])
     held: asyncio.Event = field(default_factory=asyncio.Event)
@@ -70,21 +70,21 @@ class Stage:
         await self.connection.execute(f"SET app.account = '{merchant.account_id}'")
         return await self.connection.fetch(statement, merchant.account_id, *values)
 
-    async def add_well(self, url: str, price_url: str) -> None:
+    async def add_healthy(self, url: str, price_url: str) -> None:
         """Add a merchant whose endpoints answer at once."""
         merchant = await self.merchant()
         await merchant.put("/v1/integration/webhook", {"url": url})
         pricing = {"mode": "endpoint", "url": price_url, "capCents": 100_000}
         variable = await merchant.product(pricing=pricing)
         plan = await merchant.plan(item(await merchant.product()), item(variable))
-        self.well.append((merchant, plan))
+        self.healthy.append((merchant, plan))
 
     @property
-    def burdens(self) -> list[Merchant]:
+    def unhealthy(self) -> list[Merchant]:
         """Return all merchants whose endpoints take nothing, whether they hold their calls or fail at once."""
         return self.holding + self.failing
 
-    async def burden(self, url: str, *, backlog: int) -> Merchant:
+    async def add_unhealthy(self, url: str, *, backlog: int) -> Merchant:
         """Add a merchant with so many events that its endpoint never took, three of an invoice."""
         merchant = await self.merchant()
         await merchant.put("/v1/integration/webhook", {"url": url})
@@ -92,7 +92,7 @@ class Stage:
         await self.sql(merchant, TELL, backlog, max(backlog // 3, 1), "invoice.payment_unexpected")
         return merchant
 
-    async def add_crowd(self, count: int) -> Merchant:
+    async def add_bulk(self, count: int) -> Merchant:
         """Add a merchant with so many subscriptions that are all due at once."""
         merchant = await self.merchant()
         plan = await merchant.plan()
@@ -102,21 +102,21 @@ class Stage:
 
     async def begin_noise(self) -> None:
         """Put every burden at its worst: enabled, up, sixty-four at once, all that failed due again."""
-        await self._rouse(self.burdens)
+        await self._reset_backoff(self.unhealthy)
 
-    async def make_noise(self) -> None:
+    async def renew_noise(self) -> None:
         """Put those that hold their calls back to their worst; whoever fails at once holds nobody up, and is spared."""
-        await self._rouse(self.holding)
+        await self._reset_backoff(self.holding)
 
-    async def _rouse(self, burdens: Sequence[Merchant]) -> None:
-        for each in burdens:
+    async def _reset_backoff(self, unhealthy: Sequence[Merchant]) -> None:
+        for each in unhealthy:
             await self.sql(each, NOISE)
             await self.sql(each, DUE_AGAIN)
         await self.deps.db.notify("push")
 
-    async def be_quiet(self) -> None:
+    async def end_noise(self) -> None:
         """Take the burdens away, with the calls that they hold."""
-        for each in self.burdens:
+        for each in self.unhealthy:
             await self.sql(each, QUIET)
         self.held.set()
         self.held = asyncio.Event()
@@ -126,7 +126,7 @@ class Stage:
         self.arrived.setdefault(received.json["id"], datetime.now(UTC))
         return OK
 
-    def take_question(self, received: Received) -> Reply:
+    def take_price_call(self, received: Received) -> Reply:
         """Answer with a price, and note when it was asked."""
         self.asked.setdefault(received.json["pricingRequestId"], datetime.now(UTC))
         return Reply(200, b'{"amount":100}')
@@ -138,7 +138,7 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(database_url: str) -> AsyncGenerator[Stage]:
+async def open_setup(database_url: str) -> AsyncGenerator[Setup]:
     """Wire the API over a database in this process; workers run in their own."""
     read = settings.read({"FATURA_RATE_LIMIT": "0", "FATURA_OUTBOUND_ALLOW": "127.0.0.1"})
     db = await connect(database_url, max_connections=10)
@@ -147,7 +147,7 @@ async def stage(database_url: str) -> AsyncGenerator[Stage]:
         deps = wire(read, db, vault=Vault([KEY_RING]), notify=Notifier(db))
         transport = httpx.ASGITransport(create_app(deps))
         async with httpx.AsyncClient(transport=transport, base_url="http://fatura.test") as client:
-            yield Stage(deps, client, connection)
+            yield Setup(deps, client, connection)
             await deps.merchants.close()
     finally:
         await connection.close()
@@ -155,26 +155,26 @@ async def stage(database_url: str) -> AsyncGenerator[Stage]:
 
 
 @asynccontextmanager
-async def endpoints(on: Stage, *, well: int, backlog: int) -> AsyncGenerator[Receiver]:
+async def endpoints(setup: Setup, *, healthy: int, backlog: int) -> AsyncGenerator[Receiver]:
     """Open every endpoint and add its merchant; yield the one that hangs."""
     async with (
-        _answering(on.take_event) as events,
-        _answering(on.take_question) as prices,
-        _answering(on.hang) as hanging,
+        _answering(setup.take_event) as events,
+        _answering(setup.take_price_call) as prices,
+        _answering(setup.hang) as hanging,
         _answering(always(503)) as refusing,
-        _dripping(on) as drip_url,
+        _dripping(setup) as drip_url,
     ):
-        for _ in range(well):
-            await on.add_well(events.url, prices.url)
-        on.holding.append(await on.burden(hanging.url, backlog=backlog))
+        for _ in range(healthy):
+            await setup.add_healthy(events.url, prices.url)
+        setup.holding.append(await setup.add_unhealthy(hanging.url, backlog=backlog))
         for url in (*([hanging.url] * HANGING_TOO), drip_url):
-            on.holding.append(await on.burden(url, backlog=backlog // 10))
+            setup.holding.append(await setup.add_unhealthy(url, backlog=backlog // 10))
         for url in (refusing.url, f"http://127.0.0.1:{free_port()}/closed"):
-            on.failing.append(await on.burden(url, backlog=backlog // 10))
+            setup.failing.append(await setup.add_unhealthy(url, backlog=backlog // 10))
         try:
             yield hanging
         finally:
-            on.held.set()
+            setup.held.set()
 
 
 @asynccontextmanager
@@ -185,11 +185,11 @@ async def _answering(answer: Answerer) -> AsyncGenerator[Receiver]:
 
 
 @asynccontextmanager
-async def _dripping(on: Stage) -> AsyncGenerator[str]:
+async def _dripping(setup: Setup) -> AsyncGenerator[str]:
     """Serve an answer that comes byte by byte, and is longer than anybody waits, or ends with the round."""
 
     async def drip(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        held = on.held
+        held = setup.held
         try:
             while not held.is_set():
                 writer.write(b"H")

@@ -1,4 +1,4 @@
-"""The adapter to the gateway of `tests.faults.outside`: the port over real HTTP, with no protection of its own."""
+"""The adapter to the gateway of `tests.faults.external`: real HTTP, without protection against repeats."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -31,15 +31,13 @@ from fatura.store.db import Database
 from tests.faults.clock import FastClock
 
 SENT_AT = "X-Sent-At"
-"""The run's time at which a request left; on a busy machine the gateway may get it much later."""
+"""Header with the run's time at which a request was sent; it may arrive much later on a busy machine."""
 
 ANSWER_SECONDS = 10
-"""Real seconds that an answer may take, where no clock says how long 20 of its seconds are."""
+"""Call timeout in real seconds when no clock converts the engine's 20 seconds."""
 
 
-class OutsideGateway:
-    """One connection; implements `port.Gateway`."""
-
+class ExternalGateway:
     provider: ClassVar[str] = "outside"
 
     def __init__(
@@ -51,7 +49,7 @@ class OutsideGateway:
         self._clock = clock
 
     def capabilities(self) -> Capabilities:
-        """Return what the settings say: charges are looked up, unless they name another protection."""
+        """Charges are found by look-up unless the settings name another protection."""
         return Capabilities(
             issues_charges=True,
             methods=tuple(PaymentMethod),
@@ -66,7 +64,7 @@ class OutsideGateway:
         """Accept all."""
 
     async def create_charge(self, request: ChargeRequest) -> Charge:
-        """Create a charge. Raises TransientError, UnknownOutcomeError."""
+        """Raises TransientError, UnknownOutcomeError."""
         body = {
             "accountId": str(self._config.account_id),
             "connectionId": str(self._config.connection_id),
@@ -79,35 +77,32 @@ class OutsideGateway:
         return _charge(await self._ask("POST", "/charges", writes=True, json=body, headers=sent_at))
 
     async def find_charge(self, invoice_id: UUID, attempt: int) -> Charge | None:
-        """Return the oldest charge with this reference. Raises TransientError."""
         return next(iter(await self.find_charges(invoice_id, attempt)), None)
 
     async def find_charges(self, invoice_id: UUID, attempt: int) -> Sequence[Charge]:
-        """Return all charges with this reference, oldest first. Raises TransientError."""
         query = {"invoiceId": str(invoice_id), "attempt": str(attempt)}
         found = (await self._ask("GET", "/charges", params={**self._connection(), **query}))["data"]
         return [_charge(each) for each in found]
 
     async def get_charge(self, charge_id: str) -> Charge:
-        """Return a charge. Raises NotFoundError, TransientError."""
+        """Raises NotFoundError, TransientError."""
         return _charge(await self._ask("GET", f"/charges/{charge_id}"))
 
     async def charges_since(self, since: datetime) -> AsyncIterator[Charge]:
-        """Yield all charges made since an instant, oldest first. Raises TransientError."""
+        """Yield charges oldest first. Raises TransientError."""
         query = {**self._connection(), "since": since.isoformat()}
-        for told in (await self._ask("GET", "/charges", params=query))["data"]:
-            yield _charge(told)
+        for row in (await self._ask("GET", "/charges", params=query))["data"]:
+            yield _charge(row)
 
     async def cancel_charge(self, charge_id: str) -> Charge:
-        """Cancel a charge. Raises NotFoundError, TransientError, UnknownOutcomeError."""
+        """Raises NotFoundError, TransientError, UnknownOutcomeError."""
         return _charge(await self._ask("POST", f"/charges/{charge_id}/cancel", writes=True))
 
     def read_webhook(self, webhook: Webhook) -> WebhookHint:
-        """Refuse: this gateway sends none. Raises AuthFailedError."""
+        """Raises AuthFailedError: this gateway sends no webhooks."""
         raise AuthFailedError(str(len(webhook.body)))
 
     async def mirror_product(self, product: ProductMirror) -> str:
-        """Take a product into the catalog. Raises TransientError, UnknownOutcomeError."""
         return (await self._ask("PUT", f"/products/{product.product_id}", writes=True, json={}))["id"]
 
     def _connection(self) -> dict[str, str]:
@@ -131,28 +126,28 @@ class OutsideGateway:
             raise _no_answer(str(error), writes=writes) from error
 
 
-def _no_answer(said: str, *, writes: bool) -> Exception:
-    return UnknownOutcomeError(said) if writes else TransientError(said)
+def _no_answer(answer: str, *, writes: bool) -> Exception:
+    return UnknownOutcomeError(answer) if writes else TransientError(answer)
 
 
-def _charge(told: Mapping[str, Any]) -> Charge:
-    paid_at = told["paid_at"]
+def _charge(row: Mapping[str, Any]) -> Charge:
+    paid_at = row["paid_at"]
     return Charge(
-        charge_id=told["charge_id"],
-        invoice_id=UUID(told["invoice_id"]),
-        attempt=told["attempt"],
-        state=ChargeState(told["state"]),
-        amount_cents=told["amount_cents"],
+        charge_id=row["charge_id"],
+        invoice_id=UUID(row["invoice_id"]),
+        attempt=row["attempt"],
+        state=ChargeState(row["state"]),
+        amount_cents=row["amount_cents"],
         paid_at=datetime.fromisoformat(paid_at) if paid_at else None,
     )
 
 
-def outside_providers(
-    url: str, *, clock: FastClock | None = None, gateway: type[OutsideGateway] = OutsideGateway
+def external_providers(
+    url: str, *, clock: FastClock | None = None, gateway: type[ExternalGateway] = ExternalGateway
 ) -> Any:
-    """Return what `open_engine` makes its gateways of: for sandbox accounts, and another one if its settings say `url`.
+    """Return a provider factory: the sandbox, and this gateway for settings with a `url`.
 
-    With the clock of the run, a call may take as long as calls to gateways may, on that clock.
+    Call timeouts are measured on the clock of the run, if one is given.
     """
     seconds = ANSWER_SECONDS if clock is None else clock.real_seconds(CALL_TIMEOUT_SECONDS)
 
@@ -162,7 +157,7 @@ def outside_providers(
         connector = aiohttp.TCPConnector(limit=200)
         async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
 
-            def factory(config: ConnectionConfig) -> OutsideGateway:
+            def factory(config: ConnectionConfig) -> ExternalGateway:
                 return gateway(session, config.settings.get("url", url), config, clock=clock)
 
             yield {"outside": Provider(factory, frozenset({Mode.SANDBOX}))}

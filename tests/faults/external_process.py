@@ -1,0 +1,33 @@
+"""Start the external services as a child process that ends with the run."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.faults.clock import FastClock
+from tests.faults.external import SECRETS_FILE
+from tests.faults.gateway.faults import GatewayFaults
+
+
+def share_secrets(folder: Path, secrets: Mapping[str, Sequence[str]]) -> None:
+    """Give the merchant each account's signing secrets. Must precede the first call."""
+    (folder / SECRETS_FILE).write_text(json.dumps(secrets))
+
+
+@contextmanager
+def external(folder: Path, *, clock: FastClock, faults: GatewayFaults) -> Generator[str]:
+    """Run the services with their journal in a folder, and yield their address."""
+    if not (folder / SECRETS_FILE).exists():
+        share_secrets(folder, {})
+    words = [sys.executable, "-m", "tests.faults.external", str(folder), str(clock), str(faults)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            url = process.stdout.readline().decode().strip()
+            assert url, "the external services did not start"
+            yield url
+        finally:
+            process.kill()
