@@ -17,7 +17,7 @@ from bench import all_lanes
 from bench.bare_client import asked_bare
 from bench.frame import Figure, Measured, Options
 from bench.one_lane import worked
-from bench.outside import ExternalServices, started
+from bench.outside import GatewayProcess, started
 from bench.prepared import prepare
 from bench.servers import cloned, open_accounts, opened, prepared, seen, server
 from bench.sides import ROUNDS
@@ -113,7 +113,7 @@ async def _run(options: Options, measured: Measured, server_url: str, *, invoice
     measured.figures.append(Figure(2, what, "invoices/s", against, ours, theirs, at_least=LEAST_RATIO))
 
 
-async def lived(url: str, account_ids: Sequence[UUID], outside: ExternalServices, *, events: int) -> float:
+async def lived(url: str, account_ids: Sequence[UUID], outside: GatewayProcess, *, events: int) -> float:
     """Have the workers live through a day that so many events tell of; return the seconds."""
     async with AsyncExitStack() as started:
         processes = [
@@ -138,7 +138,7 @@ async def _left(url: str, account_id: UUID) -> int:
         return await connection.fetchval(_LEFT, account_id)
 
 
-async def _prepare(deps: Deps, url: str, account_id: UUID, *, outside: ExternalServices, due: int) -> None:
+async def _prepare(deps: Deps, url: str, account_id: UUID, *, outside: GatewayProcess, due: int) -> None:
     """Give an account due subscriptions, the gateway outside, a webhook, and a price to ask for now and then."""
     connection_id = await connect_gateway(deps, account_id)
     account = await load_account(deps, account_id)
@@ -152,7 +152,7 @@ async def _prepare(deps: Deps, url: str, account_id: UUID, *, outside: ExternalS
 
 
 @asynccontextmanager
-async def opened_with_gateway(url: str, outside: ExternalServices) -> AsyncGenerator[Deps]:
+async def opened_with_gateway(url: str, outside: GatewayProcess) -> AsyncGenerator[Deps]:
     """Yield the engine's dependencies on a database, with the gateway outside among its providers."""
     async with opened(url) as deps, external_providers(outside.url)(deps.db) as providers:
         yield replace(deps, providers=providers)

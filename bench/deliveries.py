@@ -11,7 +11,7 @@ from uuid import UUID
 from bench.bare_client import asked_bare
 from bench.frame import Figure, Measured, Options
 from bench.one_lane import worked
-from bench.outside import ExternalServices, started
+from bench.outside import GatewayProcess, started
 from bench.servers import cloned, open_accounts, opened, prepared, seen, server
 from bench.sides import ROUNDS
 from fatura.usecases.transaction import in_transaction, load_account
@@ -75,7 +75,7 @@ async def _run(options: Options, measured: Measured, server_url: str, *, events:
     measured.figures.append(Figure(8, what, "deliveries/s", against, ours, theirs, at_least=LEAST_RATIO))
 
 
-async def _tell(url: str, account_id: UUID, receiver: ExternalServices, *, invoices: int) -> None:
+async def _tell(url: str, account_id: UUID, receiver: GatewayProcess, *, invoices: int) -> None:
     """Register a webhook, and put invoices' events into the account's stream after that."""
     async with opened(url) as deps:
         account = await load_account(deps, account_id)

@@ -18,7 +18,7 @@ from bench.day import connect_gateway, opened_with_gateway
 from bench.frame import Amount, Figure, Measured, Options
 from bench.namespaces import Host, NoNamespacesError, hosts
 from bench.one_lane import worked
-from bench.outside import ExternalServices
+from bench.outside import GatewayProcess
 from bench.prepared import connected, prepare
 from bench.servers import cloned, open_accounts, prepared, seen, server
 from bench.sides import ROUNDS
@@ -174,7 +174,7 @@ async def _issue_on(options: Options, measured: Measured, server_url: str, there
     )
 
 
-async def _issued(url: str, used: Sequence[Host], gateway: ExternalServices, *, seconds: int) -> _Issued:
+async def _issued(url: str, used: Sequence[Host], gateway: GatewayProcess, *, seconds: int) -> _Issued:
     """Have hosts issue what is ready, and measure for so long once they are warm."""
     async with AsyncExitStack() as started:
         processes = [

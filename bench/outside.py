@@ -140,7 +140,7 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class ExternalServices:
+class GatewayProcess:
     """The process, by its port."""
 
     port: int
@@ -167,7 +167,7 @@ class ExternalServices:
 @asynccontextmanager
 async def started(
     *, delay: float = 0, host: str = LOOPBACK, state: str = "paid"
-) -> AsyncGenerator[ExternalServices]:
+) -> AsyncGenerator[GatewayProcess]:
     """Start the program as a process; asked on all of its addresses, `host` is `0.0.0.0`."""
     words = ["--delay", str(delay), "--host", host, "--state", state]
     process = await asyncio.create_subprocess_exec(
@@ -175,7 +175,7 @@ async def started(
     )
     assert process.stdout is not None, "asked for"
     try:
-        yield ExternalServices(int(await process.stdout.readline()))
+        yield GatewayProcess(int(await process.stdout.readline()))
     finally:
         process.terminate()
         await process.wait()

@@ -33,7 +33,7 @@ SLOW_SECONDS = 15
 """Requests that arrive later than this were delayed by the machine and are dropped."""
 
 
-class ExternalServices:
+class GatewayAndMerchant:
     """The gateway and the merchant, with their journal and injected faults."""
 
     def __init__(self, folder: Path, now: FastClock, faults: GatewayFaults) -> None:
@@ -258,7 +258,7 @@ class ExternalServices:
 
 
 async def serve(folder: Path, now: FastClock, faults: GatewayFaults) -> None:
-    external = ExternalServices(folder, now, faults)
+    external = GatewayAndMerchant(folder, now, faults)
     runner = web.AppRunner(external.application(), access_log=None, shutdown_timeout=0)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0, backlog=1024)

@@ -1,6 +1,7 @@
-"""The world outside of many trials in one process: each has its folder, its clock, its journal and its lies.
+"""The external services of many trials in one process. Each trial has its folder, clock, journal and faults.
 
-`python -m tests.faults.crashes.external FOLDER` prints its address and serves `/{trial}/...` until its input closes.
+`python -m tests.faults.crashes.external FOLDER` prints its address and serves `/{trial}/...` until its input
+closes.
 """
 
 import asyncio
@@ -16,15 +17,15 @@ from aiohttp import web
 
 from tests.faults import clock
 from tests.faults.clock import FastClock
-from tests.faults.external import ExternalServices
+from tests.faults.external import GatewayAndMerchant
 from tests.faults.gateway import faults
 
 CLOCK_FILE = "clock"
 FAULTS_FILE = "lies"
 KILL_FILE = "kill"
-"""Names in a trial's folder; the last one holds the process to kill when a call was taken, instead of an answer."""
+"""File names in a trial's folder. The last one holds the id of a process to kill instead of answering a call."""
 KEPT = 32
-"""Trials whose journals stay open; few run at a time."""
+"""Number of trials whose journals stay open."""
 
 ROUTES = (
     ("POST", "/charges", "create"),
@@ -39,7 +40,7 @@ ROUTES = (
 
 
 class TrialClock:
-    """The clock that a trial's folder holds, which the trial moves on."""
+    """The clock stored in a trial's folder, which the trial sets forward."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / CLOCK_FILE
@@ -48,33 +49,29 @@ class TrialClock:
         return clock.read(self._file.read_text())
 
     def __call__(self) -> object:
-        """Return its time."""
         return self._read()()
 
     def real_seconds(self, seconds: float) -> float:
-        """Return how long so many of its seconds take."""
+        """Convert seconds of this clock to real seconds."""
         return self._read().real_seconds(seconds)
 
 
-class AllServices:
-    """The worlds outside, by trial."""
-
+class TrialRouter:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._known: OrderedDict[str, ExternalServices] = OrderedDict()
+        self._known: OrderedDict[str, GatewayAndMerchant] = OrderedDict()
 
     def application(self) -> web.Application:
-        """Return all routes."""
         app = web.Application()
         for method, path, name in ROUTES:
             app.router.add_route(method, "/{trial}" + path, self._taking(name))
         return app
 
-    def _of(self, trial: str) -> ExternalServices:
+    def _of(self, trial: str) -> GatewayAndMerchant:
         if trial not in self._known:
             folder = self._folder / trial
             delivered = faults.read((folder / FAULTS_FILE).read_text())
-            self._known[trial] = ExternalServices(folder, cast("FastClock", TrialClock(folder)), delivered)
+            self._known[trial] = GatewayAndMerchant(folder, cast("FastClock", TrialClock(folder)), delivered)
         self._known.move_to_end(trial)
         if len(self._known) > KEPT:
             _, oldest = self._known.popitem(last=False)
@@ -96,12 +93,11 @@ class AllServices:
 
 
 async def serve(folder: Path) -> None:
-    """Serve on a free port of 127.0.0.1 until the input closes."""
-    runner = web.AppRunner(AllServices(folder).application(), access_log=None, shutdown_timeout=0)
+    runner = web.AppRunner(TrialRouter(folder).application(), access_log=None, shutdown_timeout=0)
     await runner.setup()
     database = web.TCPSite(runner, "127.0.0.1", 0, backlog=1024)
     await database.start()
-    print(f"http://127.0.0.1:{runner.addresses[0][1]}", flush=True)  # noqa: T201 - what the starter waits for
+    print(f"http://127.0.0.1:{runner.addresses[0][1]}", flush=True)  # noqa: T201 - the parent waits for this line
     await asyncio.to_thread(sys.stdin.read)
     await runner.cleanup()
 

@@ -1,4 +1,4 @@
-"""How the ground of each flow is prepared: an account with what the flow needs, and nothing left to do."""
+"""The accounts on which flows start. Nothing is due on them unless the name says so."""
 
 from datetime import timedelta
 
@@ -7,11 +7,10 @@ from tests.faults.crashes.place import Shop
 from tests.support.world import Json, item, plan_body, subscription_body
 
 DUE_IN_DAYS = 5
-"""A subscription of the preparations is generated two days from its birth: three before it is due."""
+"""Subscriptions are generated two days after creation, three days before their due date."""
 
 
 async def account(shop: Shop) -> None:
-    """An account that bills through the gateway outside, with an endpoint for its events."""
     sandbox = (await shop.get("/v1/integration")).json["gateways"][0]["connectionId"]
     await _patched(shop, f"/v1/integration/gateways/{sandbox}", {"active": False})
     made = await shop.made(
@@ -24,7 +23,6 @@ async def account(shop: Shop) -> None:
 
 
 async def catalog(shop: Shop) -> None:
-    """A fixed and a variable product, and a plan of the fixed one with a discount."""
     await account(shop)
     fixed = await shop.product(9990)
     url = shop.external(f"price/{shop.account_id}/1200")
@@ -38,14 +36,12 @@ async def catalog(shop: Shop) -> None:
 
 
 async def subscriber(shop: Shop) -> None:
-    """A subscriber of a fixed price, whose first invoice is not due to be generated yet."""
     await catalog(shop)
     shop.ids["subscription"] = await _enrolled(shop, shop.ids["plan"], "fixed")
     await shop.run()
 
 
 async def two_subscribers(shop: Shop) -> None:
-    """A subscriber of a fixed price and one of a fixed and two variable ones."""
     await subscriber(shop)
     products: list[Json] = [{"productId": shop.ids[name]} for name in ("fixed", "variable", "variable")]
     mixed = await shop.made("/v1/plans", plan_body(*products, defaultPaymentMethod="card", maxInstallments=3))
@@ -55,19 +51,17 @@ async def two_subscribers(shop: Shop) -> None:
 
 
 async def due_subscribers(shop: Shop) -> None:
-    """Both subscribers on the morning when their first invoices are to be generated."""
     await two_subscribers(shop)
     _to_the_morning(shop, days=DUE_IN_DAYS - 3)
 
 
 async def unpriced(shop: Shop) -> None:
-    """An invoice with two prices to be asked for, and one without."""
     await due_subscribers(shop)
     await shop.run("generation", "push")
 
 
 async def held(shop: Shop) -> None:
-    """An invoice held since its prices were not answered; the endpoint is to fail for its first two calls."""
+    """An invoice held after unanswered price calls. The endpoint fails its first two calls."""
     await unpriced(shop)
     await shop.run("pricing", "push")
     invoice = (await shop.all("/v1/invoices?status=awaiting_value"))[0]
@@ -77,7 +71,6 @@ async def held(shop: Shop) -> None:
 
 
 async def ready(shop: Shop) -> None:
-    """An invoice that is ready to be issued, and known."""
     await subscriber(shop)
     _to_the_morning(shop, days=DUE_IN_DAYS - 3)
     await shop.run("generation", "push")
@@ -85,45 +78,38 @@ async def ready(shop: Shop) -> None:
 
 
 async def two_ready(shop: Shop) -> None:
-    """Two invoices that are ready to be issued."""
     await unpriced(shop)
     await shop.run("pricing", "push")
 
 
 async def issued(shop: Shop) -> None:
-    """An issued invoice, all told."""
     await ready(shop)
     await shop.run()
 
 
 async def two_due(shop: Shop) -> None:
-    """Two issued invoices on the day when they are due."""
     await two_ready(shop)
     await shop.run()
     _to_the_morning(shop, days=3)
 
 
 async def past_due(shop: Shop) -> None:
-    """Two issued invoices on the day after they were due."""
     await two_due(shop)
     await shop.run()
     _to_the_morning(shop, days=1)
 
 
 async def undelivered(shop: Shop) -> None:
-    """Events of two invoices that nobody has pushed yet."""
     await due_subscribers(shop)
     await shop.run("generation", "pricing", "issuance")
 
 
 async def delivered(shop: Shop) -> None:
-    """An event that was delivered, to be asked for again."""
     await issued(shop)
     shop.ids["event"] = (await shop.events("invoice.issued"))[0]["id"]
 
 
 async def unmirrored(shop: Shop) -> None:
-    """Two products that the gateway's catalog does not show yet."""
     await account(shop)
     await shop.run()
     await shop.product(100)
@@ -131,7 +117,7 @@ async def unmirrored(shop: Shop) -> None:
 
 
 async def new_version(shop: Shop) -> None:
-    """Three subscribers, one of them customized, of a plan that has a newer version."""
+    """Three subscribers, one of them customized, of a plan with a newer version."""
     await two_subscribers(shop)
     await _enrolled(shop, shop.ids["plan"], "second")
     third = await _enrolled(shop, shop.ids["plan"], "third")
@@ -142,12 +128,12 @@ async def new_version(shop: Shop) -> None:
 
 
 async def second_cycle(shop: Shop) -> None:
-    """A subscriber moved to new terms, on the morning when the second cycle is to be generated."""
+    """A subscriber moved to new terms, on the morning when the second cycle is generated."""
     await issued(shop)
     body = plan_body({"productId": shop.ids["fixed"]}, {"productId": shop.ids["variable"]}, periodMonths=3)
     assert (await shop.put(f"/v1/plans/{shop.ids['plan']}", body)).status == 200
     await shop.made(f"/v1/plans/{shop.ids['plan']}/propagate", {})
-    for _ in range(3):  # to the due date, past it, and on to where the next cycle is due
+    for _ in range(3):  # to the due date, past it, and to the next cycle
         _to_the_morning(shop, days=3)
         await shop.run()
     _to_the_morning(shop, days=21)
@@ -155,7 +141,6 @@ async def second_cycle(shop: Shop) -> None:
 
 
 async def a_day_before(shop: Shop) -> None:
-    """Two subscribers, on the day before their first invoices are to be generated."""
     await two_subscribers(shop)
     _to_the_morning(shop, days=DUE_IN_DAYS - 4)
     await shop.run()
@@ -164,7 +149,7 @@ async def a_day_before(shop: Shop) -> None:
 
 
 async def old_keys(shop: Shop) -> None:
-    """Idempotency-Keys that are past their 30 days."""
+    """Idempotency-Keys older than their 30 days."""
     await account(shop)
     await shop.product(100)
     await shop.run()
@@ -172,7 +157,6 @@ async def old_keys(shop: Shop) -> None:
 
 
 def terms(shop: Shop) -> Json:
-    """Return terms of a subscription's own."""
     return {
         "periodMonths": 1,
         "defaultPaymentMethod": "card",
@@ -182,7 +166,7 @@ def terms(shop: Shop) -> Json:
 
 
 def enrollment(shop: Shop, plan_id: str, ref: str) -> Json:
-    """Return the body that binds a customer of this name to a plan, first due in DUE_IN_DAYS."""
+    """Return the body that subscribes a customer to a plan, first due in DUE_IN_DAYS."""
     due = (shop.now() + timedelta(days=DUE_IN_DAYS)).date().isoformat()
     body = subscription_body({"id": plan_id}, firstChargeDate=due)
     body["customer"]["externalRef"] = ref
@@ -194,7 +178,7 @@ async def _enrolled(shop: Shop, plan_id: str, ref: str) -> str:
 
 
 def _to_the_morning(shop: Shop, *, days: int) -> None:
-    """Move the clock to nine in the morning, local time, some days on."""
+    """Set the clock to 9:00 local time, `days` later."""
     day = shop.now().date() + timedelta(days=days)
     shop.now.move_to(start_of_day(day) + timedelta(hours=9))
 

@@ -1,4 +1,4 @@
-"""The table of flows that the crash matrix kills: everything that changes anything."""
+"""The table of flows that the crash matrix kills: every operation that writes."""
 
 from tests.faults.crashes import fixtures
 from tests.faults.crashes.acts import Flow, OpenAccount, Request, Wait, run
@@ -125,4 +125,4 @@ FLOWS: tuple[Flow, ...] = (
         ),
     ),
 )
-"""In the order in which they are tried."""
+"""In the order of the trials."""

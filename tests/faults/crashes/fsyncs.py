@@ -1,4 +1,4 @@
-"""PostgreSQL killed at its n-th fsync, by `strace`, with durable settings: what was acknowledged is there."""
+"""Kill a durable PostgreSQL at its n-th fsync with `strace`, and check that acknowledged requests survive."""
 
 import asyncio
 import contextlib
@@ -18,13 +18,13 @@ from tests.support.world import Json, World, open_world
 
 CLIENTS = 4
 LATEST_FSYNC = 30
-"""A process is killed at one of its first so many fsyncs; each commit makes one."""
+"""A process is killed at one of its first fsyncs, up to this number. Each commit makes one."""
 PATIENCE_SECONDS = 60
 
 
 @dataclass(slots=True)
 class Fsyncs:
-    """What was tried: kills, requests acknowledged with the bytes of their answers, and what was found wrong."""
+    """The kills, the acknowledged requests with their answers, and the problems found."""
 
     kills: int = 0
     acknowledged: dict[str, bytes] = field(default_factory=dict[str, bytes])
@@ -33,7 +33,6 @@ class Fsyncs:
 
 
 def missing_requirement() -> str | None:
-    """Say why this machine cannot do it."""
     if shutil.which("strace") is None:
         return "kills at the n-th fsync need strace (apt-get install strace)"
     with subprocess.Popen(["sleep", "60"]) as sleeper:
@@ -48,10 +47,10 @@ def missing_requirement() -> str | None:
 
 
 def run(count: int, *, seed: int, progress: Callable[[int], None]) -> Fsyncs:
-    """Kill so many times, each time under load, and check after each that nothing acknowledged is gone."""
+    """Kill `count` times under load. After each kill, check all acknowledged requests."""
     tried = Fsyncs()
     with tempfile.TemporaryDirectory(prefix="fatura-fsyncs-") as folder, server(Path(folder)) as postgres:
-        asyncio.run(_run(postgres, tried, count, drawn=random.Random(seed), progress=progress))  # noqa: S311 - it guards nothing
+        asyncio.run(_run(postgres, tried, count, drawn=random.Random(seed), progress=progress))  # noqa: S311 - not for security
     return tried
 
 
@@ -69,7 +68,7 @@ async def _run(
 
 
 async def _kill_once(postgres: Server, world: World, tried: Fsyncs, *, nth: int, baseline: bool) -> None:
-    """Kill one process at its fsync, which ends all of the server's sessions; `whole`: the main process too."""
+    """Kill a backend at its fsync, which ends all sessions; `baseline`: kill the postmaster too."""
     died = asyncio.Event()
     with _tracing(postgres, nth):
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -86,7 +85,7 @@ async def _kill_once(postgres: Server, world: World, tried: Fsyncs, *, nth: int,
 
 
 async def _returned(postgres: Server) -> None:
-    """Wait until it answers; it is started again whenever it has ended itself, as when its recovery was killed."""
+    """Wait until the server answers. Start it again if it ended, for example when its recovery was killed."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             postgres.start()
@@ -97,7 +96,7 @@ async def _returned(postgres: Server) -> None:
 
 @contextlib.contextmanager
 def _tracing(postgres: Server, nth: int) -> Generator[None]:
-    """Have whichever process of the server comes to its n-th fsync killed there, before it is done."""
+    """Kill the server process that reaches its n-th fsync, before the fsync."""
     traced = [word for pid in (postgres.postmaster(), *postgres.children()) for word in ("-p", str(pid))]
     rule = f"inject=fsync,fdatasync:signal=SIGKILL:when={nth}"
     command = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fsync,fdatasync", "-e", rule, *traced]
@@ -110,7 +109,7 @@ def _tracing(postgres: Server, nth: int) -> Generator[None]:
 
 
 async def _ask_on(world: World, tried: Fsyncs, died: asyncio.Event) -> list[str]:
-    """Create products until the database is gone; return the keys of requests that were not answered."""
+    """Create products until the database fails. Return the keys of unanswered requests."""
     unanswered: list[str] = []
     while not died.is_set():
         tried.asked += 1
@@ -137,16 +136,14 @@ async def _repeat(world: World, tried: Fsyncs, key: str) -> None:
 async def _check_replay(world: World, tried: Fsyncs, key: str, *, at: str) -> None:
     answer = await world.post("/v1/products", _body(key), key=key)
     if answer.body != tried.acknowledged[key] or "Idempotent-Replayed" not in answer.headers:
-        tried.problems.append(f"acknowledged before the kill at {at} and gone: {key}, {answer.body!r}")
+        tried.problems.append(f"acknowledged before the kill at {at} and lost: {key}, {answer.body!r}")
 
 
 async def _check_all(world: World, tried: Fsyncs) -> None:
-    """Every request had its effect once: each key has its product, and there are no others."""
+    """Each key has exactly one product, and there are no others."""
     names = [each["name"] for each in await world.all("/v1/products")]
     if sorted(names) != sorted(tried.acknowledged):
-        tried.problems.append(
-            f"{len(tried.acknowledged)} products were acknowledged, and {len(names)} are there"
-        )
+        tried.problems.append(f"{len(tried.acknowledged)} products were acknowledged, and {len(names)} exist")
     tried.problems += [f"invariant {name}" for name in await world.broken()]
 
 

@@ -1,4 +1,4 @@
-"""What came of a trial in the end, without what differs from run to run: ids, instants, and how often was tried."""
+"""The final state of a trial, without ids, instants and attempt counts that differ between runs."""
 
 import re
 from collections import defaultdict
@@ -15,7 +15,7 @@ _VARYING = (
     (re.compile(r"whsec_[\w+/=-]+"), "secret"),
 )
 _OWN_TIME = frozenset({"invoice.held", "invoice.pricing_warning"})
-"""A price call that died with its maker counts as a time-out (D-105): then its invoice is held until the next one."""
+"""A price call of a killed process counts as a time-out (D-105), so its invoice may be held meanwhile."""
 
 _QUERIES = {
     "subscriptions": """
@@ -66,7 +66,7 @@ _QUERIES = {
 
 
 def normalized(value: Any, shop: Shop) -> Any:
-    """Return a text or JSON with all that differs from run to run replaced by words."""
+    """Replace everything in a text or JSON that differs between runs."""
     if isinstance(value, dict):
         return {name: normalized(inner, shop) for name, inner in value.items()}
     if isinstance(value, list):
@@ -80,7 +80,6 @@ def normalized(value: Any, shop: Shop) -> Any:
 
 
 async def of(shop: Shop, journal: Journal) -> dict[str, Any]:
-    """Return the outcome as JSON."""
     found: dict[str, Any] = {
         what: [dict(row) for row in await shop.sql(query)] for what, query in _QUERIES.items()
     }
@@ -88,7 +87,7 @@ async def of(shop: Shop, journal: Journal) -> dict[str, Any]:
 
 
 async def _events(shop: Shop) -> dict[str, list[str]]:
-    """Return what was told of each invoice and subscription, in its order."""
+    """Return the event types of each invoice and subscription, in order."""
     delivered: defaultdict[str, list[str]] = defaultdict(list)
     for row in await shop.sql(
         """
@@ -107,7 +106,7 @@ async def _events(shop: Shop) -> dict[str, list[str]]:
 
 
 async def _charges(shop: Shop, journal: Journal) -> dict[str, list[str]]:
-    """Return the charges that the gateway holds for each invoice, by its own journal."""
+    """Return the charges in the gateway's journal, by invoice."""
     names = {
         str(row["invoice_id"]): f"{row['external_ref']} {row['cycle']}"
         for row in await shop.sql(
@@ -121,13 +120,13 @@ async def _charges(shop: Shop, journal: Journal) -> dict[str, list[str]]:
     }
     held: defaultdict[str, list[str]] = defaultdict(list)
     for charge in journal.read("SELECT * FROM charge"):
-        name = names.get(charge["invoice_id"], "of no invoice")
+        name = names.get(charge["invoice_id"], "without invoice")
         held[name].append(f"{charge['amount_cents']} {charge['due_date']} {charge['state']}")
     return dict(sorted(held.items()))
 
 
 def differences(expected: Any, found: Any, path: str = "") -> list[str]:
-    """Return where two outcomes differ, as `path: expected, found`."""
+    """Return the differences of two outcomes as `path: expected, found`."""
     if isinstance(expected, dict) and isinstance(found, dict):
         names = dict.fromkeys([*expected, *found])
         return [

@@ -1,4 +1,4 @@
-"""Where a trial takes place: its ground's database, a folder of its own, and the engine on them."""
+"""The place of a trial: the fixture's database, a folder, and the engine opened on them."""
 
 import json
 import shutil
@@ -32,46 +32,43 @@ from tests.support.world import LANE, Merchant
 
 NOTES_FILE = "notes.json"
 STATEMENTS = 1000
-"""More than all lanes, routes and invariants have."""
+"""More statements than all lanes, routes and invariants have."""
 
 
 @dataclass(slots=True)
 class ShiftedClock:
-    """A trial's clock: real seconds pass on it, and it is moved on at will; the world outside reads it as well."""
+    """Real time plus an offset that a trial increases. The external services read it too."""
 
     file: Path
     _fast: FastClock
 
     @classmethod
     def started(cls, folder: Path, at: datetime) -> "ShiftedClock":
-        """Start it at an instant."""
         made = cls(folder / CLOCK_FILE, clock.started(speed=1, at=at))
         made.file.write_text(str(made._fast))
         return made
 
     @classmethod
     def continued(cls, folder: Path) -> "ShiftedClock":
-        """Go on with the one that another process of the trial has moved."""
+        """Continue with the clock that another process of the trial has set."""
         return cls(folder / CLOCK_FILE, clock.read((folder / CLOCK_FILE).read_text()))
 
     def __call__(self) -> datetime:
-        """Return the time."""
         return self._fast()
 
     def move_to(self, at: datetime) -> None:
-        """Move it on to an instant; one that has passed changes nothing."""
+        """Set the clock forward to an instant, if it is in the future."""
         if at > self():
             self._fast = FastClock(at, time.monotonic(), 1)
             self.file.write_text(str(self._fast))
 
     def move(self, seconds: float) -> None:
-        """Move it on."""
         self.move_to(self() + timedelta(seconds=seconds))
 
 
 @dataclass(slots=True)
 class Notes:
-    """What a flow's preparation leaves to whoever acts: the account, the time, and ids that requests name."""
+    """The account, the time and the ids that a preparation leaves for later processes."""
 
     account_id: str = ""
     api_key: str = ""
@@ -82,7 +79,7 @@ class Notes:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What the trials of one worker share: its database, the folder of folders, the world outside, the key ring."""
+    """What the trials of one worker share."""
 
     url: str
     folder: Path
@@ -92,39 +89,34 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where something is prepared or tried, by its name: with a folder and a world outside of its own."""
+    """A named trial or preparation with its own folder and external services."""
 
     fixture: Shared
     name: str
 
     @property
     def folder(self) -> Path:
-        """Return its folder."""
         return self.fixture.folder / self.name
 
     @property
     def external_url(self) -> str:
-        """Return the address of its world outside."""
         return f"{self.fixture.external_url}/{self.name}"
 
     def notes(self) -> Notes:
-        """Return what the preparation noted."""
         return Notes(**json.loads((self.folder / NOTES_FILE).read_text()))
 
     def copy_folder(self, like: "Place") -> None:
-        """Make the folder as another place's is."""
         self.folder.mkdir()
         for file in like.folder.iterdir():
             if not file.name.endswith("-shm"):
                 shutil.copy(file, self.folder)
 
     def drop_folder(self) -> None:
-        """Drop it."""
         shutil.rmtree(self.folder)
 
 
 class Shop(Merchant):
-    """A merchant's view of the engine opened on a place, with the lanes and the clock in hand."""
+    """A merchant's access to the engine opened on a place, with the lanes and the clock."""
 
     def __init__(
         self, deps: Deps, client: httpx.AsyncClient, place: Place, *, notes: Notes, now: ShiftedClock
@@ -136,41 +128,38 @@ class Shop(Merchant):
         self.ids = notes.ids
 
     def external(self, path: str) -> str:
-        """Return an address of the merchant's own, `path` ending in what comes before the account."""
+        """Return an address of the merchant's endpoint."""
         return f"{self.place.external_url}/{path}"
 
     async def run(self, *lanes: str) -> int:
-        """Work off what is due now, in the named lanes or in all."""
+        """Run the named lanes, or all, until nothing is due."""
         return await run_until_idle(self.deps, [LANE[name] for name in lanes] or LANES)
 
     def share_secret(self, secret: str) -> None:
-        """Let the merchant verify by one more secret."""
         self.notes.secrets.append(secret)
         share_secrets(self.place.folder, {self.notes.account_id: self.notes.secrets})
 
     def write_notes(self) -> None:
-        """Leave the notes to whoever comes."""
         self.notes.ended_at = self.now().isoformat()
         (self.place.folder / NOTES_FILE).write_text(
             json.dumps({name: getattr(self.notes, name) for name in Notes.__slots__})
         )
 
     async def sql(self, statement: str, *values: object) -> Sequence[asyncpg.Record]:
-        """Look behind the API, at this account's rows."""
+        """Query this account's rows directly."""
         async with self.deps.db.transaction(UUID(str(self.account_id))) as tx:
             return await cast("Any", tx)._connection.fetch(statement, *values)
 
 
 class TrialTimeDatabase(OnClock):
-    """A database whose clock is the trial's, and is not asked over a new connection each time a lane looks for work."""
+    """A database that shows the trial's time without opening a connection for each poll."""
 
     async def ping(self) -> datetime:
-        """Return the trial's time."""
         return self._clock()
 
 
 class KeptConnection(asyncpg.Connection):
-    """A connection that many trials use: it keeps all their statements planned."""
+    """A connection that many trials share, so its statements stay planned."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -186,7 +175,7 @@ async def open_shop(
     points: Points | None = None,
     db: Database | None = None,
 ) -> AsyncGenerator[Shop]:
-    """Open the engine on a place as one process does, or on a pool that is open; `points` watch all it asks."""
+    """Open the engine on a place as one process does, or on an open pool. `points` observe all I/O."""
     async with AsyncExitStack() as stack:
         pool = db or await stack.enter_async_context(open_pool(place.fixture.url, points))
         opened = await stack.enter_async_context(
@@ -205,7 +194,7 @@ async def open_shop(
 
 @asynccontextmanager
 async def open_pool(url: str, points: Points | None = None) -> AsyncGenerator[Database]:
-    """Open a pool of connections; `points` watch every statement."""
+    """Open a pool; `points` observe every statement."""
     kind = KeptConnection if points is None else connection_class(points)
     db = await connect(url, max_connections=4, connection_class=kind)
     try:

@@ -1,4 +1,4 @@
-"""Crash points: every statement and every outside call of a process, counted, named, and killed at with SIGKILL."""
+"""Crash points: every statement and external call of a process, counted, named and killed at."""
 
 import os
 import signal
@@ -16,11 +16,11 @@ import asyncpg
 T = TypeVar("T")
 
 _WIRING = ("/fatura/store/db.py", "/fatura/usecases/transaction.py", "/fatura/open_transaction.py")
-"""Where every statement passes through; the place of a point is further out."""
+"""Modules that every statement passes through; the place of a point is an outer frame."""
 
 
 class Moment(StrEnum):
-    """When in an input or output the process dies: nothing sent, sent and unanswered, answered."""
+    """When the process is killed: before sending, after sending, or after the answer."""
 
     BEFORE = "before"
     SENT = "sent"
@@ -29,9 +29,8 @@ class Moment(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KillAt:
-    """An input or output, by its name, and when in it.
-
-    Its name counts those of its place and kind alone: what runs beside it may come in another order.
+    """A named point and a moment. The name counts points of one place and kind only, since concurrent ones may
+    be reordered.
     """
 
     name: str
@@ -40,10 +39,10 @@ class KillAt:
 
 @dataclass(slots=True)
 class Points:
-    """Counts what a process asks of the database and the world outside while `counting`, and kills it at one point.
+    """Counts I/O while `counting`, and kills the process at one point.
 
-    `folder` gets two files: `died`, the name of the point, written as the last deed; and `kill`, by which the world
-    outside learns whom to kill once it has taken the call.
+    `folder` gets two files: `died`, the name of the point, and `killing`, the process that an external
+    service must kill.
     """
 
     folder: Path
@@ -54,13 +53,12 @@ class Points:
 
     @contextmanager
     def counting(self) -> Generator[None]:
-        """Count what is asked within the block."""
         self.is_counting = True
         yield
         self.is_counting = False
 
     async def perform(self, kind: str, send: Callable[[], Awaitable[T]], die_sent: "DieSent") -> T:
-        """Count one input or output, die at it if it is the one, else make it."""
+        """Count one I/O, then perform it or kill the process at it."""
         if not self.is_counting:
             return await send()
         label = f"{_place()} / {kind}"
@@ -85,13 +83,12 @@ DieSent = Callable[[], Coroutine[Any, Any, object]]
 
 
 def kill_self() -> NoReturn:
-    """Kill this process with -9."""
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError
 
 
 def _place() -> str:
-    """Return the engine's own function that asks, as `module.function`."""
+    """Return the engine's function that performs the I/O, as `module.function`."""
     frame = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
@@ -102,8 +99,6 @@ def _place() -> str:
 
 
 def connection_class(points: Points) -> "type[asyncpg.Connection[Any]]":
-    """Return a class of connections whose every statement passes by."""
-
     class CountedConnection(asyncpg.Connection):
         async def execute(self, query: str, *args: object, timeout: float | None = None) -> str:  # noqa: ASYNC109 - asyncpg's signature
             make = super().execute
@@ -125,9 +120,9 @@ def connection_class(points: Points) -> "type[asyncpg.Connection[Any]]":
             self, query: str, make: Callable[[], Coroutine[Any, Any, T]], *, prepared: object = True
         ) -> T:
             async def die_sent() -> None:
-                if prepared:  # what is left to send is then the statement's run alone
+                if prepared:  # only the statement's execution is left to send
                     await cast("Any", self)._get_statement(query, None)
-                make().send(None)  # runs to where it waits for the answer
+                make().send(None)  # runs until it waits for the answer
                 kill_self()
 
             return await points.perform(query.split(maxsplit=1)[0].rstrip(";"), make, die_sent)
@@ -136,17 +131,14 @@ def connection_class(points: Points) -> "type[asyncpg.Connection[Any]]":
 
 
 class CountedGateway:
-    """A gateway whose every call passes by."""
-
     def __init__(self, gateway: Any, points: Points) -> None:
         self._gateway = gateway
         self._points = points
 
     def __getattr__(self, name: str) -> Any:
-        """Return what the gateway has; its calls are counted."""
         found = getattr(self._gateway, name)
         if name in {"capabilities", "read_webhook", "provider", "check_credentials"}:
-            return found  # asks nobody
+            return found  # makes no call
 
         async def call(*values: Any) -> Any:
             return await outside_call(self._points, name, lambda: found(*values))
@@ -155,18 +147,14 @@ class CountedGateway:
 
 
 class CountedMerchants:
-    """A client of merchants whose every call passes by."""
-
     def __init__(self, client: Any, points: Points) -> None:
         self._client = client
         self._points = points
 
     async def close(self) -> None:
-        """Close the client."""
         await self._client.close()
 
     def session(self) -> Any:
-        """Open a line whose calls are counted."""
         return _CountedSession(self._client.session(), self._points)
 
 
@@ -188,13 +176,11 @@ class _CountedSession:
 
 
 async def outside_call(points: Points, kind: str, send: Callable[[], Awaitable[T]]) -> T:
-    """Make a call to the world outside; it kills the caller when it has taken the one that is to be cut short."""
-
     async def die_sent() -> None:
         delivered = points.folder / "killing"
         delivered.write_text(str(os.getpid()))
-        delivered.rename(points.folder / "kill")  # whole at once: another call may be answered just now
+        delivered.rename(points.folder / "kill")  # atomic, since another call may be answered now
         await send()
-        raise AssertionError("the world outside kills its caller")
+        raise AssertionError("the external service kills its caller")
 
     return await points.perform(kind, send, die_sent)

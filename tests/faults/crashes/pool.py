@@ -1,4 +1,4 @@
-"""The processes of the crash matrix beside each other: workers that take job after job, and their world outside."""
+"""The worker processes of the crash matrix, and the external services."""
 
 import itertools
 import json
@@ -16,26 +16,25 @@ from fatura.store.vault import new_key
 from tests.faults import place
 
 WORKERS = place.process_count()
-"""Trials at once."""
+"""Concurrent trials."""
 
 Job = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerPool:
-    """Workers that wait for jobs, each at the other end of a line; each knows only the grounds that it prepared."""
+    """Each worker knows only the fixtures that it prepared."""
 
     lines: list[TextIO]
 
     def open(self, server_url: str) -> None:
-        """Have each worker open a database of its own on a server, before anything is done."""
         for number, line in enumerate(self.lines):
             line.write(json.dumps([server_url, f"crash_{number}"]) + "\n")
 
     def do(
         self, rows: Sequence[Sequence[Job]], delivered: Callable[[int], None] = lambda _: None
     ) -> list[list[Any]]:
-        """Have each worker do its row of jobs, and return their results; `told` hears how many are done."""
+        """Run each worker's row of jobs and return their results."""
         done = itertools.count(1)
 
         def row(line: TextIO, jobs: Sequence[Job]) -> list[Any]:
@@ -59,13 +58,12 @@ def _exchange(line: TextIO, job: Job) -> Any:
 
 @contextmanager
 def worker_pool() -> Generator[WorkerPool]:
-    """Start the workers and the world outside, and end them with the block."""
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fatura-crashes-"))
         external = stack.enter_context(_started("tests.faults.crashes.external", folder))
         assert external.stdout is not None, "it is a pipe"
         url = external.stdout.readline().strip()
-        assert url, "the world outside did not start"
+        assert url, "the external services did not start"
         pairs = [socket.socketpair() for _ in range(WORKERS)]
         theirs = [pair[1] for pair in pairs]
         words = [folder, url, new_key(), *(str(each.fileno()) for each in theirs)]

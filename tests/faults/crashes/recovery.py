@@ -1,4 +1,4 @@
-"""What follows a kill: another process sixty seconds later, a client that repeats itself, and a whole day more."""
+"""The recovery after a kill: another process 60 seconds later, repeated requests, and a day more."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,10 +14,10 @@ from tests.faults.journal import Journal
 from tests.support.world import Answer
 
 RECOVERED_WITHIN = timedelta(seconds=60)
-"""How long after a kill, on the clock, everything that the dead process held is another's."""
+"""Clock time within which all work of a killed process is taken over."""
 LEAST_STEP = timedelta(seconds=5)
 MOST_STEPS = 300
-"""Instants in a day at which something is due; more are a circle."""
+"""Maximum number of due instants in a day; more mean an endless loop."""
 
 _LEASES = """
     SELECT max(held.until) AS until FROM (
@@ -40,16 +40,16 @@ _UNSETTLED = """
 async def recover(
     place: Place, flow: Flow, *, database: TrialDatabase, now: ShiftedClock, killed: bool
 ) -> dict[str, Any]:
-    """Bring a place to rest, and return what was found on the way and what came of it.
+    """Bring a place to rest; return the problems and the outcome.
 
-    Only when its process was `killed` have its requests to be made again.
+    Requests are repeated only if the process was `killed`.
     """
     requests = flow.requests if killed else []
     await database.wait_for_killed_sessions()
     died_at = now()
     async with open_shop(place, now=now, notes=place.notes(), db=database.db) as shop:
         held_until = (await shop.sql(_LEASES))[0]["until"]
-        answers = [await act(shop) for act in requests]  # the client does not wait for any lease
+        answers = [await act(shop) for act in requests]  # the client does not wait for leases
         now.move_to(died_at + RECOVERED_WITHIN)
         await shop.run()
         problems = await _still_due(shop)
@@ -72,15 +72,17 @@ async def recover(
 
 
 async def _still_due(shop: Shop) -> list[str]:
-    """Say what is due still after the lanes have run: only what somebody seems to hold stays so."""
+    """Return what is due after the lanes ran. Only work under a lease may remain."""
     due_at = await _due_at(shop)
     return (
-        [f"due since {due_at}, and held by the dead"] if due_at is not None and due_at <= shop.now() else []
+        [f"due since {due_at}, and leased by the killed process"]
+        if due_at is not None and due_at <= shop.now()
+        else []
     )
 
 
 async def _repeat(shop: Shop, act: Request, answer: Answer) -> Answer:
-    """Repeat a request as its client does until it is answered, while the lanes work and time passes."""
+    """Repeat a request until it is answered, while the lanes work and time passes."""
     for _ in range(5):
         if act.is_final(answer):
             break
@@ -91,7 +93,7 @@ async def _repeat(shop: Shop, act: Request, answer: Answer) -> Answer:
 
 
 async def _follow(shop: Shop, *, until: datetime) -> datetime:
-    """Go on from one due instant to the next, as the sweeps of the lanes do; return when all had come to its end."""
+    """Run the lanes at each due instant, and return when all work was final."""
     settled_at: datetime | None = None
     for _ in range(MOST_STEPS):
         if settled_at is None and not (await shop.sql(_UNSETTLED))[0]["left"]:
@@ -102,12 +104,12 @@ async def _follow(shop: Shop, *, until: datetime) -> datetime:
         shop.now.move_to(max(due_at, shop.now() + LEAST_STEP))
         await shop.run()
     raise AssertionError(
-        f"more than {MOST_STEPS} instants until {until}: {await _due_at(shop)} does not pass"
+        f"more than {MOST_STEPS} instants until {until}: {await _due_at(shop)} is not reached"
     )
 
 
 async def _due_at(shop: Shop) -> datetime | None:
-    """Return when the account's next work is due, on the engine's clock; on a test clock that is another time."""
+    """Return when the account's next work is due on the engine's clock, which differs from a test clock."""
     async with shop.deps.db.transaction(UUID(str(shop.account_id))) as tx:
         due_at = await discovery.next_due_at(tx)
         offset = await tx.fetchval("SELECT a.clock_offset FROM account a WHERE a.account_id = $1")

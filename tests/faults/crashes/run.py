@@ -1,4 +1,4 @@
-"""The crash matrix: every flow killed with -9 at its steps between two inputs or outputs, and brought to rest again."""
+"""Kill every flow at its statements and external calls with SIGKILL, and let it recover."""
 
 import random
 from collections import defaultdict
@@ -18,15 +18,13 @@ from tests.faults.report import Options, Report, Scale
 
 LEAST_POINTS = {Scale.SHORT: 150, Scale.FULL: 2000}
 SAMPLES = {Scale.SHORT: 152, Scale.FULL: 2020}
-"""Points drawn; a few more than are promised, since a process that is quicker one day has fewer."""
+"""Points drawn: a few more than required, since a faster process may not reach some of them."""
 FSYNC_KILLS = 20
 SHOWN = 3
 
 
 @dataclass(slots=True)
 class Matrix:
-    """What was tried, and what came of it."""
-
     options: Options
     report: Report
     baseline: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -37,7 +35,7 @@ class Matrix:
     settled_of: str = ""
 
     def record(self, job: Job, result: Any) -> None:
-        """Take a trial's result: what it found is a problem, and so is an outcome unlike the one without a crash."""
+        """Record a trial's problems, and its differences from the run without a crash."""
         flow = job["flow"]
         at = f"{flow} / {job['point']} / {job['moment']}"
         problems: list[str] = list(result["problems"])
@@ -60,7 +58,7 @@ def _differences(baseline: Any, result: Any) -> list[str]:
 
 
 def run(options: Options, *, flows: Sequence[Flow] = FLOWS) -> Report:
-    """Count the points of all flows, then kill at each of them, or at a sample drawn from the seed."""
+    """Count the points of all flows, then kill at a sample of them drawn from the seed."""
     report = Report("crashes", options.seed)
     matrix = Matrix(options, report)
     worker = _workers(flows)
@@ -79,7 +77,7 @@ def run(options: Options, *, flows: Sequence[Flow] = FLOWS) -> Report:
 
 
 def _workers(flows: Sequence[Flow]) -> dict[str, int]:
-    """Share the flows out, those of a ground to one worker; return each one's, by its name."""
+    """Divide the flows among the workers. Flows of one fixture share a worker."""
     fixtures: defaultdict[str, list[Flow]] = defaultdict(list)
     for flow in flows:
         fixtures[flow.fixture].append(flow)
@@ -93,14 +91,14 @@ def _workers(flows: Sequence[Flow]) -> dict[str, int]:
 
 
 def _work(flows: Sequence[Flow]) -> int:
-    """Return about how much there is to do."""
+    """Estimate the work of flows."""
     return sum(len(flow.acts) + 1 for flow in flows)
 
 
 def _prepared(
     workers: WorkerPool, worker: dict[str, int], flows: Sequence[Flow], matrix: Matrix
 ) -> dict[str, list[str]]:
-    """Prepare the grounds, run each flow once whole on its own, and return the names of its inputs and outputs."""
+    """Prepare the fixtures, run each flow without a kill, and return the names of its points."""
     rows: list[list[Job]] = [[] for _ in range(WORKERS)]
     fixtures: set[str] = set()
     for flow in flows:
@@ -111,7 +109,7 @@ def _prepared(
     known: dict[str, list[str]] = {}
     for row, results in zip(rows, workers.do(rows), strict=True):
         for job, result in zip(row, results, strict=True):
-            doing = "prepared" if job["kind"] == "prepare" else "not killed at all"
+            doing = "prepared" if job["kind"] == "prepare" else "without a kill"
             matrix.report.problems += [f"{job['flow']}, {doing}: {each}" for each in result["problems"]]
             if job["kind"] == "try" and not result["problems"]:
                 matrix.baseline[job["flow"]] = result
@@ -120,14 +118,14 @@ def _prepared(
 
 
 def _chosen(options: Options, known: dict[str, list[str]]) -> list[tuple[str, str, Moment]]:
-    """Draw points so that every flow has its share: all of the short flows, and more of the long ones.
+    """Draw points from every flow: all of the short flows, and more of the long ones.
 
-    Each point has its own lot, so that a seed draws the same ones, though a process has a few more on a slow day.
+    Each point has its own random rank, so a few additional points do not change the others.
     """
     ranked: list[tuple[int, str, str, Moment]] = []
     for flow, points in known.items():
         lots = [
-            (random.Random(f"{options.seed} {flow} {point} {moment}").random(), point, moment)  # noqa: S311 - it guards nothing
+            (random.Random(f"{options.seed} {flow} {point} {moment}").random(), point, moment)  # noqa: S311 - not for security
             for point in points
             for moment in Moment
         ]
@@ -136,7 +134,6 @@ def _chosen(options: Options, known: dict[str, list[str]]) -> list[tuple[str, st
 
 
 def _rows(worker: dict[str, int], chosen: Sequence[tuple[str, str, Moment]]) -> list[list[Job]]:
-    """Return each worker's trials."""
     rows: list[list[Job]] = [[] for _ in range(WORKERS)]
     for number, (flow, point, moment) in enumerate(chosen, 1):
         job: Job = {"kind": "try", "flow": flow, "number": number, "point": point, "moment": moment}
@@ -147,21 +144,17 @@ def _rows(worker: dict[str, int], chosen: Sequence[tuple[str, str, Moment]]) -> 
 def _report(matrix: Matrix, known: dict[str, list[str]], jobs: Sequence[Job]) -> None:
     report, options = matrix.report, matrix.options
     report.count("flows killed", len(known), at_least=len(FLOWS))
+    report.count("points in them", 3 * sum(map(len, known.values())), at_least=LEAST_POINTS[Scale.FULL])
+    report.count("distinct points killed at", len(matrix.points), at_least=LEAST_POINTS[options.scale])
+    report.count("not recovered automatically", len(matrix.points) - matrix.recovered, at_most=0)
+    missed = len(jobs) - len(matrix.points)  # on a slow machine a lane may have polled once more
+    report.count("points that the process did not reach", missed, at_most=max(len(jobs) // 200, 2))
     report.count(
-        "points counted in them", 3 * sum(map(len, known.values())), at_least=LEAST_POINTS[Scale.FULL]
-    )
-    report.count(
-        "distinct points killed at with -9", len(matrix.points), at_least=LEAST_POINTS[options.scale]
-    )
-    report.count("not recovered without a human", len(matrix.points) - matrix.recovered, at_most=0)
-    missed = len(jobs) - len(matrix.points)  # on a slow machine a lane may have looked for work once more
-    report.count("points that the process did not come to", missed, at_most=max(len(jobs) // 200, 2))
-    report.count(
-        "clock seconds that the dead held anything, at worst",
+        "longest lease of a killed process (clock seconds)",
         matrix.lease_seconds,
         at_most=RECOVERED_WITHIN.total_seconds(),
     )
-    report.count("clock seconds to the same end as without the crash, at worst", matrix.settled_seconds)
+    report.count("longest delay of the final state by a crash (clock seconds)", matrix.settled_seconds)
 
 
 def _kill_at_fsyncs(options: Options, report: Report) -> None:
@@ -175,5 +168,5 @@ def _kill_at_fsyncs(options: Options, report: Report) -> None:
     )
     report.problems += tried.problems
     report.count("kills of PostgreSQL at its n-th fsync", tried.kills, at_least=FSYNC_KILLS)
-    report.count("requests acknowledged beside them", len(tried.acknowledged), at_least=FSYNC_KILLS)
-    report.count("acknowledged and lost, or done twice", len(tried.problems), at_most=0)
+    report.count("requests acknowledged meanwhile", len(tried.acknowledged), at_least=FSYNC_KILLS)
+    report.count("acknowledged requests lost or done twice", len(tried.problems), at_most=0)

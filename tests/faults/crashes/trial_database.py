@@ -1,4 +1,4 @@
-"""A worker's own database, held open: put back to a flow's start before each trial, its dead waited for after it."""
+"""A worker's database: reset to a flow's fixture before each trial."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -19,12 +19,12 @@ _MOVE_IN = """
     UPDATE public.product SET endpoint_url = replace(endpoint_url, before, after) WHERE endpoint_url IS NOT NULL;
     UPDATE public.webhook SET url = replace(url, before, after);
 """
-"""Has the merchant's addresses lead to the trial's own world outside."""
+"""Replaces the merchant's addresses by those of the trial's external services."""
 
 
 @dataclass(slots=True)
 class TrialDatabase:
-    """A database: a superuser's connection, a reader's, and the pool of who recovers, who was there all along."""
+    """A superuser's connection, a reader's connection, and the pool of the recovering process."""
 
     root: Any
     reader: Any
@@ -33,14 +33,13 @@ class TrialDatabase:
     _living: list[int] = field(default_factory=list[int])
 
     async def clear(self) -> None:
-        """Delete all rows."""
-        await self.root.execute("; ".join(f"DELETE FROM public.{table}" for table in self.tables))  # noqa: S608 - names of the catalog
+        await self.root.execute("; ".join(f"DELETE FROM public.{table}" for table in self.tables))  # noqa: S608 - from the catalog
 
     async def save(self, place: Place) -> None:
-        """Keep all rows aside as a place's, and write down how they are put back."""
+        """Save all rows of a place, and create the function that restores them."""
         back = ""
         for table in self.tables:
-            back += f"DELETE FROM public.{table};\n"  # noqa: S608 - names of the catalog
+            back += f"DELETE FROM public.{table};\n"  # noqa: S608 - from the catalog
             if await self.root.fetchval(f"SELECT EXISTS (SELECT FROM public.{table})"):  # noqa: S608 - as above
                 await self.root.execute(f"CREATE TABLE {_saved_table(place, table)} AS TABLE public.{table}")
                 back += f"INSERT INTO public.{table} SELECT * FROM {_saved_table(place, table)};\n"  # noqa: S608 - as above
@@ -50,15 +49,15 @@ class TrialDatabase:
         )
 
     async def reset(self, place: Place, *, like: Place) -> None:
-        """Put a kept place's rows back, and give the trial its folder."""
+        """Restore the rows of a saved place, and create the trial's folder."""
         await self.root.execute(f"SELECT {_saved_table(like)}($1, $2)", like.external_url, place.external_url)
         place.copy_folder(like)
         self._living = [row["pid"] for row in await self._sessions([])]
 
     async def wait_for_killed_sessions(self) -> None:
-        """Wait until no server process works for the killed one any more: what it was doing has then ended."""
+        """Wait until no server process works for the killed process."""
         async with asyncio.timeout(30):
-            while await self._sessions(self._living):  # noqa: ASYNC110 - only asking tells
+            while await self._sessions(self._living):  # noqa: ASYNC110 - polling is the only way
                 await asyncio.sleep(0.002)
 
     async def _sessions(self, but: list[int]) -> list[Any]:
@@ -69,12 +68,11 @@ class TrialDatabase:
 
 
 def _saved_table(place: Place, table: str = "") -> str:
-    """Return the name of a table of kept rows, or of what puts all of them back."""
+    """Return the name of a table of saved rows, or of the function that restores them."""
     return f'kept."{place.name} {table}"'
 
 
 async def make_database(server_url: str, name: str) -> str:
-    """Make a migrated database, and return its URL."""
     connection = await asyncpg.connect(server_url)
     try:
         await connection.execute(f"CREATE DATABASE {name} TEMPLATE {MIGRATED} STRATEGY file_copy")
@@ -87,7 +85,7 @@ async def make_database(server_url: str, name: str) -> str:
 
 @asynccontextmanager
 async def open_trial_database(url: str) -> AsyncGenerator[TrialDatabase]:
-    """Open a database that was made; its superuser may write rows that no trigger and no foreign key looks at."""
+    """Open a created database. Its superuser writes without triggers and foreign keys."""
     root: Any = await asyncpg.connect(
         url.replace("://fatura@", "://postgres@"),
         server_settings={"session_replication_role": "replica"},

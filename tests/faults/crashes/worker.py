@@ -1,7 +1,7 @@
-"""The workers of the crash matrix: each prepares grounds, and forks what is to be killed, warmed up and without a loop.
+"""A worker of the crash matrix: prepares fixtures and forks the processes that are killed.
 
-`python -m tests.faults.crashes.worker FOLDER OUTSIDE_URL RING FD ...` forks a worker for each socket, which takes the
-address of a server, then jobs, and gives results, all as lines of JSON.
+`python -m tests.faults.crashes.worker FOLDER EXTERNAL_URL RING FD ...` forks a worker for each socket. A
+worker receives the address of a server, then jobs, and sends results, all as lines of JSON.
 """
 
 import asyncio
@@ -39,16 +39,16 @@ FLOW = {flow.name: flow for flow in FLOWS}
 
 
 TRIES = 5
-"""How often a point is tried that the process does not come to: what runs side by side may take turns."""
+"""Trials of a point that the process does not reach, since concurrent I/O may be reordered."""
 
 
 def main() -> None:
-    """Fork the workers, all of them with the engine imported once, and wait for them."""
+    """Fork the workers after importing the engine once, and wait for them."""
     folder, external_url, ring, *lines = sys.argv[1:]
     configure_logs(level="critical")
     breaks.apply()
-    test_clock.WAIT_SECONDS = 0  # the flow's own process drives the clock, once the request is answered
-    gc.freeze()  # the forked leave alone what is shared with them
+    test_clock.WAIT_SECONDS = 0  # the flow's process drives the clock after the answer
+    gc.freeze()  # children do not copy the shared memory
     for each in lines:
         if os.fork() == 0:
             with socket.socket(fileno=int(each)) as line, line.makefile("rw") as file:
@@ -59,7 +59,6 @@ def main() -> None:
 
 
 def _serve(file: TextIO, *, folder: Path, external_url: str, ring: str) -> None:
-    """Open a database, and do job after job until the line is closed."""
     server_url, database = json.loads(file.readline())
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         url = runner.run(make_database(server_url, database))
@@ -74,14 +73,13 @@ def _serve(file: TextIO, *, folder: Path, external_url: str, ring: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """One process of the matrix; it forks between two runs of its loop, so that what is forked starts without one."""
+    """One process of the matrix. It forks between two runs of its loop, so the child starts without a loop."""
 
     fixture: Shared
     database: TrialDatabase
     runner: asyncio.Runner
 
     def do(self, job: Any) -> dict[str, Any]:
-        """Do a job, and return what came of it."""
         flow = FLOW[job["flow"]]
         base = Place(self.fixture, f"ground-{flow.fixture}")
         try:
@@ -90,11 +88,11 @@ class Worker:
                 return {"problems": []}
             at = KillAt(job["point"], Moment(job["moment"])) if "point" in job else None
             return self._try(flow, base, f"{flow.name}-{job['number']}", at=at)
-        except Exception:  # noqa: BLE001 - told as the trial's result, and the next one is tried
+        except Exception:  # noqa: BLE001 - reported as the trial's result
             return {"problems": [traceback.format_exc()]}
 
     def _try(self, flow: Flow, base: Place, name: str, *, at: KillAt | None) -> dict[str, Any]:
-        """Make one trial, and another one if the process did not come to where it was to die."""
+        """Run one trial, again if the process did not reach its point."""
         result: dict[str, Any] = {}
         for again in range(1 if at is None else TRIES):
             place = Place(self.fixture, f"{name}-{again}")
@@ -105,14 +103,14 @@ class Worker:
         return result
 
     def _try_in(self, place: Place, flow: Flow, base: Place, *, at: KillAt | None) -> dict[str, Any]:
-        """Start over, fork the process that dies, and recover in this one."""
+        """Reset the database, fork the process that is killed, and recover in this process."""
         self.runner.run(self.database.reset(place, like=base))
         (place.folder / FAULTS_FILE).write_text(str(flow.faults))
         now = ShiftedClock.started(place.folder, datetime.fromisoformat(place.notes().ended_at))
         now.move(1)
         ended = _fork_and_run(place, flow, now, at=at)
         if ended not in (0, -signal.SIGKILL):
-            return {"problems": [f"the flow itself ended with {ended}"]}
+            return {"problems": [f"the flow ended with {ended}"]}
         killed = ended == -signal.SIGKILL
         now = ShiftedClock.continued(place.folder)
         result = self.runner.run(
@@ -139,7 +137,7 @@ async def _prepare(database: TrialDatabase, place: Place, flow: Flow) -> None:
 
 
 def _fork_and_run(place: Place, flow: Flow, now: ShiftedClock, *, at: KillAt | None) -> int:
-    """Run the flow in a process of its own, and return how it ended: its exit code, or the signal, negative."""
+    """Run the flow in a child process. Return its exit code, or the negative signal."""
     pid = os.fork()
     if pid:
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -155,7 +153,7 @@ def _fork_and_run(place: Place, flow: Flow, now: ShiftedClock, *, at: KillAt | N
 
 
 async def _run_flow(place: Place, flow: Flow, now: ShiftedClock, *, points: Points) -> list[Any]:
-    """Do what the flow does, and return what its requests were answered."""
+    """Run the flow's steps and return the answers of its requests."""
     answers: list[Any] = []
     async with open_shop(place, now=now, notes=place.notes(), points=points) as shop:
         with points.counting():

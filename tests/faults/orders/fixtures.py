@@ -1,4 +1,4 @@
-"""The accounts on which operations meet: each made through the real API, up to the moment of the meeting."""
+"""The accounts on which two operations run concurrently, created through the API."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from tests.support.world import LANE, plan_body, subscription_body
 
 
 async def due(builder: FixtureBuilder) -> dict[str, Any]:
-    """Make a subscription that is due for generation, and a dearer product that nobody uses."""
+    """A subscription due for generation, and a more expensive product without users."""
     merchant = builder.merchant
     product, dearer = await merchant.product(1000), await merchant.product(2000)
     plan = await merchant.plan(product)
@@ -26,7 +26,7 @@ async def due(builder: FixtureBuilder) -> dict[str, Any]:
 
 
 async def moved_on(builder: FixtureBuilder) -> dict[str, Any]:
-    """Make a plan whose second version its subscriber, due for generation, is not on."""
+    """A subscription due for generation on the first version of a plan that has a second one."""
     facts = await due(builder)
     body = plan_body({"productId": facts["dearer"], "discounts": []}, name="Second")
     answer = await builder.merchant.put(f"/v1/plans/{facts['plan']}", body)
@@ -35,7 +35,7 @@ async def moved_on(builder: FixtureBuilder) -> dict[str, Any]:
 
 
 async def _lane(builder: FixtureBuilder, *lanes: str) -> None:
-    """Run lanes of this account alone until nothing is due."""
+    """Run lanes of this account until nothing is due."""
     account_id = builder.merchant.account_id
     for lane in lanes:
         while await LANE[lane].run(
@@ -45,7 +45,7 @@ async def _lane(builder: FixtureBuilder, *lanes: str) -> None:
 
 
 async def draft(builder: FixtureBuilder) -> dict[str, Any]:
-    """Make an invoice that waits for its price, which is due to be asked."""
+    """An invoice whose price call is due."""
     merchant = builder.merchant
     pricing = {"mode": "endpoint", "url": builder.prices.url(), "capCents": 10_000}
     usage = await merchant.made("/v1/products", {"name": "Usage", "pricing": pricing})
@@ -56,7 +56,7 @@ async def draft(builder: FixtureBuilder) -> dict[str, Any]:
 
 
 async def held(builder: FixtureBuilder) -> dict[str, Any]:
-    """Make an invoice whose first price call failed, to be asked again later."""
+    """An invoice whose first price call failed."""
     builder.prices.answers({"amount": "none"})
     facts = await draft(builder)
     await _lane(builder, "pricing")
@@ -78,14 +78,13 @@ async def _only_invoice(builder: FixtureBuilder) -> dict[str, Any]:
 
 
 async def ready(builder: FixtureBuilder) -> dict[str, Any]:
-    """Make an invoice that is ready to be issued."""
     facts = await due(builder)
     await _lane(builder, "generation")
     return facts | await _only_invoice(builder)
 
 
 async def abandoned(builder: FixtureBuilder) -> dict[str, Any]:
-    """Make a ready invoice whose worker died after it had sent, long enough ago that its lease has lapsed."""
+    """A ready invoice whose worker died after sending a charge, with an expired lease."""
     merchant = builder.merchant
     facts = await ready(builder)
     fault = {"connectionId": facts["connection"], "operation": "create_charge", "fault": "timeout_after"}
@@ -99,7 +98,7 @@ async def abandoned(builder: FixtureBuilder) -> dict[str, Any]:
 
 
 async def issued(builder: FixtureBuilder) -> dict[str, Any]:
-    """Make an issued invoice that its gateway is to be asked after, since the customer has paid."""
+    """An issued invoice whose poll is due, and which the customer has paid."""
     await builder.merchant.set_up_gateway(behaviour="never_pay", webhookSecret=HOOK_SECRET)
     facts = await ready(builder)
     await _lane(builder, "issuance")
@@ -111,7 +110,7 @@ async def issued(builder: FixtureBuilder) -> dict[str, Any]:
 
 
 async def paid(builder: FixtureBuilder) -> dict[str, Any]:
-    """Make an issued invoice that its customer has paid, and nobody has asked since."""
+    """An issued invoice that was paid at the gateway and not polled since."""
     facts = await issued(builder)
     await builder.root.execute(
         "UPDATE sandbox_charge SET status = 'paid', paid_at = created_at WHERE account_id = $1",
@@ -121,7 +120,7 @@ async def paid(builder: FixtureBuilder) -> dict[str, Any]:
 
 
 async def pushing(builder: FixtureBuilder) -> dict[str, Any]:
-    """Make a webhook with events before it that were delivered, and events that were not taken up yet."""
+    """A webhook with delivered events, and later events that were not fanned out yet."""
     merchant, receiver = builder.merchant, builder.receiver
     answer = await merchant.put("/v1/integration/webhook", {"url": receiver.url})
     assert answer.status == 200, answer.body

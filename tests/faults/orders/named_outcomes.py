@@ -1,4 +1,4 @@
-"""Outcomes that no serial order has, and that are right all the same: each is named narrowly, with its reason."""
+"""Correct outcomes that no serial order has, each with its reason."""
 
 import re
 from collections.abc import Mapping
@@ -9,9 +9,9 @@ from tests.faults.orders.outcome import Outcome
 
 @dataclass(frozen=True, slots=True)
 class NamedOutcome:
-    """An outcome like that of a run of both (`a b`, `b a`) or of one alone (`a`, `b`), save what is named here.
+    """Like the outcome of a serial order (`a b`, `b a`) or one side alone (`a`, `b`), with exceptions.
 
-    `answers` are patterns of what a side says instead; the rows of the tables `apart` are not compared.
+    `answers` are patterns of differing answers; rows of `ignored_tables` are not compared.
     """
 
     reason: str
@@ -20,7 +20,7 @@ class NamedOutcome:
     ignored_tables: frozenset[str] = frozenset()
 
     def is_met(self, outcome: Outcome, reference: Outcome) -> bool:
-        """Say whether an outcome is this one; `reference` is that of the run it is like."""
+        """Whether an outcome is this one; `reference` is the outcome of the run it resembles."""
         return outcome.rows_except(self.ignored_tables) == reference.rows_except(self.ignored_tables) and all(
             re.search(self.answers[side], answer)
             if side in self.answers
@@ -31,9 +31,11 @@ class NamedOutcome:
 
 _ASKED = frozenset({"price_pull", "pricing_attempt"})
 _ANSWERED = frozenset({"idempotency_key"})
-_ASKED_BEFORE = "the endpoint was asked before: its answer is kept as an attempt, and changes nothing (D-32)"
-_BEING_ISSUED = "the invoice was being issued, or issued meanwhile: it is not canceled (D-27)"
-_ISSUED_BY_THE_OTHER = "the other one was issuing it: the answer shows the invoice as it was (D-34)"
+_ASKED_BEFORE = (
+    "the endpoint was called first: its answer is recorded as an attempt and changes nothing (D-32)"
+)
+_BEING_ISSUED = "the invoice was being issued, so it is not canceled (D-27)"
+_ISSUED_BY_THE_OTHER = "the other side was issuing it: the answer shows the invoice before that (D-34)"
 _NOT_CANCELABLE = r"engine\.invoice_not_cancelable"
 
 NAMED_OUTCOMES: Mapping[tuple[str, str], tuple[NamedOutcome, ...]] = {
@@ -63,10 +65,10 @@ NAMED_OUTCOMES: Mapping[tuple[str, str], tuple[NamedOutcome, ...]] = {
     ),
     ("push", "other webhook"): (
         NamedOutcome(
-            "what was on its way to the old URL says nothing of the new one's health",
+            "a push to the old URL does not affect the health of the new one",
             "a b",
             ignored_tables=frozenset({"webhook"}),
         ),
     ),
 }
-"""By the names of a pair's operations."""
+"""By the names of the pair's operations."""

@@ -1,4 +1,4 @@
-"""The operations that meet: each a call of the real API, or one batch of a lane, and what it answered."""
+"""The operations that run concurrently: API calls and lane batches, with their answers."""
 
 import json
 import time
@@ -16,16 +16,14 @@ HOOK_SECRET = "a-secret-of-sandbox"
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One thing that a process does."""
-
     name: str
     act: Act
     lane: str | None = None
-    """The lane that a worker sweeps again after this: what one batch passes over, the next one takes."""
+    """A lane to run again afterwards, since a batch may skip locked rows."""
 
 
 def seen(answer: Answer) -> Json:
-    """Return what of an answer counts: not the request's id, nor how long it took."""
+    """Return the comparable part of an answer, without request id and latency."""
     body = json.loads(answer.body) if answer.body else None
     if isinstance(body, dict):
         body.pop("requestId", None)
@@ -37,7 +35,7 @@ def seen(answer: Answer) -> Json:
 
 
 def call(name: str, method: str, path: str, body: Json = None, *, key: str | None = "") -> Operation:
-    """Return a call; `<names>` in it are the ground's facts. Its Idempotency-Key is its name unless one is given."""
+    """Return a call. `<names>` in it are facts of the fixture. Its Idempotency-Key is its name unless given."""
 
     async def act(merchant: Merchant, fixture: Fixture) -> Json:
         filled = None if body is None else json.loads(_fill(json.dumps(body), fixture))
@@ -54,8 +52,6 @@ def _fill(text: str, fixture: Fixture) -> str:
 
 
 def batch(lane: str, name: str | None = None) -> Operation:
-    """Return one batch of a lane, as a worker runs it."""
-
     async def act(merchant: Merchant, fixture: Fixture) -> Json:
         account = await load_account(merchant.deps, fixture.merchant.account_id)
         await LANE[lane].run(merchant.deps, account)
@@ -75,7 +71,7 @@ async def _gateway_webhook(merchant: Merchant, fixture: Fixture) -> Json:
 
 
 def plan_terms(cents_of: str = "product", **fields: Json) -> Json:
-    """Return the body of a plan over a product of the ground."""
+    """Return the body of a plan for a product of the fixture."""
     return plan_body({"productId": f"<{cents_of}>", "discounts": []}, **fields)
 
 
@@ -86,7 +82,7 @@ def _terms(product: str, **fields: Json) -> Json:
 
 
 def enrolling(customer: str = "ana") -> Json:
-    """Return the body that binds a customer, by a fixed reference, to the ground's plan."""
+    """Return the body that subscribes a customer with a fixed reference to the fixture's plan."""
     return {
         "planId": "<plan>",
         "customer": {"externalRef": customer, "name": "Ana", "email": "ana@example.com"},

@@ -1,4 +1,4 @@
-"""What two operations came to, written so that two runs of the same meaning read the same."""
+"""The outcome of two operations, normalized so that runs with equal meaning are equal."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ _SECRET = re.compile(r"whsec_[A-Za-z0-9+/=]+")
 _LATENCY = re.compile(r'("latencyMs": )\d+')
 _BYTES = re.compile(r"\\\\x([0-9a-f]*)")
 _REAL = timedelta(days=60)
-"""Real instants lie this close to the run; the account's clock is years ahead of it."""
+"""Instants this close to the run are real ones; the account's clock is years ahead."""
 
 LEFT_OUT: Mapping[str, frozenset[str]] = {
     "account": frozenset({"clock_offset"}),
@@ -27,25 +27,24 @@ LEFT_OUT: Mapping[str, frozenset[str]] = {
     "pricing_attempt": frozenset({"latency_ms"}),
     "webhook": frozenset({"at_once"}),
 }
-"""What two serial runs differ in: what was measured, the clock that is set, and how many rounds a push took."""
+"""Columns in which two serial runs differ: measurements, the set clock, rounds of a push."""
 JITTERED: Mapping[str, frozenset[str]] = {"price_pull": frozenset({"next_attempt_at"})}
-"""Columns that chance has a part in: that they are set is all that is compared."""
+"""Random columns: only whether they are set is compared."""
 ANSWERS_KEPT = "idempotency_key"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Both answers, and every row of the account; ids and instants stand for their meaning."""
+    """Both answers and every row of the account, with ids and instants replaced by what they mean."""
 
     answers: Mapping[str, str]
     rows: tuple[str, ...]
 
     def rows_except(self, tables: frozenset[str]) -> list[str]:
-        """Return the rows of all tables but some."""
         return [row for row in self.rows if row.split(" ", 1)[0] not in tables]
 
     def difference(self, other: "Outcome") -> str:
-        """Say in few lines in what another outcome differs."""
+        """Describe the differences from another outcome in a few lines."""
         lines = [
             f"{side} answered {mine}, not {other.answers[side]}"
             for side, mine in self.answers.items()
@@ -65,7 +64,7 @@ def _without(rows: Sequence[str], others: Iterable[str]) -> list[str]:
 
 
 def outcome_of(answers: Mapping[str, Json], rows: Rows, *, saved: Rows, base: datetime) -> Outcome:
-    """Write an outcome: ids that were there before stay, new ones are called by what refers to them."""
+    """Normalize an outcome. Ids of the fixture stay; new ids are named by the rows that contain them."""
     before = json.dumps(saved)
     known, times = frozenset(_ID.findall(before)), _Times(base, _instants(before))
     written = [(table, _written(table, row, times)) for table, listed in rows.items() for row in listed]
@@ -82,7 +81,7 @@ def outcome_of(answers: Mapping[str, Json], rows: Rows, *, saved: Rows, base: da
 
 
 def _names(texts: Sequence[tuple[str, str]], known: frozenset[str]) -> dict[str, str]:
-    """Call each new id by the texts it stands in, and those by the new ids beside it, two rounds deep."""
+    """Name each new id by its texts and, two rounds deep, by the new ids in the same texts."""
     places: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for place, text in texts:
         for found in set(_ID.findall(text)) - known:
@@ -112,7 +111,7 @@ def _written(table: str, row: dict[str, Any], times: "_Times") -> str:
 
 
 def _opened(found: re.Match[str]) -> str:
-    """Show stored bytes that are JSON, and nothing of sealed or hashed ones."""
+    """Show stored bytes that are JSON; omit sealed and hashed bytes."""
     try:
         return json.dumps(json.loads(bytes.fromhex(found[1])), sort_keys=True)
     except ValueError:
@@ -121,13 +120,12 @@ def _opened(found: re.Match[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Times:
-    """Instants cut to the second, real ones told by how far they lie from the beginning; those from before stay."""
+    """Instants cut to the second. Real instants are written relative to the start; saved ones stay."""
 
     base: datetime
     known: frozenset[datetime]
 
     def plain(self, text: str) -> str:
-        """Write a text's instants so."""
         return _INSTANT.sub(self._one, _LATENCY.sub(r"\g<1>0", _SECRET.sub("whsec_", text)))
 
     def _one(self, found: re.Match[str]) -> str:
@@ -144,6 +142,6 @@ def _instants(text: str) -> frozenset[datetime]:
 
 
 def _to_the_millisecond(text: str) -> datetime:
-    """Read an instant as the API shows it, which is shorter than the database keeps it."""
+    """Read an instant with the precision of the API."""
     at = datetime.fromisoformat(text)
     return at.replace(microsecond=at.microsecond // 1000 * 1000)

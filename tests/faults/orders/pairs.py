@@ -1,4 +1,4 @@
-"""Which operations meet, on which ground: every two that touch the same rows."""
+"""The pairs of operations that touch the same rows, and their fixtures."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from tests.faults.orders.setup import MakeFixture
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two operations, where they meet, and what they may come to beside what one after the other would."""
+    """Two operations, their fixture, and the outcomes allowed besides those of the serial orders."""
 
     a: Operation
     b: Operation
@@ -21,12 +21,11 @@ class Pair:
 
     @property
     def weight(self) -> int:
-        """Return how many times a pair's share of schedules it gets where that is small."""
+        """Multiplier of the pair's share of schedules."""
         return WEIGHTS.get((self.fixture, self.a, self.b), 1)
 
     @property
     def name(self) -> str:
-        """Return how people call it."""
         return f"{self.a.name} | {self.b.name}"
 
 
@@ -34,7 +33,7 @@ WEIGHTS: Mapping[tuple[MakeFixture, Operation, Operation], int] = {
     (ready, does.ISSUANCE, does.ISSUANCE): 5,
     (due, does.GENERATION, does.SUBSCRIBE): 8,
 }
-"""Pairs whose mechanism is missed by few schedules: the lease of an invoice, and the order of numbers of events."""
+"""Pairs in which few schedules reveal a missing mechanism: the invoice's lease, the order of event numbers."""
 
 PAIRS: tuple[Pair, ...] = tuple(
     Pair(a, b, fixture, NAMED_OUTCOMES.get((a.name, b.name), ()))

@@ -1,7 +1,8 @@
-"""Every order: two operations that touch the same rows, stepped statement by statement against each other.
+"""Step two operations on the same rows through many interleavings, statement by statement.
 
-Whatever the order, both answers and all rows must be those of one after the other, or of a third outcome that is
-named and right. `python -m tests.faults.orders.run "generation | cancel" "a3 b a"` repeats one schedule and prints it.
+Answers and rows must equal those of a serial order, or a named outcome that is also correct.
+
+`python -m tests.faults.orders.run "generation | cancel" "a3 b a"` repeats one schedule and prints it.
 """
 
 import asyncio
@@ -28,32 +29,31 @@ from tests.faults.report import Options, Report, Scale
 from tests.support.world import Json
 
 TRIES_FOR_ONE = 20
-"""How many schedules are drawn at most for each that is wanted: a pair that locks early has few different ones."""
+"""Maximum draws per wanted schedule. A pair that locks early has few distinct schedules."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One schedule, as it went."""
+    """One schedule and what happened."""
 
     outcome: Outcome
     trace: Sequence[Step]
     wrong: tuple[str, ...]
-    """What is wrong whatever the serial outcomes are: broken promises, 5xx, escaped or swallowed exceptions."""
+    """Violated invariants, 5xx answers and unexpected exceptions."""
 
     @property
     def schedule(self) -> Schedule:
-        """Return what was really run: a side that waits is passed over."""
+        """Return the schedule that was executed; blocked sides are skipped."""
         return of_trace([step.thread for step in self.trace])
 
     def steps_of(self, side: str) -> int:
-        """Return how many steps a side went."""
         return sum(step.thread[0] == side for step in self.trace)
 
 
 async def try_order(
     setup: Setup, pair: Pair, fixture: Fixture, schedule: Schedule, *, sides: str = "ab"
 ) -> Trial:
-    """Put the ground back, run both operations by a schedule, or one alone, and read what came of it."""
+    """Reset the fixture, run both operations (or one) by a schedule, and read the outcome."""
     await setup.reset(fixture)
     acts = {"a": pair.a.act, "b": pair.b.act}
     follower = Follower(setup.root, fixture.merchant.account_id, since=fixture.last_event)
@@ -74,7 +74,7 @@ async def try_order(
     ]
     wrong += [f"logged {each}" for each in logs if each["log_level"] in {"error", "critical"}]
     wrong += await follower.missed_events()
-    wrong += [f"`fatura check` finds {name}" for name in await setup.broken(account_id)]
+    wrong += [f"`fatura check` finds {name}" for name in await setup.violated(account_id)]
     outcome = outcome_of(answers, await setup.rows(account_id), saved=fixture.saved, base=setup.clock.base)
     return Trial(outcome, trace, tuple(wrong))
 
@@ -85,15 +85,13 @@ def _start(setup: Setup, fixture: Fixture, side: str, *, act: Act) -> "asyncio.T
 
 @dataclass(slots=True)
 class Tally:
-    """What all pairs came to so far."""
-
     schedules: int = 0
     waits: int = 0
     named_outcomes: int = 0
     problems: list[str] = field(default_factory=list[str])
 
     def add(self, pair: Pair, trial: Trial, references: Mapping[str, Outcome]) -> None:
-        """Count one trial, and judge it by the outcomes of runs one after the other (`likes`)."""
+        """Count one trial and compare it with the outcomes of the serial runs."""
         self.schedules += 1
         self.waits += any(step.waited for step in trial.trace)
         self.problems += [_described(pair, trial, each) for each in trial.wrong]
@@ -110,7 +108,7 @@ class Tally:
 async def try_pair(
     setup: Setup, pair: Pair, fixture: Fixture, tally: Tally, *, rng: random.Random, share: int
 ) -> None:
-    """Run a pair one after the other both ways, then in other orders, each of which must come to the same."""
+    """Run a pair serially both ways, then by other schedules."""
     serial = [await try_order(setup, pair, fixture, schedule) for schedule in SERIAL]
     references = await _references(setup, pair, fixture, serial)
     for trial in serial:
@@ -130,7 +128,7 @@ async def try_pair(
 async def _references(
     setup: Setup, pair: Pair, fixture: Fixture, serial: Sequence[Trial]
 ) -> dict[str, Outcome]:
-    """Return what others are compared with: both serial outcomes, and that of one side alone where that may be."""
+    """Return the outcomes to compare with: both serial ones and, where allowed, that of one side alone."""
     references = {str(order): trial.outcome for order, trial in zip(SERIAL, serial, strict=True)}
     for side in {named.reference for named in pair.named_outcomes} - set(references):
         references[side] = (await try_order(setup, pair, fixture, SERIAL[0], sides=side)).outcome
@@ -150,19 +148,19 @@ async def _try_all(server_url: str, options: Options, pairs: Sequence[Pair]) -> 
             options.progress(number, len(pairs), pair.name)
             if pair.fixture not in fixtures:
                 fixtures[pair.fixture] = await setup.make(pair.fixture)
-            rng = random.Random(f"{options.seed} {pair.name}")  # noqa: S311 - a seed's trial must come again
+            rng = random.Random(f"{options.seed} {pair.name}")  # noqa: S311 - trials are repeatable by seed
             share = options.pick(short=5 * pair.weight, full=62)
             await try_pair(setup, pair, fixtures[pair.fixture], tally, rng=rng, share=share)
     return tally
 
 
 def _try_half(server_url: str, seed: int, half: int) -> Tally:
-    """Try every second pair at full scale, in a process of its own."""
+    """Try every second pair at full scale, in its own process."""
     return asyncio.run(_try_all(server_url, Options(seed, Scale.FULL), PAIRS[half::2]))
 
 
 def _try_halves(server_url: str, options: Options) -> list[Tally]:
-    """Try both halves beside each other: one waits for PostgreSQL while the other computes."""
+    """Try both halves concurrently: one waits for PostgreSQL while the other computes."""
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as processes:
         halves = [processes.submit(_try_half, server_url, options.seed, half) for half in (0, 1)]
         tallies: list[Tally] = []
@@ -173,7 +171,6 @@ def _try_halves(server_url: str, options: Options) -> list[Tally]:
 
 
 def run(options: Options) -> Report:
-    """Try every pair in many orders."""
     report = Report("orders", options.seed)
     with place.server({**FAST, **LOCK_SETTINGS}) as server_url:
         if options.scale is Scale.FULL:
@@ -185,13 +182,13 @@ def run(options: Options) -> Report:
     report.count(
         "schedules", sum(tally.schedules for tally in tallies), at_least=options.pick(short=300, full=4000)
     )
-    report.count("of them with a wait for a lock", sum(tally.waits for tally in tallies), at_least=1)
-    report.count("of them with a named third outcome", sum(tally.named_outcomes for tally in tallies))
+    report.count("of them with a lock wait", sum(tally.waits for tally in tallies), at_least=1)
+    report.count("of them with a named outcome", sum(tally.named_outcomes for tally in tallies))
     return report
 
 
 async def _repeat(server_url: str, name: str, schedule: Schedule) -> bool:
-    """Run one schedule of one pair, print its trace and what it came to, and say whether all was right."""
+    """Run one schedule of one pair, and print its trace and outcome. Return whether it is correct."""
     pair = next(each for each in PAIRS if each.name == name)
     tally = Tally()
     async with place.database(server_url) as url, open_setup(url) as setup:
@@ -206,7 +203,7 @@ async def _repeat(server_url: str, name: str, schedule: Schedule) -> bool:
 
 
 def main() -> int:
-    """Repeat what the command line names; 1 when it is wrong."""
+    """Repeat the schedule on the command line. Return 1 if it is wrong."""
     with place.server({**FAST, **LOCK_SETTINGS}) as server_url:
         return 0 if asyncio.run(_repeat(server_url, sys.argv[1], Schedule.read(sys.argv[2]))) else 1
 

@@ -1,4 +1,4 @@
-"""Which orders of two operations are tried: all of them, or a sample that holds every one with few switches."""
+"""The interleavings that are tried: all of them, or a sample that includes every one with few switches."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -14,21 +14,20 @@ LAST = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How many steps each side goes before the other has its turn, like `a3 b2 a`; who must wait is passed over."""
+    """How many steps each side takes in turn, like `a3 b2 a`. Blocked sides are skipped."""
 
     turns: tuple[tuple[str, int], ...]
 
     @classmethod
     def read(cls, text: str) -> "Schedule":
-        """Read what `str` writes."""
+        """Parse the result of `str`."""
         return cls(tuple((each[0], int(each[1:] or LAST)) for each in text.split()))
 
     def __str__(self) -> str:
-        """Write it for a person to repeat."""
         return " ".join(f"{side}{count if count < LAST else ''}" for side, count in self.turns)
 
     def chooser(self) -> Choose:
-        """Return who goes next: the side whose turn it is, unless it has nothing that may go."""
+        """Return a function that chooses the next side."""
         sides = [side for side, count in self.turns for _ in range(min(count, LAST))]
         place = 0
 
@@ -43,7 +42,7 @@ class Schedule:
 
 
 def of_trace(threads: Sequence[str]) -> Schedule:
-    """Return the schedule that a trace went by, to know again what was tried already."""
+    """Return the schedule of a trace, to recognize schedules that were tried."""
     return Schedule(tuple((side, len(list(steps))) for side, steps in groupby(each[0] for each in threads)))
 
 
@@ -51,7 +50,7 @@ SERIAL = (Schedule.read("a b"), Schedule.read("b a"))
 
 
 def few_switches(steps: dict[str, int]) -> list[Schedule]:
-    """Return all schedules in which one side runs whole somewhere within the other."""
+    """Return all schedules in which one side runs completely at one point of the other."""
     return [
         Schedule(((side, count), (other, LAST), (side, LAST)))
         for side, other in (("a", "b"), ("b", "a"))
@@ -60,7 +59,7 @@ def few_switches(steps: dict[str, int]) -> list[Schedule]:
 
 
 def drawn(steps: dict[str, int], rng: random.Random) -> Iterator[Schedule]:
-    """Draw schedules for ever, some with few switches and some with many."""
+    """Draw random schedules without end, with few and many switches."""
     while True:
         left = dict(steps)
         stays = rng.choice((0.5, 0.7, 0.85))
@@ -76,9 +75,9 @@ def drawn(steps: dict[str, int], rng: random.Random) -> Iterator[Schedule]:
 
 
 def chosen(steps: dict[str, int], rng: random.Random, *, share: int) -> Iterator[Schedule]:
-    """Return all schedules when they are within the share, else all with few switches and then drawn ones.
+    """Return all schedules if they fit into the share, otherwise those with few switches and then random ones.
 
-    A share that does not even hold those with few switches is drawn from both alike. Drawn ones may come twice.
+    If those with few switches exceed the share, draw from both kinds. Random ones may repeat.
     """
     if comb(sum(steps.values()), steps["a"]) <= share:
         yield from all_of(steps)
@@ -91,7 +90,7 @@ def chosen(steps: dict[str, int], rng: random.Random, *, share: int) -> Iterator
 
 
 def all_of(steps: dict[str, int]) -> Iterator[Schedule]:
-    """Return every way to lay the two sides' steps between each other."""
+    """Return every interleaving of the two sides' steps."""
 
     def lay(order: tuple[str, ...], a: int, b: int) -> Iterator[tuple[str, ...]]:
         if not a and not b:

@@ -1,4 +1,4 @@
-"""Where two operations meet: one database, an account that is put back as it was, and the engine twice."""
+"""One database, an account that is reset between trials, and two instances of the engine."""
 
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -28,29 +28,28 @@ from tests.support.world import LANE, NOW, Json, Merchant, World, open_account, 
 
 Rows = Mapping[str, list[Json]]
 START = NOW + timedelta(minutes=10)
-"""What the account's clock shows when two operations meet: later than all that their ground was made of."""
+"""The account's clock at the start of a trial, later than the whole fixture."""
 TICK = timedelta(milliseconds=1)
-"""How far the clock goes at every step, so that what was written later carries a later instant."""
+"""Clock advance per step, so that later writes have later instants."""
 
 OF_WORKERS = "due_work_is_claimed_in_an_hour"
-"""The one promise that is not looked at: what is due here is done by the two operations or by nobody."""
+"""The invariant that is not checked: no worker runs here, so work stays due."""
 
 
 class SteppedClock:
-    """Real time as it was at the reset, and a tick more for every step since."""
+    """Real time at the reset, plus a fixed tick for every step since."""
 
     def __init__(self, stepper: Stepper) -> None:
         self.base = datetime.now(UTC)
         self._stepper = stepper
 
     def __call__(self) -> datetime:
-        """Return real UTC time."""
         return self.base + len(self._stepper.trace) * TICK
 
 
 @dataclass(slots=True)
 class Fixture:
-    """An account as it stands when two operations begin: who calls, the ids they need, and its saved rows."""
+    """An account before two operations begin: its API access, ids and saved rows."""
 
     merchant: Merchant
     api_key: str
@@ -59,13 +58,12 @@ class Fixture:
 
     @property
     def last_event(self) -> int:
-        """Return the number of the last event that was there when it was saved."""
         return max((row["sequence"] for row in self.saved["event"]), default=0)
 
 
 @dataclass(frozen=True, slots=True)
 class FixtureBuilder:
-    """What a ground is made with: the account, the merchant's two endpoints, and SQL past all walls."""
+    """What a fixture is made with: the account, the merchant's endpoints, and unrestricted SQL."""
 
     merchant: Merchant
     prices: PriceServer
@@ -78,7 +76,7 @@ MakeFixture = Callable[[FixtureBuilder], Awaitable[dict[str, Any]]]
 
 @dataclass(slots=True)
 class Setup:
-    """The database, the stepper, and the two sides, each with its own pool, application and lanes."""
+    """The database, the stepper, and two sides, each with its own pool, application and lanes."""
 
     world: World
     root: "asyncpg.Connection[Any]"
@@ -88,10 +86,10 @@ class Setup:
     prices: PriceServer
     receiver: Receiver
     checks: Any
-    """All promises that need to be told nothing, as one prepared statement."""
+    """All invariants without parameters, as one prepared statement."""
 
     async def make(self, make_fixture: MakeFixture) -> Fixture:
-        """Open an account, let it come to where two operations meet, and save its rows."""
+        """Open an account, build the fixture, and save its rows."""
         opened = await open_account(self.world.deps, Mode.SANDBOX)
         merchant = Merchant(self.world.deps, self.world._client, opened)
         builder = FixtureBuilder(merchant, self.prices, self.receiver, self.root)
@@ -101,7 +99,7 @@ class Setup:
         return Fixture(merchant, opened.api_key, facts, await self.rows(opened.account_id))
 
     def merchant(self, side: str, fixture: Fixture) -> Merchant:
-        """Return the account's view of one side's process."""
+        """Return the account's API access to one side's process."""
         deps, client = self.sides[side]
         merchant = Merchant.__new__(Merchant)
         merchant.deps, merchant._client = deps, client
@@ -109,7 +107,7 @@ class Setup:
         return merchant
 
     async def reset(self, fixture: Fixture) -> None:
-        """Put the account's rows back as they were saved, at START of its clock."""
+        """Restore the account's saved rows, at START of its clock."""
         self.stepper.trace.clear()
         self.clock.base = datetime.now(UTC)
         offset = START - self.clock.base
@@ -118,32 +116,32 @@ class Setup:
         self.receiver.received.clear()
 
     async def sweep(self, fixture: Fixture, lane: str) -> None:
-        """Run a lane until nothing is due, as the workers' next sweeps would, with nobody beside it."""
+        """Run a lane alone until nothing is due, as later sweeps of a worker would."""
         merchant = self.merchant("a", fixture)
         account = await load_account(merchant.deps, merchant.account_id)
         while await LANE[lane].run(merchant.deps, account):
             pass
 
     async def rows(self, account_id: UUID) -> Rows:
-        """Return all rows of the account, table by table."""
+        """Return all rows of the account by table."""
         return json.loads(await self.root.fetchval("SELECT saved.rows($1)", account_id))
 
-    async def broken(self, account_id: UUID) -> list[str]:
-        """Return the names of the promises that the account's rows break (`fatura check`)."""
-        broken = [row["name"] for row in await self.checks.fetch(account_id, 1)]
+    async def violated(self, account_id: UUID) -> list[str]:
+        """Return the names of the violated invariants (`fatura check`)."""
+        violated = [row["name"] for row in await self.checks.fetch(account_id, 1)]
         tx, key_ids = Tx(self.root, account_id), self.world.deps.vault.key_ids
-        broken += [
+        violated += [
             each.name
             for each in INVARIANTS
             if each.needs is not Needs.NOTHING
             and await offenders(tx, each, limit=1, real_now=self.clock(), key_ids=key_ids)
         ]
-        return [each for each in broken if each != OF_WORKERS]
+        return [each for each in violated if each != OF_WORKERS]
 
 
 @asynccontextmanager
 async def open_setup(database_url: str) -> AsyncGenerator[Setup]:
-    """Wire everything to a migrated database of an embedded server with `stepping.LOCK_SETTINGS`."""
+    """Needs a migrated database on an embedded server with `stepping.LOCK_SETTINGS`."""
     async with AsyncExitStack() as stack:
         world = await stack.enter_async_context(open_world(database_url))
         prices = await stack.enter_async_context(price_server())
@@ -184,11 +182,11 @@ async def _side(
 
 
 def _drop_notification(_lane: str) -> None:
-    """Drop hints: the operations are run by hand."""
+    """Ignore notifications, since operations are run explicitly."""
 
 
 async def _prepare_saving(root: "asyncpg.Connection[Any]") -> None:
-    """Make the functions that save an account's rows, put them back past all triggers, and read them."""
+    """Create functions that save, restore (without triggers) and read an account's rows."""
     tables = [
         row["table_name"]
         for row in await root.fetch(

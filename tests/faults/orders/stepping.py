@@ -1,6 +1,7 @@
-"""A deterministic stepper over I/O: tasks beside each other, of which one moves at a time, from statement to statement.
+"""A deterministic stepper for I/O: of several concurrent tasks, only one moves at a time, from statement to
+statement.
 
-Which one goes next is chosen by whoever runs it, so that every order can be tried, drawn from a seed, or repeated.
+The caller chooses which one is next, so every order can be tried, drawn from a seed, or repeated.
 """
 
 import asyncio
@@ -19,44 +20,43 @@ from tests.faults.orders.stepping_connection import connection_class
 T = TypeVar("T")
 
 Choose = Callable[[Sequence[str]], str]
-"""Given the sorted names of the threads that may go (never none), returns the one that goes."""
+"""Chooses one of the sorted names of the threads that can move (at least one)."""
 
 LOCK_SETTINGS = {"deadlock_timeout": "1ms"}
-"""What the server needs: then the last to close a circle of locks ends it, since the others have looked already."""
+"""Server settings with which the last thread of a deadlock is the one that detects it."""
 
 _LOOK_AFTER_SECONDS = 0.002
-"""How long a statement may take before PostgreSQL is asked whether it waits for a lock."""
+"""Duration of a statement before PostgreSQL is queried whether it waits for a lock."""
 _DEADLOCK_LOOKED_SECONDS = 0.01
-"""After this, a statement that waits for a lock has looked for a circle, and will not look again."""
+"""After this wait, a statement has done its only deadlock check."""
 _PATIENCE_SECONDS = 2
-"""How long an actor whose tasks all wait for something else than a step (a socket, a timer) holds up the others."""
+"""How long the others wait for an actor whose tasks wait for a socket or timer."""
 _STUCK_SECONDS = 60
 
 
 class StuckError(Exception):
-    """No thread came to its next step for a minute."""
+    """No thread reached its next step for a minute."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step as it went: whose, what, and whether it then waited for a lock of another."""
+    """One executed step: its thread, its label, and whether it waited for another thread's lock."""
 
     thread: str
     label: str
     waited: bool
 
     def __str__(self) -> str:
-        """Return one line of a trace."""
         return f"{self.thread}: {self.label}{' (waits)' if self.waited else ''}"
 
 
 After = Callable[[Step], Awaitable[None]]
-"""Looks on after a step."""
+"""Called after every step."""
 
 
 @dataclass(slots=True, eq=False)
 class _Thread:
-    """One task of an actor: at its gate, or at work on a step (over a server process, when that is a statement)."""
+    """A task of an actor, waiting for its turn or executing a step (on a server process, for a statement)."""
 
     name: str
     label: str = ""
@@ -68,7 +68,7 @@ class _Thread:
 
 @dataclass(slots=True, eq=False)
 class _Actor:
-    """What acts as if in a process of its own; its tasks are threads, named in the order of their first I/O."""
+    """A simulated process. Its tasks are threads, named in the order of their first I/O."""
 
     name: str
     begin: asyncio.Event
@@ -77,7 +77,7 @@ class _Actor:
     named: int = 0
 
     def thread(self) -> _Thread:
-        """Return the running task's thread: the first is called like its actor, the others `name.2`, `name.3` ..."""
+        """Return the running task's thread: the first is named like its actor, others `name.2`, `name.3` ..."""
         task = asyncio.current_task()
         assert task is not None, "I/O is done in tasks"
         if task not in self.threads:
@@ -90,17 +90,21 @@ class _Actor:
 class Stepper:
     """Holds every actor at its next step until it is chosen.
 
-    1. `connection_class` goes into `store.db.connect`, for each actor's own pool or a shared one.
-    2. `act(name, action)` registers an actor, before or while it runs; the task holds its result or failure.
-    3. `await run(choose)` moves them until all are done and returns the trace; then new ones may be registered.
+    1. `connection_class` goes into `store.db.connect`, for each actor's pool or a shared one.
 
-    What an actor does over the network must be a step: a statement is one by itself, other calls are made inside
-    `doing`. Pools are opened whole before (`stepping_connection.open_whole`), since connecting is no step. Code
-    outside any actor is not held. One stepper is for one loop (asyncio's own, not uvloop).
+    2. `act(name, action)` registers an actor, before or during a run. The returned task holds its result or
+    exception.
+
+    3. `await run(choose)` moves them until all are done and returns the trace. Then new actors may be
+    registered.
+
+    Every network access of an actor must be a step: a statement is one by itself, other calls are made inside
+    `doing`. Open pools first (`stepping_connection.open_whole`), since connecting is not a step. Code outside
+    actors is not held. A stepper works in one asyncio loop, not in uvloop.
     """
 
     def __init__(self, control: "asyncpg.Connection[Any]") -> None:
-        """Take a connection of its own, as superuser or the same role, to ask who waits for whose lock."""
+        """`control` is a separate connection of a superuser or the same role, used to query lock waits."""
         self._control = control
         self._actors: list[_Actor] = []
         self._changed = asyncio.Event()
@@ -110,11 +114,11 @@ class Stepper:
 
     @property
     def waiting(self) -> dict[str, str]:
-        """Return what each thread that may go would do next."""
+        """Return the next step of each thread that can move."""
         return {thread.name: thread.label for thread in self._threads() if thread.gate is not None}
 
     def act(self, name: str, action: Callable[[], Awaitable[T]]) -> asyncio.Task[T]:
-        """Register an actor; it begins when `run` does, in the order of registration. To be awaited after `run`."""
+        """Register an actor. It begins when `run` does, in registration order. Await the task after `run`."""
         assert all(name != each.name for each in self._actors), f"two actors named {name}"
         actor = _Actor(name, asyncio.Event(), WeakKeyDictionary())
         self._actors.append(actor)
@@ -131,9 +135,10 @@ class Stepper:
         return actor.task
 
     async def run(self, choose: Choose, *, after: After | None = None) -> Sequence[Step]:
-        """Move the actors one step at a time until all are done; failures stay in their tasks. Raises StuckError.
+        """Move the actors one step at a time until all are done. Exceptions stay in their tasks. Raises
+        StuckError.
 
-        `after` every step, while all stand still, an onlooker may look.
+        `after` is called after every step.
         """
         self.trace = []
         while True:
@@ -146,11 +151,11 @@ class Stepper:
             elif all(each.task is not None and each.task.done() for each in self._actors):
                 self._actors.clear()
                 return self.trace
-            else:  # all wait for locks of nobody's, or a timer: PostgreSQL's lock time-out ends that
+            else:  # all wait for external locks or a timer; PostgreSQL's lock time-out ends that
                 await self._change()
 
     async def step(self, label: str) -> None:
-        """Wait to be chosen; what follows, up to the next step, happens while all others stand still."""
+        """Wait to be chosen. The code up to the next step then runs alone."""
         actor = _ACTOR.get()
         if actor is not None:
             await self._ask(actor.thread(), label)
@@ -159,9 +164,10 @@ class Stepper:
     async def doing(
         self, label: str, *, pid: int | None = None, waits_for_turn: bool = True
     ) -> AsyncGenerator[None]:
-        """Wait to be chosen, then do I/O inside the block: nobody else is chosen until it ended, or waits for a lock.
+        """Wait to be chosen, then do I/O inside the block. No other thread is chosen until it ends or waits for
+        a lock.
 
-        `pid` is the server process that runs a statement; `asks=False` does not wait to be chosen.
+        `pid` is the server process of a statement. With `waits_for_turn=False` the I/O starts immediately.
         """
         actor = _ACTOR.get()
         if actor is None:
@@ -190,7 +196,7 @@ class Stepper:
             thread.gate = None
 
     async def _begin(self) -> None:
-        """Let the actors that are new come to their first step, one after the other."""
+        """Bring new actors to their first step, one after the other."""
         await self._settle()
         for actor in self._actors:
             if not actor.begin.is_set():
@@ -206,7 +212,7 @@ class Stepper:
         self.trace.append(Step(name, label, waited=bool(thread.waits_for)))
 
     async def _settle(self) -> None:
-        """Wait until every thread is at its next step, ended, or waits for a lock that another thread holds."""
+        """Wait until every thread is at its next step, ended, or waits for another thread's lock."""
         loop = asyncio.get_running_loop()
         patient_until = loop.time() + _PATIENCE_SECONDS
         while True:
@@ -220,7 +226,7 @@ class Stepper:
                 await self._mark_waiting(at_work)
 
     async def _mark_waiting(self, at_work: Sequence[_Thread]) -> None:
-        """Note for whom the statements wait, if all do, once PostgreSQL has looked whether they form a circle."""
+        """If all statements wait, record for whom, once PostgreSQL has checked for a deadlock."""
         found = await self._blockers(at_work)
         if not all(found.values()):
             return
@@ -231,7 +237,7 @@ class Stepper:
                 each.waits_for = found[each]
 
     async def _still_wait(self, at_work: Sequence[_Thread]) -> bool:
-        """Say whether all wait for those they were seen to wait for; whoever was let go is at work again."""
+        """Whether all still wait for the same threads. Released threads are marked as working."""
         if not all(each.waits_for for each in at_work):
             return False
         found = await self._blockers(at_work)
@@ -272,16 +278,16 @@ _ACTOR: ContextVar[_Actor | None] = ContextVar("actor", default=None)
 
 
 def _is_elsewhere(actor: _Actor) -> bool:
-    """Say whether an actor waits for something that is no step, like the opening of a connection."""
+    """Whether an actor waits for something that is not a step, such as opening a connection."""
     if not actor.begin.is_set() or actor.task is None or actor.task.done():
         return False
     return not any(each.gate is not None or each.at_work for each in actor.threads.values())
 
 
 async def _drain_ready() -> None:
-    """Let the loop run whatever is ready, until only the network or a timer can bring more."""
+    """Run the loop until only network or timers can make progress."""
     ready = attrgetter("_ready")
     loop = asyncio.get_running_loop()
     await asyncio.sleep(0)
-    while ready(loop):  # noqa: ASYNC110 - the loop itself is what is waited for
+    while ready(loop):  # noqa: ASYNC110 - waits for the loop itself
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Connections whose every statement is a step of the stepper, and their pools, opened before anything is stepped."""
+"""Connections whose every statement is a step, and pools that are opened before stepping starts."""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
@@ -9,13 +9,13 @@ import asyncpg
 from fatura.store.db import Database
 
 _NOT_A_STEP = ("BEGIN", "SET LOCAL")
-"""Statements that nobody else could notice: they take no lock and no snapshot, so they are sent at once."""
+"""Statements without lock or snapshot. They are sent immediately, not as steps."""
 
 
 def connection_class(
     doing: Callable[..., AbstractAsyncContextManager[None]],
 ) -> "type[asyncpg.Connection[Any]]":
-    """Return a class whose every statement is done inside `doing`, labelled with its text."""
+    """Return a class that executes every statement inside `doing`, labelled with its text."""
 
     class SteppedConnection(asyncpg.Connection):
         def _as_step(self, sql: str) -> AbstractAsyncContextManager[None]:
@@ -41,7 +41,6 @@ def connection_class(
 
 
 async def open_whole(db: Database, connections: int) -> Database:
-    """Open all connections of a pool, and return it."""
     async with AsyncExitStack() as stack:
         for _ in range(connections):
             await stack.enter_async_context(db.discovery())

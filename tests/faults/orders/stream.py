@@ -1,4 +1,4 @@
-"""A client that follows the account's event stream while two operations write to it: it misses nothing (D-38)."""
+"""A client that follows the account's event stream while two operations write to it (D-38)."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,36 +13,33 @@ _PAGE = 200
 
 @dataclass(slots=True)
 class Follower:
-    """Reads on from its cursor after every commit, as a client that polls may."""
+    """Reads on from its cursor after every commit, like a polling client."""
 
     connection: Any
     account_id: UUID
     since: int
-    """The number of the last event that was there before."""
+    """The number of the last event of the fixture."""
     cursor: int = field(init=False)
     read: list[int] = field(default_factory=list[int])
 
     def __post_init__(self) -> None:
-        """Begin where the stream ends."""
         self.cursor = self.since
 
     async def after_step(self, step: Step) -> None:
-        """Read on, if the step may have shown something new."""
         if step.label.startswith("COMMIT"):
             await self.read_on()
 
     async def read_on(self) -> None:
-        """Read all that stands after the cursor."""
         while found := await events.after(self._tx, self.cursor, limit=_PAGE):
             self.read += [each.sequence for each in found]
             self.cursor = found[-1].sequence
 
     async def missed_events(self) -> list[str]:
-        """Read the rest, and return what stands in the stream and was never shown."""
+        """Read the rest, and return the events that were skipped."""
         await self.read_on()
         there = await events.after(self._tx, self.since, limit=_PAGE)
         return [
-            f"who followed the stream missed {each.type}, number {each.sequence}: {self.read}"
+            f"a reader of the stream missed {each.type}, number {each.sequence}: {self.read}"
             for each in there
             if each.sequence not in self.read
         ]

@@ -1,4 +1,4 @@
-"""Every order at its short scale, and the proof that its judge can condemn: what holds the orders is taken away."""
+"""The orders run at the short scale, and tests that it detects missing locks."""
 
 import random
 from collections.abc import Callable, Generator
@@ -21,7 +21,7 @@ Weaker = Callable[[pytest.MonkeyPatch], None]
 
 
 @pytest.mark.timeout(600)  # half a minute on an idle machine
-def test_every_order_of_two_operations_comes_to_what_one_after_the_other_would():
+def test_concurrent_operations_have_the_outcome_of_a_serial_order():
     """[D-14, D-27 charge, D-28, D-32, D-33]"""
     report = run.run(Options())
     assert not report.failures, report.failures
@@ -66,15 +66,15 @@ def look_for_a_key_before_taking_it(monkeypatch: pytest.MonkeyPatch) -> None:
         ("subscribe | subscribe, same key", look_for_a_key_before_taking_it),
     ],
 )
-async def test_a_missing_lock_is_found(
+async def test_a_missing_lock_is_detected(
     server: str, monkeypatch: pytest.MonkeyPatch, name: str, weaker: Weaker
 ):
-    """Each mechanism taken away alone is missed by its pair. [D-14, D-28, D-33]"""
+    """[D-14, D-28, D-33]"""
     pair = next(each for each in PAIRS if each.name == name)
     tally = run.Tally()
     weaker(monkeypatch)
     async with place.database(server) as url, open_setup(url) as setup:
         fixture = await setup.make(pair.fixture)
-        rng = random.Random(1)  # noqa: S311 - the same schedules every time
+        rng = random.Random(1)  # noqa: S311 - the same schedules in every run
         await run.try_pair(setup, pair, fixture, tally, rng=rng, share=SCHEDULES)
     assert tally.problems

@@ -1,4 +1,4 @@
-"""The stepper itself: every order of two actors is reached, waits are seen, and a schedule repeats its trace."""
+"""Test the stepper: all orders are reachable, lock waits are detected, and schedules are repeatable."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Generator, Sequence
@@ -40,13 +40,12 @@ async def setup(url: str) -> AsyncGenerator[tuple[Stepper, Database]]:
 
 
 class Script:
-    """Chooses by a list of names, then whoever is first."""
+    """Chooses by a list of names, then the first one."""
 
     def __init__(self, *names: str) -> None:
         self._names = list(names)
 
     def __call__(self, ready: Sequence[str]) -> str:
-        """Return who goes next."""
         return self._names.pop(0) if self._names else ready[0]
 
 
@@ -60,7 +59,7 @@ def who(trace: Sequence[Step]) -> list[str]:
     return [f"{step.thread}{' waits' if step.waited else ''}" for step in trace]
 
 
-async def test_one_moves_at_a_time_and_a_waiter_goes_on_when_the_lock_is_free(stepped_server):
+async def test_one_thread_moves_at_a_time_and_a_waiter_continues_when_the_lock_is_free(stepped_server):
     async with setup(stepped_server) as (stepper, db):
         for _ in range(3):
             stepper.act("a", lambda: _raise(db, "one", "two"))
@@ -70,7 +69,7 @@ async def test_one_moves_at_a_time_and_a_waiter_goes_on_when_the_lock_is_free(st
             assert [step.label for step in trace][2:] == [UPDATE, "COMMIT", "COMMIT"]
 
 
-async def test_the_last_to_close_a_circle_of_locks_ends_it_every_time(stepped_server):
+async def test_the_last_thread_of_a_deadlock_always_fails(stepped_server):
     async with setup(stepped_server) as (stepper, db):
         for _ in range(5):
             first = stepper.act("a", lambda: _raise(db, "one", "two"))
@@ -82,7 +81,7 @@ async def test_the_last_to_close_a_circle_of_locks_ends_it_every_time(stepped_se
                 await second
 
 
-async def test_tasks_of_one_actor_are_threads_of_their_own(stepped_server):
+async def test_tasks_of_one_actor_are_separate_threads(stepped_server):
     async def both(db: Database) -> None:
         await _raise(db, "one")
         await asyncio.gather(_raise(db, "one"), _raise(db, "two"))
@@ -94,7 +93,7 @@ async def test_tasks_of_one_actor_are_threads_of_their_own(stepped_server):
             assert who(trace) == ["a", "a", "a.3", "a.3", "a.2", "a.2"]
 
 
-async def test_calls_that_are_no_statements_are_steps_too(stepped_server):
+async def test_external_calls_are_steps(stepped_server):
     seen: list[str] = []
 
     async def call(stepper: Stepper, name: str) -> None:
@@ -113,7 +112,7 @@ async def test_calls_that_are_no_statements_are_steps_too(stepped_server):
     assert [str(step) for step in trace][:2] == ["b: gateway.create", "a: gateway.create"]
 
 
-async def test_an_actor_that_opens_a_connection_is_waited_for(stepped_server):
+async def test_the_stepper_waits_for_an_actor_that_opens_a_connection(stepped_server):
     async def after_step(url: str) -> Any:
         connection = await asyncpg.connect(url)
         await connection.close()
