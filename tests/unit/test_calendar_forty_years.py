@@ -1,6 +1,6 @@
-"""Forty years of every charge day and period: dates, discounts and amounts against calculators of our own making.
+"""Due dates, discounts and amounts over forty years, compared with independent calculations.
 
-dateutil adds the months from the anchor, fractions round the money, and the discount is painted, not looked up.
+dateutil adds months to the anchor; fractions round the amounts; discounts come from a table per cycle.
 """
 
 from datetime import date, timedelta
@@ -23,43 +23,43 @@ SCHEDULE = [(35, 2, 3), (100, 4, 4), (7, 1, 30), (13, 20, None)]
 """(percent, fromCycle, toCycle) in priority order: rules that overlap, end, and never end."""
 
 
-def walk(start: date, *, charge_day: int, months: int) -> list[date]:
-    """Return the period starts of forty years, as the billing run steps through them."""
-    starts = [start]
-    while starts[-1] < start + relativedelta(years=YEARS):
+def period_starts(first: date, *, charge_day: int, months: int, years: int) -> list[date]:
+    starts = [first]
+    while starts[-1] < first + relativedelta(years=years):
         starts.append(next_period_start(starts[-1], charge_day=charge_day, period_months=months))
     return starts
 
 
 @pytest.mark.parametrize("months", PERIODS)
-def test_every_charge_day(months):
-    """The n-th due date is the anchor plus n periods, from every month of a year. [D-4]"""
+def test_due_dates_are_whole_periods_after_the_anchor(months):
+    """From every month that the period does not reach by itself. [D-4]"""
     for charge_day in CHARGE_DAYS:
-        for month in range(1, 13):
+        for month in range(1, months + 1):
             anchor = date(2021, month, charge_day)
-            starts = walk(anchor, charge_day=charge_day, months=months)
+            starts = period_starts(anchor, charge_day=charge_day, months=months, years=YEARS)
             assert len(starts) > YEARS * 12 // months
             assert starts == [anchor + relativedelta(months=n * months) for n in range(len(starts))]
 
 
 @pytest.mark.parametrize("months", PERIODS)
-def test_every_charge_day_after_another_first_date(months):
-    """Cycle 1 may fall on any day of a month; all later ones fall on the charge day, a period apart. [D-4, D-3]"""
+def test_cycles_after_a_first_date_on_another_day_fall_on_the_charge_day(months):
+    """The second cycle starts at least one period after the first. [D-4, D-3]"""
     for charge_day in CHARGE_DAYS:
         for day in (1, 2, 15, 27, 28, 29, 30, 31):
-            first, second, *later = walk(date(2024, 1, day), charge_day=charge_day, months=months)
-            whole = first.replace(day=min(day, 28)) + relativedelta(months=months)
-            assert timedelta(0) <= second - whole < timedelta(days=31)
+            starts = period_starts(date(2024, 1, day), charge_day=charge_day, months=months, years=2)
+            first, second, *later = starts
+            one_period = first.replace(day=min(day, 28)) + relativedelta(months=months)
+            assert timedelta(0) <= second - one_period < timedelta(days=31)
             assert second.day == charge_day
             assert later == [second + relativedelta(months=n * months) for n in range(1, len(later) + 1)]
 
 
-def painted(cycles: int) -> dict[int, int]:
-    """Return the percentage of each cycle: rules painted from the last to the first, so that the first stays."""
+def percents_by_cycle(cycles: int) -> dict[int, int]:
+    """Fill in the rules from the last to the first, so that the first matching rule wins."""
     found: dict[int, int] = {}
     for percent, first, last in reversed(SCHEDULE):
-        found |= dict.fromkeys(range(first, (cycles if last is None else last) + 1), percent)
-    return {cycle: percent for cycle, percent in found.items() if cycle <= cycles}
+        found |= dict.fromkeys(range(first, (last or cycles) + 1), percent)
+    return found
 
 
 def half_up(exact: Fraction) -> int:
@@ -67,10 +67,10 @@ def half_up(exact: Fraction) -> int:
 
 
 @pytest.mark.parametrize("months", PERIODS)
-def test_amounts_of_every_cycle(months):
-    """Each cycle's item costs the months' price less the painted discount, half up. [spec 2.3 amount, D-7]"""
+def test_each_cycle_costs_the_period_price_less_its_discount(months):
+    """Rounded half up. [spec 2.3 amount, D-7]"""
     cycles = YEARS * 12 // months
-    percents = painted(cycles)
+    percents = percents_by_cycle(cycles)
     rules = tuple(Discount(*rule) for rule in SCHEDULE)
     for cents in (1, 99, 9990, 12_345_678_901):
         product = BilledProduct(UUID(int=1), "Gym", PricingMode.FIXED, cents, rules)
