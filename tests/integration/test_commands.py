@@ -1,4 +1,4 @@
-"""The commands of `fatura`, in processes of their own: what they print, their exit codes, what a mistake looks like."""
+"""The commands of `fatura`: output, exit codes and messages."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from fatura import reference
 from fatura.cli import app
 from tests.conftest import database_url_of
-from tests.support.fatura_processes import environment, free_port, run, running, serves
+from tests.support.fatura_processes import environment, free_port, run, run_here, running, serves
 from tests.support.postgres_processes import until, value
 from tests.support.world import Json
 
@@ -52,7 +52,7 @@ def test_version_and_an_unknown_command() -> None:
 @pytest.mark.parametrize(("mode", "prefix"), [("sandbox", "rk_test_"), ("live", "rk_live_")])
 def test_account_create(database_url: str, mode: str, prefix: str) -> None:
     """One line of JSON with the three that are shown once; the account is there. [D-47, D-44]"""
-    made = run("account", "create", "Gym", "--mode", mode, "--json", env=environment(database_url))
+    made = run_here("account", "create", "Gym", "--mode", mode, "--json", env=environment(database_url))
 
     assert made.returncode == 0, made.stderr
     account: Json = json.loads(made.stdout)
@@ -89,13 +89,13 @@ def test_migrate_twice_and_what_comes_before(server_url: str) -> None:
     value(server_url, "CREATE DATABASE empty_for_migrate")
     env = environment(database_url_of(server_url, "empty_for_migrate"))
 
-    early = run("worker", env=env)
+    early = run_here("worker", env=env)
     assert early.returncode == 1
     assert re.fullmatch(
         r"fatura: the database lacks \d+ migration\(s\); run `fatura migrate` first\n", early.stderr
     )
 
-    first, second = run("migrate", env=env), run("migrate", env=env)
+    first, second = run_here("migrate", env=env), run_here("migrate", env=env)
     assert (first.returncode, second.returncode) == (0, 0)
     assert all(re.fullmatch(r"applied \d{4}_\w+(\.sql)?", line) for line in first.stdout.splitlines())
     assert len(first.stdout.splitlines()) >= 3
@@ -116,26 +116,26 @@ def test_openapi_and_states_print_the_reference(database_url: str) -> None:
 def test_check_of_whole_data(database_url: str) -> None:
     """Exit code 0, and how much was checked."""
     env = environment(database_url)
-    assert run("check", env=env).stdout == "clean: every invariant holds in 0 account(s)\n"
-    run("account", "create", "Gym", "--mode", "live", env=env)
+    assert run_here("check", env=env).stdout == "clean: every invariant holds in 0 account(s)\n"
+    run_here("account", "create", "Gym", "--mode", "live", env=env)
 
-    checked = run("check", env=env)
+    checked = run_here("check", env=env)
     assert (checked.returncode, checked.stdout) == (0, "clean: every invariant holds in 1 account(s)\n")
-    assert json.loads(run("check", "--json", env=env).stdout) == {"accounts": 1, "findings": []}
+    assert json.loads(run_here("check", "--json", env=env).stdout) == {"accounts": 1, "findings": []}
 
 
 def test_check_of_broken_data(database_url: str) -> None:
     """Exit code 1, the promise that is broken and the id that breaks it."""
     env = environment(database_url)
-    made = json.loads(run("account", "create", "Gym", "--mode", "live", "--json", env=env).stdout)
+    made = json.loads(run_here("account", "create", "Gym", "--mode", "live", "--json", env=env).stdout)
     _value_of(database_url, made["accountId"], "UPDATE account_counter SET products = 7 RETURNING 1")
 
-    told = run("check", env=env)
-    assert told.returncode == 1
-    assert "list_totals" in told.stdout
-    assert made["accountId"] in told.stdout
+    ended = run_here("check", env=env)
+    assert ended.returncode == 1
+    assert "list_totals" in ended.stdout
+    assert made["accountId"] in ended.stdout
 
-    (finding,) = json.loads(run("check", "--json", env=env).stdout)["findings"]
+    (finding,) = json.loads(run_here("check", "--json", env=env).stdout)["findings"]
     assert (finding["invariant"], finding["offenders"]) == ("list_totals", [made["accountId"]])
 
 
@@ -155,12 +155,12 @@ MISTAKES = (
 )
 def test_a_mistake_in_the_environment(variables: dict[str, str], says: str) -> None:
     """One line that says what is wrong, exit code 1, and no trace. [D-47]"""
-    told = run("check", env=environment(**variables))
+    ended = run_here("check", env=environment(**variables))
 
-    assert (told.returncode, told.stdout) == (1, "")
-    assert told.stderr.startswith("fatura: ")
-    assert told.stderr.count("\n") == 1
-    assert says in told.stderr
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.startswith("fatura: ")
+    assert ended.stderr.count("\n") == 1
+    assert says in ended.stderr
 
 
 @pytest.mark.parametrize("keys", ["not-a-key", "c2hvcnQ="])
@@ -168,22 +168,22 @@ def test_a_key_ring_that_is_none(database_url: str, keys: str) -> None:
     """One line that says how to make one, exit code 1, and nothing was stored. [D-47]"""
     env = environment(database_url) | {"FATURA_SECRET_KEYS": keys}
 
-    told = run("account", "create", "Gym", "--mode", "live", env=env)
+    ended = run_here("account", "create", "Gym", "--mode", "live", env=env)
 
-    assert (told.returncode, told.stderr.count("\n")) == (1, 1)
-    assert told.stderr.startswith("fatura: FATURA_SECRET_KEYS ")
-    assert run("check", env=environment(database_url)).stdout.endswith("in 0 account(s)\n")
+    assert (ended.returncode, ended.stderr.count("\n")) == (1, 1)
+    assert ended.stderr.startswith("fatura: FATURA_SECRET_KEYS ")
+    assert run_here("check", env=environment(database_url)).stdout.endswith("in 0 account(s)\n")
 
 
 def test_another_key_ring_than_the_datas(database_url: str, tmp_path: Path) -> None:
-    """What was sealed with one ring is not served with another: it is told at the start. [D-47]"""
-    run("account", "create", "Gym", "--mode", "live", env=environment(database_url))
+    """What was sealed with one ring is not served with another: it is ended at the start. [D-47]"""
+    run_here("account", "create", "Gym", "--mode", "live", env=environment(database_url))
     env = environment(database_url) | {"FATURA_SECRET_KEYS": "", "FATURA_DATA_DIR": str(tmp_path)}
 
-    told = run("worker", env=env)
+    ended = run_here("worker", env=env)
 
-    assert (told.returncode, told.stderr.count("\n")) == (1, 1)
-    assert "FATURA_SECRET_KEYS" in told.stderr
+    assert (ended.returncode, ended.stderr.count("\n")) == (1, 1)
+    assert "FATURA_SECRET_KEYS" in ended.stderr
 
 
 @pytest.mark.parametrize("command", ["up", "demo", "api"])
@@ -191,20 +191,20 @@ def test_a_port_that_is_taken(database_url: str, tmp_path: Path, command: str) -
     """One line, exit code 1, before anything starts. [D-47]"""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        told = run(
+        ended = run_here(
             command, "--port", port, "--data-dir", str(tmp_path / "data"), env=environment(database_url)
         )
 
-    assert told.returncode == 1
-    assert told.stderr.count("\n") == 1
-    assert told.stderr.startswith(f"fatura: cannot listen on 127.0.0.1:{port} (")
+    assert ended.returncode == 1
+    assert ended.stderr.count("\n") == 1
+    assert ended.stderr.startswith(f"fatura: cannot listen on 127.0.0.1:{port} (")
     assert not (tmp_path / "data").exists()
 
 
 def test_api_and_worker_apart(database_url: str, tmp_path: Path) -> None:
     """On a database of one's own: what is bound over the one is billed by the other. [D-47]"""
     env, port = environment(database_url), free_port()
-    account = json.loads(run("account", "create", "Gym", "--mode", "sandbox", "--json", env=env).stdout)
+    account = json.loads(run_here("account", "create", "Gym", "--mode", "sandbox", "--json", env=env).stdout)
     with (
         running("api", "--port", str(port), env=env, output=tmp_path / "api.log") as api,
         running("worker", env=env, output=tmp_path / "worker.log") as worker,

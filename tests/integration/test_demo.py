@@ -1,4 +1,4 @@
-"""`fatura demo`: its story adds up, and it ends when it is told to, with everything it started."""
+"""`fatura demo`: its story adds up, and it stops with every process that it started."""
 
 import re
 import signal
@@ -8,10 +8,9 @@ import time
 import zipfile
 from pathlib import Path
 
-import httpx
 from hatchling.build import build_wheel
 
-from tests.support.fatura_processes import environment, free_port, run, running
+from tests.support.fatura_processes import environment, free_port, is_open, run, running
 from tests.support.postgres_processes import is_running, until
 from tests.tidy.sources import ROOT
 
@@ -28,10 +27,10 @@ def test_demo(tmp_path: Path) -> None:
     [D-47, D-45, spec 4.7 rule 3, spec 3.3 awaiting_value to ready, spec 6.1, spec 6.3]
     """
     port = str(free_port())
-    told = run("demo", "--once", "--port", port, "--data-dir", str(tmp_path / "data"), env=environment())
+    ended = run("demo", "--once", "--port", port, "--data-dir", str(tmp_path / "data"), env=environment())
 
-    assert told.returncode == 0, told.stderr
-    rows = rows_of(told.stdout)
+    assert ended.returncode == 0, ended.stderr
+    rows = rows_of(ended.stdout)
     months = [row for row in rows if re.fullmatch(r"\d{4}-\d{2}", row[0])]
     (footer,) = [row for row in rows if row[0] == "total"]
     numbers = [[int(row[1]), *map(int, row[3:])] for row in months]
@@ -55,21 +54,13 @@ def test_demo(tmp_path: Path) -> None:
     assert calls == failed
     assert int(metered["Smoothies"][6]) >= by_hand > 0
 
-    (webhooks,) = [line for line in told.stdout.splitlines() if line.startswith("webhooks")]
+    (webhooks,) = [line for line in ended.stdout.splitlines() if line.startswith("webhooks")]
     reported, arrived, verified, refused, _ = map(int, re.findall(r"\d+", webhooks))
     assert 0 < reported <= arrived <= verified
     assert refused == 0
-    assert re.search(r"API key +rk_test_\S+\n", told.stdout)
-    assert f"http://127.0.0.1:{port}/docs" in told.stdout
-    assert not _listens(f"http://127.0.0.1:{port}/health")
-
-
-def _listens(url: str) -> bool:
-    try:
-        httpx.get(url, timeout=1)
-    except httpx.TransportError:
-        return False
-    return True
+    assert re.search(r"API key +rk_test_\S+\n", ended.stdout)
+    assert f"http://127.0.0.1:{port}/docs" in ended.stdout
+    assert not is_open(int(port))
 
 
 def test_ctrl_c_in_the_middle(tmp_path: Path) -> None:
@@ -77,7 +68,7 @@ def test_ctrl_c_in_the_middle(tmp_path: Path) -> None:
     port, log = str(free_port()), tmp_path / "demo.log"
     words = ("demo", "--port", port, "--data-dir", str(tmp_path / "data"))
     with running(*words, env=environment(), output=log) as demo:
-        until(lambda: _listens(f"http://127.0.0.1:{port}/health"), seconds=30)
+        until(lambda: is_open(int(port)), seconds=30)
         until(lambda: bool(_merchants_of(demo.process.pid)), seconds=10)
         (merchant,) = _merchants_of(demo.process.pid)
         time.sleep(0.5)  # into the story
@@ -111,7 +102,7 @@ def test_the_wheel_brings_the_merchant(tmp_path: Path, monkeypatch) -> None:
     installed = tmp_path / "installed"
     zipfile.ZipFile(tmp_path / name).extractall(installed)
 
-    told = subprocess.run(
+    ended = subprocess.run(
         [sys.executable, "-c", FIND, str(installed)],
         cwd=tmp_path,
         capture_output=True,
@@ -119,6 +110,6 @@ def test_the_wheel_brings_the_merchant(tmp_path: Path, monkeypatch) -> None:
         check=False,
         env=environment(),
     )
-    assert told.stdout.strip() == str(installed / "fatura/examples/merchant/app.py"), told.stderr
+    assert ended.stdout.strip() == str(installed / "fatura/examples/merchant/app.py"), ended.stderr
     program = (installed / "fatura/examples/merchant/app.py").read_bytes()
     assert program == (ROOT / "examples/merchant/app.py").read_bytes()

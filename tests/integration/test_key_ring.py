@@ -1,5 +1,6 @@
 """The key ring: made once, with the first account, and never beside what another ring has sealed."""
 
+import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from fatura import bootstrap, settings
 from fatura.domain.credentials import Mode
 from fatura.store.vault import KeyRingError, new_key
-from tests.support.fatura_processes import environment, run
+from tests.support.fatura_processes import environment, run_here
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ async def test_secrets_are_sealed_anew(database_url, tmp_path) -> None:
     await bootstrap.open_account(read, database_url, name="First", mode=Mode.SANDBOX)
 
     env = {**environment(database_url), "FATURA_SECRET_KEYS": f"{new},{old}"}
-    ended = run("keys", "rotate", "--json", env=env)
+    ended = await asyncio.to_thread(run_here, "keys", "rotate", "--json", env=env)
 
     told = json.loads(ended.stdout)
     assert (ended.returncode, told["resealed"], told["unreadable"]) == (0, 2, 0)
@@ -75,7 +76,7 @@ async def test_a_key_that_is_missing_is_named(database_url) -> None:
     await bootstrap.open_account(both, database_url, name="Second", mode=Mode.SANDBOX)
 
     env = {**environment(database_url), "FATURA_SECRET_KEYS": f"{new},{middle}"}
-    ended = run("keys", "rotate", "--json", env=env)
+    ended = await asyncio.to_thread(run_here, "keys", "rotate", "--json", env=env)
 
     told = json.loads(ended.stdout)
     assert (ended.returncode, told["resealed"], told["unreadable"]) == (1, 2, 2)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.support.fatura_processes import environment, free_port, run, running, serves
+from tests.support.fatura_processes import environment, free_port, run_here, running, serves
 from tests.support.populated import populate
 from tests.support.postgres_processes import until
 from tests.support.push_steps import register, skip
@@ -83,9 +83,9 @@ def test_a_worker_shows_its_own(database_url: str, tmp_path: Path) -> None:
         assert httpx.get(f"http://127.0.0.1:{port}/v1/products", timeout=5).status_code == 404
         assert worker.stop(signal.SIGTERM) == 0
 
-    run("account", "create", "Gym", "--mode", "live", env=env)
+    run_here("account", "create", "Gym", "--mode", "live", env=env)
     page = tmp_path / "fatura.prom"
-    assert run("check", "--textfile", str(page), env=env).returncode == 0
+    assert run_here("check", "--textfile", str(page), env=env).returncode == 0
     series = _series(page.read_text())
     assert series['fatura_invariant_offenders{invariant="event_numbers_without_gaps"}'] == 0
     assert series["fatura_check_timestamp_seconds"] > 0

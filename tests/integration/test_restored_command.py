@@ -19,7 +19,7 @@ from fatura.usecases.accounts import accounts
 from fatura.usecases.charging import gateway_connections
 from fatura.usecases.restore import comparison
 from fatura.usecases.transaction import Work, in_transaction, load_account
-from tests.support.fatura_processes import environment, run
+from tests.support.fatura_processes import environment, run_here
 from tests.support.postgres_processes import value
 
 
@@ -47,7 +47,7 @@ def test_it_compares_releases_and_says_what_a_person_has_to_look_at(database_url
     account_id = asyncio.run(_charge_of_nothing(env, database_url))
     since = (datetime.now(UTC) - timedelta(minutes=5)).isoformat()
 
-    counted = run("restored", "--since", since, "--json", "--dry-run", env=env)
+    counted = run_here("restored", "--since", since, "--json", "--dry-run", env=env)
 
     assert counted.returncode == 3, counted.stderr
     told = json.loads(counted.stdout)
@@ -60,7 +60,7 @@ def test_it_compares_releases_and_says_what_a_person_has_to_look_at(database_url
     )
     assert _is_frozen(database_url, account_id)
 
-    compared = run("restored", "--since", since, env=env)
+    compared = run_here("restored", "--since", since, env=env)
 
     assert compared.returncode == 3, compared.stderr
     assert unmatched["chargeId"] in compared.stdout

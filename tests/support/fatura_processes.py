@@ -1,17 +1,21 @@
-"""The command `fatura` in processes of its own, for the tests that watch, stop and kill them; no tests live here."""
+"""Runs the command `fatura` for tests, in processes of its own or in this one."""
 
+import io
 import os
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
+from unittest.mock import patch
 
-import httpx
+from structlog.testing import capture_logs
 
+from fatura.cli import main
 from fatura.store.vault import new_key
 from tests.support.postgres_processes import is_running, until
 
@@ -22,7 +26,7 @@ STOP_SECONDS = 25
 
 
 def environment(database_url: str | None = None, **variables: str) -> dict[str, str]:
-    """Return an environment of which no variable of Fatura's comes from outside."""
+    """Return this process's environment with only the given variables of Fatura."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("FATURA_")}
     found = {**inherited, "FATURA_LOG_FORMAT": "json", "COLUMNS": "200", "PYTHONUNBUFFERED": "1", **variables}
     if database_url is not None:
@@ -31,7 +35,6 @@ def environment(database_url: str | None = None, **variables: str) -> dict[str, 
 
 
 def run(*arguments: str, env: dict[str, str], cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
-    """Run a command to its end."""
     return subprocess.run(
         [sys.executable, "-m", "fatura", *arguments],
         env=env,
@@ -43,24 +46,42 @@ def run(*arguments: str, env: dict[str, str], cwd: Path | None = None) -> "subpr
     )
 
 
+def run_here(*arguments: str, env: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+    """Run a command in this process, which saves starting Python; its logs are dropped."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with (
+        patch.dict(os.environ, env, clear=True),
+        patch.object(sys, "argv", ["fatura", *arguments]),
+        patch("fatura.cli.options.configure_logs"),
+        capture_logs(),
+        redirect_stdout(out),
+        redirect_stderr(err),
+    ):
+        try:
+            main()
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+
+
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A command that runs until it is told to stop; what it says goes to a file."""
+    """A running command; its output goes to a file."""
 
     process: "subprocess.Popen[bytes]"
     output: Path
 
     def said(self) -> str:
-        """Return what it and its children have printed so far."""
+        """Return the output so far, with that of its children."""
         return self.output.read_text()
 
     def kill(self) -> None:
-        """End it as a power cut would: it can do nothing about it."""
+        """Send SIGKILL."""
         self.process.kill()
         self.process.wait(STOP_SECONDS)
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """Ask it to end, and return its exit code."""
+        """Send a signal and return the exit code."""
         self.process.send_signal(number)
         return self.process.wait(STOP_SECONDS)
 
@@ -78,7 +99,7 @@ class Running:
 
 @contextmanager
 def running(*arguments: str, env: dict[str, str], output: Path, module: str = "fatura") -> Generator[Running]:
-    """Start a command, and end it with the test whatever becomes of it."""
+    """Start a command, and kill it and its children at the end."""
     with output.open("wb") as file:
         process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
@@ -99,20 +120,22 @@ def running(*arguments: str, env: dict[str, str], output: Path, module: str = "f
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return probe.getsockname()[1]
 
 
 def serves(port: int) -> bool:
-    """Say whether the API on a port is fit for traffic."""
+    """Return whether the API on a port is ready."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=2)  # httpx.get would read all certificates first
     try:
-        return httpx.get(f"http://127.0.0.1:{port}/health/ready", timeout=2).status_code == 200
-    except httpx.TransportError:
+        connection.request("GET", "/health/ready")
+        return connection.getresponse().status == 200
+    except (OSError, HTTPException):
         return False
+    finally:
+        connection.close()
 
 
 def is_open(port: int) -> bool:
-    """Say whether anybody listens on a port."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -1,4 +1,4 @@
-"""Processes that use an embedded PostgreSQL, for the tests that kill them; no tests live here."""
+"""Processes that use an embedded PostgreSQL, for tests that kill them."""
 
 import asyncio
 import os
@@ -37,32 +37,30 @@ except EmbeddedPostgresError as error:
 
 
 class User:
-    """Another process that starts the server of a data folder, and stops it when told."""
+    """Another process that starts and stops the server of a data folder."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
-        """Keep the process."""
         self.process = process
 
     def says(self) -> str:
-        """Return its next line: the URL, or what went wrong."""
+        """Return its next line: the URL or an error."""
         assert self.process.stdout
         return self.process.stdout.readline().strip()
 
     def leave(self) -> int:
-        """Let it stop using the server, and return its exit code."""
+        """Close its stdin, so that it stops using the server, and return its exit code."""
         assert self.process.stdin
         self.process.stdin.close()
         return self.process.wait(60)
 
     def end(self, number: signal.Signals) -> int:
-        """Send it a signal, and return its exit code."""
         self.process.send_signal(number)
         return self.process.wait(60)
 
 
 @contextmanager
 def using(data_dir: Path, *, bin_dir: str = "", uid: int = 0) -> Generator[User]:
-    """Start a process that uses the server, in a process group of its own."""
+    """Start a process that uses the server, in its own process group."""
     command = [sys.executable, "-c", _USER, str(data_dir), bin_dir, str(uid)]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, process_group=0
@@ -91,25 +89,23 @@ def value(url: str, sql: str, **settings: Any) -> Any:
 
 
 def postmaster(data_dir: Path) -> int:
-    """Return the process id of the server."""
     return int((data_dir / "postgres" / "postmaster.pid").read_text().splitlines()[0])
 
 
 def is_running(pid: int) -> bool:
-    """Return whether a process runs: neither gone nor waiting to be buried."""
+    """Return whether a process runs; a zombie does not."""
     state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False)
     return state.stdout.strip() not in {"", "Z", "Zs"}
 
 
 def until(condition: Callable[[], bool], *, seconds: float = 10) -> None:
-    """Wait for a condition."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.01)
+        assert time.monotonic() < deadline, "timed out"
+        time.sleep(0.02)
 
 
 def sweep(data_dir: Path) -> None:
-    """End the server that a failed test left."""
+    """Kill the server that a failed test left running."""
     with suppress(OSError, ValueError, IndexError):
         os.kill(postmaster(data_dir), signal.SIGQUIT)

@@ -1,4 +1,4 @@
-"""A real API with its worker, and accounts that own something of every kind; no tests live here."""
+"""A real API with its worker, and accounts that own something of every kind."""
 
 import json
 import threading
@@ -28,20 +28,18 @@ class Stocked:
     stock: Stock
 
     def works(self) -> bool:
-        """Say whether the API still lets the account in."""
+        """Return whether the API key is still accepted."""
         headers = {"Authorization": f"Bearer {self.api_key}"}
         return httpx.get(f"{self.url}/v1/integration", headers=headers).status_code == 200
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """A running API with its worker, a merchant's server that both may call, and an account that owns nothing."""
+    """A running API with its worker, a merchant's server that both may call."""
 
     url: str
     environment: dict[str, str]
     merchant_url: str
-
-    stranger_key: str
 
     def stock(self) -> Stocked:
         """Open a sandbox account and fill it."""
@@ -51,18 +49,20 @@ class Engine:
             account = Account(client)
             [own_key] = account.all("/v1/integration/api-keys")
             stock = fill(account, self.merchant_url)
-        return Stocked(self.url, api_key, own_key["id"], self.stranger_key, self.merchant_url, stock)
+        return Stocked(
+            self.url, api_key, own_key["id"], _open_account(self.environment), self.merchant_url, stock
+        )
 
 
 def _open_account(environment: dict[str, str]) -> str:
     """Open a sandbox account and return its key."""
     create = ("account", "create", "Test", "--mode", "sandbox", "--json")
-    return json.loads(fatura_processes.run(*create, env=environment).stdout)["apiKey"]
+    return json.loads(fatura_processes.run_here(*create, env=environment).stdout)["apiKey"]
 
 
 @contextmanager
 def running_engine(database_url: str, folder: Path) -> Generator[Engine]:
-    """Serve an API and run its lanes, each in a process of its own; both have to outlive what is done to them."""
+    """Serve an API and run its lanes in processes of their own; both must still run at the end."""
     environment = fatura_processes.environment(
         database_url,
         FATURA_DATA_DIR=str(folder),
@@ -77,12 +77,12 @@ def running_engine(database_url: str, folder: Path) -> Generator[Engine]:
         fatura_processes.running("worker", env=environment, output=folder / "worker") as worker,
     ):
         until(lambda: fatura_processes.serves(port), seconds=PATIENCE_SECONDS)
-        yield Engine(f"http://127.0.0.1:{port}", environment, merchant_url, _open_account(environment))
+        yield Engine(f"http://127.0.0.1:{port}", environment, merchant_url)
         assert (api.process.poll(), worker.process.poll()) == (None, None), api.said() + worker.said()
 
 
 class _Answers(BaseHTTPRequestHandler):
-    """The merchant's servers: a price for everything but `/later`, and thanks for every event."""
+    """The merchant's server: it returns a price, and fails `/later`."""
 
     protocol_version = "HTTP/1.1"
 
