@@ -140,8 +140,11 @@ def test_check_of_broken_data(database_url: str) -> None:
 
 
 MISTAKES = (
-    ({"FATURA_LOG_LEVEL": "loud"}, "FATURA_LOG_LEVEL is 'loud'; it takes one of debug, info, warning, error"),
-    ({"FATURA_RATE_LIMIT": "-1"}, "FATURA_RATE_LIMIT is '-1'; it takes a whole number of at least 0"),
+    (
+        {"FATURA_LOG_LEVEL": "loud"},
+        "FATURA_LOG_LEVEL is 'loud'; it must be one of debug, info, warning, error",
+    ),
+    ({"FATURA_RATE_LIMIT": "-1"}, "FATURA_RATE_LIMIT is '-1'; it must be a whole number of at least 0"),
     (
         {"FATURA_DATABASE_URL": "postgresql://nobody@127.0.0.1:1/x", "FATURA_SECRET_KEYS": "x"},
         "Connect call failed",

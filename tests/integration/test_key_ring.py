@@ -62,7 +62,8 @@ async def test_secrets_are_sealed_anew(database_url, tmp_path) -> None:
 
     told = json.loads(ended.stdout)
     assert (ended.returncode, told["resealed"], told["unreadable"]) == (0, 2, 0)
-    assert [(key["values"], key["state"]) for key in told["keys"]] == [(2, "seals"), (0, "may be dropped")]
+    states = [(key["values"], key["state"]) for key in told["keys"]]
+    assert states == [(2, "seals new values"), (0, "unused: can be removed")]
     assert old not in ended.stdout + ended.stderr
     await bootstrap.open_account(replace(read, secret_keys=(new,)), database_url, name="B", mode=Mode.LIVE)
 
@@ -80,4 +81,4 @@ async def test_a_key_that_is_missing_is_named(database_url) -> None:
 
     told = json.loads(ended.stdout)
     assert (ended.returncode, told["resealed"], told["unreadable"]) == (1, 2, 2)
-    assert told["keys"][-1]["state"] == "missing: add it at the end of the ring"
+    assert told["keys"][-1]["state"] == "missing: add it to the end of the ring"

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from fatura.cli import app
 from fatura.cli.client import ApiError, Client
-from fatura.cli.forwarding import Forwarding, Place, forward
+from fatura.cli.listen.forwarding import Forwarding, Position, forward
 from fatura.signature import HEADER, sign, standard_signature, verify
 from tests.support.example_merchant import example_merchant
 from tests.support.fatura_processes import environment, free_port, run_here, running
@@ -167,19 +167,23 @@ async def test_the_api_goes_away_and_comes_back(world: World, api: Api, receiver
 async def test_a_key_that_is_none(world: World, api: Api, receiver: Receiver) -> None:
     """The API's refusal ends it: waiting would not help. [spec 5.3]"""
     world.api_key += "x"
-    told = Forwarding(receiver.url, SECRET, skip_failures=False, report=lambda *_: None, say=lambda _: None)
+    told = Forwarding(
+        receiver.url, SECRET, skip_failures=False, report=lambda *_: None, print_note=lambda _: None
+    )
     async with Client(api.url, world.api_key) as client:
         with pytest.raises(ApiError, match=r"engine\.unauthorized"):
-            await forward(client, Place(None), of=told)
+            await forward(client, Position(None), of=told)
 
 
 async def test_something_that_is_not_the_api(world: World, receiver: Receiver) -> None:
     """It is said, instead of waiting for events for ever."""
     receiver.answer = always(200, b"<html>hello</html>")
-    told = Forwarding(receiver.url, SECRET, skip_failures=False, report=lambda *_: None, say=lambda _: None)
+    told = Forwarding(
+        receiver.url, SECRET, skip_failures=False, report=lambda *_: None, print_note=lambda _: None
+    )
     async with Client(receiver.url.removesuffix("/events"), world.api_key) as client:
-        with pytest.raises(ApiError, match="Fatura's API"):
-            await forward(client, Place(0), of=told)
+        with pytest.raises(ApiError, match="not a page of events"):
+            await forward(client, Position(0), of=told)
 
 
 async def test_the_command_and_the_example_merchant(world: World, api: Api, tmp_path: Path) -> None:
@@ -207,7 +211,7 @@ async def test_the_command_and_the_example_merchant(world: World, api: Api, tmp_
     assert not lines[0]["delivered"]
     assert lines[0]["status"] is None
     assert [(line["sequence"], line["status"]) for line in lines if line["delivered"]] == [(1, 200), (2, 200)]
-    assert "stopped; --from-cursor 2 goes on from here" in listen.said()
+    assert "stopped; --from-cursor 2 continues from here" in listen.said()
     assert "Traceback" not in listen.said()
 
 

@@ -11,8 +11,8 @@ import httpx
 from fatura.api.app import create_app
 from fatura.api.http.server import run_server
 from fatura.cli.client import Client
-from fatura.cli.following import Event
-from fatura.cli.forwarding import Attempt, Forwarding, Place, forward
+from fatura.cli.listen.event_stream import StreamEvent
+from fatura.cli.listen.forwarding import Forwarding, Position, Post, forward
 from tests.support.fatura_processes import free_port
 from tests.support.receiver import Receiver
 from tests.support.world import World
@@ -56,11 +56,11 @@ class Api:
 class Listening:
     """A forwarding under way: what it reported and said, and how far it is."""
 
-    place: Place
-    attempts: list[tuple[int, Attempt]] = field(default_factory=list)
+    place: Position
+    attempts: list[tuple[int, Post]] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
 
-    def report(self, event: Event, attempt: Attempt) -> None:
+    def report(self, event: StreamEvent, attempt: Post) -> None:
         """Keep an attempt."""
         self.attempts.append((event.sequence, attempt))
 
@@ -70,8 +70,8 @@ async def listening(
     api: Api, world: World, receiver: Receiver, *, after: int | None, skip_failures: bool = False
 ) -> AsyncGenerator[Listening]:
     """Forward an account's events to a receiver."""
-    seen = Listening(Place(after))
-    told = Forwarding(receiver.url, SECRET, skip_failures, report=seen.report, say=seen.said.append)
+    seen = Listening(Position(after))
+    told = Forwarding(receiver.url, SECRET, skip_failures, report=seen.report, print_note=seen.said.append)
     async with Client(api.url, world.api_key) as client:
         task = asyncio.create_task(forward(client, seen.place, of=told))
         try:

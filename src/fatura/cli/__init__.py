@@ -1,4 +1,4 @@
-"""The command `fatura`: what a person types. Every command finds the database the same way (D-47)."""
+"""The command `fatura`: one module or package for each subcommand; `main` runs it (D-47)."""
 
 import sys
 from typing import Annotated
@@ -8,27 +8,29 @@ from rich.console import Console
 
 from fatura import __version__
 from fatura.bootstrap import STARTUP_FAILURES
-from fatura.cli import accounts, checks, demo, keys, listen, migrations, reference, restored, serve, up
+from fatura.cli import account, api, check, keys, migrate, reference, restored, up, worker
+from fatura.cli.demo import command as demo
+from fatura.cli.listen import command as listen
 
 app = typer.Typer(
     name="fatura",
-    help="A recurring-billing engine: define plans, bind customers, and invoices are generated, charged and paid.",
+    help="A recurring-billing engine: define plans, subscribe customers, and it generates and charges their invoices.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
 app.command("up")(up.up)
-app.command("api")(serve.api)
-app.command("worker")(serve.worker)
-app.command("migrate")(migrations.migrate)
+app.command("api")(api.api)
+app.command("worker")(worker.worker)
+app.command("migrate")(migrate.migrate)
 app.command("demo")(demo.demo)
 app.command("listen")(listen.listen)
-app.command("check")(checks.check)
+app.command("check")(check.check)
 app.command("restored")(restored.restored)
 app.command("states")(reference.states)
 app.command("openapi")(reference.openapi)
-app.add_typer(accounts.app, name="account")
+app.add_typer(account.app, name="account")
 app.add_typer(keys.app, name="keys")
 
 
@@ -43,16 +45,14 @@ def options(
     *,
     version: Annotated[
         bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version and leave."
-        ),
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
     ] = False,
 ) -> None:
-    """Take the options that stand before a command."""
+    """A recurring-billing engine."""
 
 
 def main() -> None:
-    """Run the command; what a person can mend is one line on stderr and exit code 1."""
+    """Run the command; a failure that the operator can fix prints one line to stderr and exits with 1."""
     try:
         app()
     except STARTUP_FAILURES as error:

@@ -1,4 +1,4 @@
-"""A small client of our own HTTP API, for commands that do what a merchant's program would do."""
+"""A small client of the HTTP API, for commands that act like a merchant's program."""
 
 import asyncio
 import json
@@ -14,24 +14,22 @@ CALL_WITHIN_SECONDS = 130
 
 
 class ApiError(Exception):
-    """The API refused a call; the message is its problem document's."""
+    """The API refused a call; the message comes from its problem document."""
 
 
-class ApiAwayError(ApiError):
-    """The API cannot be reached, or not answer now: the same call may succeed a little later."""
+class ApiUnavailableError(ApiError):
+    """The API cannot be reached or is overloaded; the same call may succeed later."""
 
 
 class Client:
     """Calls the API of one account; use as an async context manager."""
 
     def __init__(self, base_url: str, api_key: str) -> None:
-        """Remember whom to call as whom."""
         self.base_url = base_url
         self.api_key = api_key
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        """Open the session."""
         self._session = aiohttp.ClientSession(
             base_url=self.base_url,
             headers={"Authorization": f"Bearer {self.api_key}"},
@@ -42,18 +40,17 @@ class Client:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the session."""
         await self._opened.close()
 
     @property
     def _opened(self) -> aiohttp.ClientSession:
-        assert self._session is not None, "used outside its block"
+        assert self._session is not None, "used outside `async with`"
         return self._session
 
     async def wait_until_ready(self) -> None:
-        """Wait until the API serves. Raises TimeoutError."""
+        """Wait until the API is ready. Raises TimeoutError."""
         async with asyncio.timeout(START_WITHIN_SECONDS):
-            while not await self._is_ready():  # noqa: ASYNC110 - another process becomes ready
+            while not await self._is_ready():  # noqa: ASYNC110 - waits for another process
                 await asyncio.sleep(0.1)
 
     async def _is_ready(self) -> bool:
@@ -64,37 +61,37 @@ class Client:
             return False
 
     async def get(self, path: str) -> Any:
-        """Read. Raises ApiAwayError, ApiError."""
+        """GET. Raises ApiUnavailableError, ApiError."""
         return json.loads(await self.read("GET", path))
 
     async def post(self, path: str, body: object) -> Any:
-        """Create or act, once. Raises ApiAwayError, ApiError."""
+        """POST with a new Idempotency-Key. Raises ApiUnavailableError, ApiError."""
         return json.loads(await self.read("POST", path, body=body, idempotency_key=str(uuid4())))
 
     async def put(self, path: str, body: object) -> Any:
-        """Set. Raises ApiAwayError, ApiError."""
+        """PUT. Raises ApiUnavailableError, ApiError."""
         return json.loads(await self.read("PUT", path, body=body))
 
     async def read(
         self, method: str, path: str, *, body: object = None, idempotency_key: str | None = None
     ) -> bytes:
-        """Call, and return the answer's very bytes. Raises ApiAwayError, ApiError."""
+        """Call the API and return the response body. Raises ApiUnavailableError, ApiError."""
         headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
         try:
             async with self._opened.request(method, path, json=body, headers=headers) as response:
                 answer, status = await response.read(), response.status
         except (aiohttp.ClientError, TimeoutError) as error:
             message = f"{self.base_url} does not answer: {error or type(error).__name__}"
-            raise ApiAwayError(message) from error
+            raise ApiUnavailableError(message) from error
         if status < HTTPStatus.BAD_REQUEST:
             return answer
-        is_passing = status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS
+        is_temporary = status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS
         refused = f"{method} {path}: {_problem(answer, status)}"
-        raise ApiAwayError(refused) if is_passing else ApiError(refused)
+        raise ApiUnavailableError(refused) if is_temporary else ApiError(refused)
 
 
 def _problem(answer: bytes, status: int) -> str:
-    """Return what a problem document says, or the status when it is none."""
+    """Return a problem document's type and detail, or the status if the body is something else."""
     try:
         problem = json.loads(answer)
         return f"{problem['type']}: {problem['detail']}"

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the settings they end up in."""
+"""Options that several commands share, and the settings that result from them."""
 
 import os
 from dataclasses import replace
@@ -14,7 +14,8 @@ from fatura.settings import Settings
 DataDir = Annotated[
     Path | None,
     typer.Option(
-        "--data-dir", help="Folder of the embedded PostgreSQL and the key ring [FATURA_DATA_DIR, ./.fatura]."
+        "--data-dir",
+        help="Folder of the embedded PostgreSQL and the key ring; default: FATURA_DATA_DIR or ./.fatura.",
     ),
 ]
 Host = Annotated[str, typer.Option("--host", help="Address to listen on.")]
@@ -25,14 +26,16 @@ MetricsPort = Annotated[
         "--metrics-port",
         min=1,
         max=65535,
-        help="Serve /health, /health/ready and /metrics of this worker here; nothing is served without it.",
+        help="Serve this worker's /health, /health/ready and /metrics on this port; by default, on none.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 WithParent = Annotated[
     bool,
     typer.Option(
-        "--until-stdin-closes", hidden=True, help="End when the process that started this one ends."
+        "--until-stdin-closes",
+        hidden=True,
+        help="Stop when stdin closes, which happens when the parent process ends.",
     ),
 ]
 DEFAULT_HOST = "127.0.0.1"
@@ -40,7 +43,7 @@ DEFAULT_PORT = 8000
 
 
 def read_settings(data_dir: Path | None, *, quiet: bool = False) -> Settings:
-    """Read the environment, let an option win over it, and start logging. Raises SettingsError."""
+    """Read the environment, apply the options, and configure logging. Raises SettingsError."""
     found = settings.read(os.environ)
     if data_dir is not None:
         found = replace(found, data_dir=data_dir)

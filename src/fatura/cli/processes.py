@@ -1,4 +1,4 @@
-"""Stopping and starting processes: signals become an event, children end with their parent."""
+"""Run until a signal arrives, and keep child processes running; children end with their parent."""
 
 import asyncio
 import os
@@ -11,12 +11,12 @@ from fatura.observability import log
 from fatura.settings import Settings
 
 RESTART_AFTER_SECONDS = 1
-"""How long a child that ended by itself stays down."""
+"""Pause before a child that ended is restarted."""
 STOP_WITHIN_SECONDS = 20
 
 
 def run_until_stopped(work: Callable[[asyncio.Event], Awaitable[None]], *, with_parent: bool = False) -> None:
-    """Run `work` until SIGINT or SIGTERM, or (with_parent) until stdin closes, which a killed parent cannot help."""
+    """Run `work` until SIGINT or SIGTERM; with `with_parent` also until stdin closes, as when the parent is killed."""
 
     async def main() -> None:
         stop = asyncio.Event()
@@ -28,15 +28,15 @@ def run_until_stopped(work: Callable[[asyncio.Event], Awaitable[None]], *, with_
         await work(stop)
 
     try:
-        import uvloop  # noqa: PLC0415 - not there on every platform
+        import uvloop  # noqa: PLC0415 - not available on every platform
     except ImportError:
         asyncio.run(main())
     else:
         uvloop.run(main())
 
 
-async def run_beside(stop: asyncio.Event, work: Callable[[], Awaitable[None]]) -> None:
-    """Run `work` to its end, or cancel it when `stop` is set; its failure is raised."""
+async def run_until_set(stop: asyncio.Event, work: Callable[[], Awaitable[None]]) -> None:
+    """Run `work` to its end, or cancel it when `stop` is set; raises what `work` raises."""
     working, stopping = asyncio.ensure_future(work()), asyncio.create_task(stop.wait())
     await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
@@ -54,10 +54,10 @@ def _until_closed(stop: asyncio.Event) -> None:
 
 
 class Child:
-    """One of our own commands as a child process, started again when it ends by itself."""
+    """A `fatura` command as a child process, restarted when it ends."""
 
     def __init__(self, arguments: Sequence[str], *, settings: Settings) -> None:
-        """Remember what to start; the child logs as its parent does, and may call out where its parent may."""
+        """The child gets its parent's log level and outbound exceptions."""
         self._environment = {
             **os.environ,
             "FATURA_LOG_LEVEL": settings.log_level,
@@ -66,7 +66,7 @@ class Child:
         self._arguments = [*arguments, "--data-dir", str(settings.data_dir), "--until-stdin-closes"]
 
     async def keep_running(self, stop: asyncio.Event) -> None:
-        """Run the child until `stop` is set, then end it and wait for it."""
+        """Run the child until `stop` is set, then stop it."""
         name = self._arguments[0]
         while not stop.is_set():
             process = await asyncio.create_subprocess_exec(

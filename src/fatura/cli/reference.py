@@ -1,4 +1,4 @@
-"""`fatura states` and `fatura openapi`: reference pages printed from the code they describe."""
+"""`fatura states` and `fatura openapi`: print reference pages generated from the code."""
 
 import json
 

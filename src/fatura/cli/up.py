@@ -1,4 +1,4 @@
-"""`fatura up`: everything in one process group, from an empty folder to a serving API (D-47)."""
+"""`fatura up`: run database, API and worker, starting from an empty folder (D-47)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -6,19 +6,19 @@ from collections.abc import Awaitable, Callable
 import typer
 
 from fatura import bootstrap
-from fatura.cli import accounts
+from fatura.cli import account
 from fatura.cli.options import DEFAULT_HOST, DEFAULT_PORT, DataDir, Host, Port, read_settings
-from fatura.cli.processes import Child, run_beside, run_until_stopped
+from fatura.cli.processes import Child, run_until_set, run_until_stopped
 from fatura.domain.credentials import Mode
 from fatura.observability import log
 from fatura.settings import Settings
 
-LOOK_AFTER_SECONDS = 2
-"""How often the embedded PostgreSQL is looked after."""
+DATABASE_CHECK_SECONDS = 2
+"""How often the embedded PostgreSQL is checked."""
 
 
 def up(host: Host = DEFAULT_HOST, port: Port = DEFAULT_PORT, *, data_dir: DataDir = None) -> None:
-    """Start PostgreSQL (unless FATURA_DATABASE_URL names one), migrate, and run API and worker until Ctrl-C."""
+    """Start PostgreSQL (unless FATURA_DATABASE_URL is set), migrate, and run API and worker until Ctrl-C."""
     settings = read_settings(data_dir)
     bootstrap.check_port(host, port)
     with bootstrap.database(settings) as url:
@@ -30,10 +30,14 @@ def up(host: Host = DEFAULT_HOST, port: Port = DEFAULT_PORT, *, data_dir: DataDi
 def _greet(settings: Settings, url: str, *, host: str, port: int) -> None:
     first = asyncio.run(bootstrap.open_first_account(settings, url, name="Sandbox", mode=Mode.SANDBOX))
     if first is not None:
-        typer.echo("A sandbox account was opened for you:\n" + accounts.as_text(first))
+        typer.echo("A sandbox account was opened for you:\n" + account.as_text(first))
     else:
-        typer.echo("Accounts are there already; `fatura account create NAME --mode sandbox` opens another.")
-    typer.echo(f"API       http://{host}:{port}/v1\ndocs      http://{host}:{port}/docs\nStop with Ctrl-C.")
+        typer.echo(
+            "The database has accounts; open another with `fatura account create NAME --mode sandbox`."
+        )
+    typer.echo(
+        f"API       http://{host}:{port}/v1\ndocs      http://{host}:{port}/docs\nPress Ctrl-C to stop."
+    )
 
 
 async def run_engine(
@@ -44,7 +48,7 @@ async def run_engine(
     port: int,
     meanwhile: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Run API and worker as children until `stop` is set; `meanwhile` runs beside them, and its failure stops all."""
+    """Run API and worker as child processes until `stop` is set; if `meanwhile` fails, stop all."""
     children = [
         Child(["api", "--host", host, "--port", str(port)], settings=settings),
         Child(["worker"], settings=settings),
@@ -52,30 +56,29 @@ async def run_engine(
     async with asyncio.TaskGroup() as group:
         for child in children:
             group.create_task(child.keep_running(stop))
-        group.create_task(_keep_database(settings, stop))
+        group.create_task(_keep_database_running(settings, stop))
         if meanwhile is not None:
-            group.create_task(_beside(meanwhile, stop))
+            group.create_task(_run_meanwhile(meanwhile, stop))
 
 
-async def _beside(meanwhile: Callable[[], Awaitable[None]], stop: asyncio.Event) -> None:
-    """Run what goes on beside the engine, no longer than the engine itself."""
+async def _run_meanwhile(meanwhile: Callable[[], Awaitable[None]], stop: asyncio.Event) -> None:
     try:
-        await run_beside(stop, meanwhile)
+        await run_until_set(stop, meanwhile)
     except Exception as error:
         log.error("demo.failed", error=f"{type(error).__name__}: {error}")
         stop.set()
         raise
 
 
-async def _keep_database(settings: Settings, stop: asyncio.Event) -> None:
-    """Look after the embedded PostgreSQL as after the children: whoever dies is started again."""
+async def _keep_database_running(settings: Settings, stop: asyncio.Event) -> None:
+    """Restart the embedded PostgreSQL when it dies."""
     while not stop.is_set():
         try:
             await asyncio.to_thread(bootstrap.revive_database, settings)
         except bootstrap.STARTUP_FAILURES as error:
             log.error("database.not_started", error=str(error))
         try:
-            async with asyncio.timeout(LOOK_AFTER_SECONDS):
+            async with asyncio.timeout(DATABASE_CHECK_SECONDS):
                 await stop.wait()
         except TimeoutError:
             continue

@@ -72,7 +72,7 @@ def _judge(stack: Stack, client: Client, rotated: dict[str, object], *, report: 
             keys.setdefault(answer.request.headers["idempotency-key"], []).append(answer.text)
     differing = [key for key, bodies in keys.items() if len(set(bodies)) > 1]
     report.count("repeats answered otherwise while the ring changed", len(differing), at_most=0)
-    if rotated["exit"] != 0 or "may be dropped" not in json.dumps(rotated):
+    if rotated["exit"] != 0 or "can be removed" not in json.dumps(rotated):
         report.problems.append(f"fatura keys rotate does not end clean: {rotated}")
     unread = [
         line for _, line in stack.logs() if "does not open" in line or "FATURA_SECRET_KEYS lacks" in line

@@ -24,15 +24,15 @@ def _checked_name(name: str) -> str:
 
 @app.command()
 def create(
-    name: Annotated[str, typer.Argument(callback=_checked_name, help="What the account is called.")],
+    name: Annotated[str, typer.Argument(callback=_checked_name, help="Name of the account.")],
     mode: Annotated[
-        Mode, typer.Option(help="`sandbox` charges nobody and has a test clock; `live` charges.")
+        Mode, typer.Option(help="`sandbox` makes no real charges and has a test clock; `live` charges.")
     ],
     data_dir: DataDir = None,
     *,
     json_: Json = False,
 ) -> None:
-    """Open an account and print its API key and integration secret, for the only time."""
+    """Open an account and print its API key and integration secret; they are not shown again."""
     settings = read_settings(data_dir)
     with bootstrap.migrated_database(settings) as url:
         opened = asyncio.run(bootstrap.open_account(settings, url, name=name, mode=mode))
@@ -45,17 +45,15 @@ def accounts() -> None:
 
 
 def as_json(opened: OpenedAccount) -> str:
-    """Return the account as one line for programs (D-47)."""
     return json.dumps(
         {"accountId": str(opened.account_id), "apiKey": opened.api_key, "secret": opened.secret}
     )
 
 
 def as_text(opened: OpenedAccount) -> str:
-    """Return the account for people; the secrets are shown this once."""
     return (
         f"account   {opened.account_id}\n"
         f"API key   {opened.api_key}\n"
         f"secret    {opened.secret}\n"
-        "Keep both: they are not shown again."
+        "Store the API key and the secret now: they are not shown again."
     )

@@ -1,4 +1,4 @@
-"""The example merchant as a child process: where it lies, how it starts, and that it ends with us."""
+"""Run the example merchant as a child process."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ START_WITHIN_SECONDS = 20
 
 
 def find_program() -> Path:
-    """Return the example's file: beside the package in a wheel, at the top of a checkout."""
+    """Return the path of the example, inside the package (wheel) or at the top of a checkout."""
     package = Path(fatura.__file__).resolve().parent
     installed = package / PROGRAM
     return installed if installed.exists() else package.parents[1] / PROGRAM
@@ -23,7 +23,7 @@ def find_program() -> Path:
 
 @asynccontextmanager
 async def example_merchant(secret: str) -> AsyncGenerator[str]:
-    """Run the example on a free port of this machine, verifying with a secret, and yield its address."""
+    """Run the example on a free local port with an integration secret, and yield its URL."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         str(find_program()),

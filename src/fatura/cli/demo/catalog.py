@@ -1,4 +1,4 @@
-"""What the demo sells and to whom: fixed products and metered ones, five plans, twenty subscribers."""
+"""The demo's catalog and customers: fixed and metered products, five plans, twenty subscribers."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,15 +10,15 @@ from fatura.cli.client import Client
 SUBSCRIBERS = 20
 NEVER_PAY = frozenset({4, 11, 17})
 QUARTERLY, MONTHLY, CLASSES, TOWELS, SMOOTHIES = range(5)
-"""The plans, by their place in the catalog."""
+"""Indexes of the plans that `make_catalog` returns."""
 METERED = {1: CLASSES, 7: CLASSES, 10: TOWELS, 13: TOWELS, 5: SMOOTHIES, 14: SMOOTHIES}
-"""Which subscribers have a metered plan."""
+"""The plan of each subscriber with a metered plan."""
 CAP_CENTS = 50_000
 
 
 @dataclass(frozen=True, slots=True)
 class MeteredProduct:
-    """A product whose price the example merchant answers; how it answers depends on the product."""
+    """A product that the example merchant prices; `says` describes how it answers."""
 
     external_ref: str
     name: str
@@ -26,14 +26,14 @@ class MeteredProduct:
 
 
 METERED_PRODUCTS = (
-    MeteredProduct("classes", "Classes", "are answered at once"),
-    MeteredProduct("towels", "Towels", "are held until a retry is answered"),
-    MeteredProduct("smoothies", "Smoothies", "until somebody enters a value"),
+    MeteredProduct("classes", "Classes", "are answered immediately"),
+    MeteredProduct("towels", "Towels", "are held until a retry succeeds"),
+    MeteredProduct("smoothies", "Smoothies", "are held until a person enters a value"),
 )
 
 
 async def make_catalog(client: Client, *, merchant: str) -> list[str]:
-    """Create the products and plans, and return the plans' ids; `merchant` is the example's address."""
+    """Create the products and plans, and return the plans' ids; `merchant` is the example merchant's URL."""
     fixed = [
         await _make_product(client, name, {"mode": "fixed", "monthlyPriceCents": cents})
         for name, cents in (("Gym membership", 9990), ("Personal trainer", 15000), ("Locker", 1250))
@@ -75,18 +75,18 @@ def _items(*products: str) -> list[dict[str, str]]:
 
 
 async def enroll(client: Client, plans: list[str], *, progress: Progress) -> None:
-    """Bind twenty customers on different charge days; three bill through a gateway where nobody ever pays."""
+    """Subscribe twenty customers on different charge days; three use a gateway that never receives a payment."""
     prompt = (await client.get("/v1/integration"))["gateways"][0]["connectionId"]
     never = await client.post(
         "/v1/integration/gateways",
         {
             "provider": "sandbox",
-            "label": "Nobody pays here",
+            "label": "Never paid",
             "credentials": {},
             "settings": {"behaviour": "never_pay"},
         },
     )
-    task = progress.add_task("binding customers", total=SUBSCRIBERS, note="")
+    task = progress.add_task("subscribing customers", total=SUBSCRIBERS, note="")
     for number in range(SUBSCRIBERS):
         plan = METERED.get(number, QUARTERLY if number % 3 == 0 else MONTHLY)
         await client.post(

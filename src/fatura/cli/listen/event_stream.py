@@ -1,4 +1,4 @@
-"""An account's events as they happen, read from the replay stream in order, each with its exact bytes (D-38)."""
+"""Follow an account's event stream by polling GET /v1/events (D-38)."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -6,17 +6,17 @@ from dataclasses import dataclass
 
 import msgspec
 
-from fatura.cli.client import ApiAwayError, ApiError, Client
+from fatura.cli.client import ApiError, ApiUnavailableError, Client
 
 PAGE = 200
 POLL_SECONDS = 0.5
-AWAY_SECONDS = 1
-"""How long an API that does not answer is left in peace."""
+RETRY_SECONDS = 1
+"""Pause before the API is called again after it was unavailable."""
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
-    """One element of the stream; `body` is it byte for byte, as push would send it."""
+class StreamEvent:
+    """One event; `body` is byte for byte what a webhook would deliver."""
 
     event_id: str
     sequence: int
@@ -35,16 +35,15 @@ class _Element(msgspec.Struct):
 
 
 class Stream:
-    """Reads one account's events; an API that is away is waited for, and `say` tells so once."""
+    """Reads one account's events. While the API is unavailable it retries; `print_note` reports that once."""
 
-    def __init__(self, client: Client, *, say: Callable[[str], None]) -> None:
-        """Begin, believing that the API answers."""
+    def __init__(self, client: Client, *, print_note: Callable[[str], None]) -> None:
         self._client = client
-        self._say = say
-        self._is_away = False
+        self._print_note = print_note
+        self._is_unavailable = False
 
-    async def follow(self, after: int) -> AsyncGenerator[Event]:
-        """Yield every event after a number, for ever. Raises ApiError."""
+    async def follow(self, after: int) -> AsyncGenerator[StreamEvent]:
+        """Yield every event after a number, without end. Raises ApiError."""
         while True:
             events = await self._page(after, limit=PAGE)
             for event in events:
@@ -56,7 +55,7 @@ class Stream:
     async def last_sequence(self) -> int:
         """Return the number of the newest event, 0 when there is none. Raises ApiError.
 
-        Numbers have no gaps (D-37), so a few dozen looks find it, however long the stream is.
+        Numbers have no gaps (D-37), so a binary search finds it with a few dozen calls.
         """
         low, high = 0, 1
         while await self._page(high - 1, limit=1):
@@ -69,32 +68,32 @@ class Stream:
                 high = middle
         return low
 
-    async def _page(self, after: int, *, limit: int) -> list[Event]:
-        """Read what comes after an event; its number is the cursor that stands there."""
+    async def _page(self, after: int, *, limit: int) -> list[StreamEvent]:
+        """Read the events after a number, which is also their cursor."""
         while True:
             try:
                 answer = await self._client.read("GET", f"/v1/events?cursor={after}&limit={limit}")
-            except ApiAwayError as error:
-                if not self._is_away:
-                    self._say(f"{error}; waiting for it")
-                self._is_away = True
-                await asyncio.sleep(AWAY_SECONDS)
+            except ApiUnavailableError as error:
+                if not self._is_unavailable:
+                    self._print_note(f"{error}; waiting for it")
+                self._is_unavailable = True
+                await asyncio.sleep(RETRY_SECONDS)
                 continue
-            if self._is_away:
-                self._say("the API answers again")
-            self._is_away = False
+            if self._is_unavailable:
+                self._print_note("the API answers again")
+            self._is_unavailable = False
             return _events(answer)
 
 
-def _events(answer: bytes) -> list[Event]:
-    """Take a page apart; each element stays the bytes that it came as. Raises ApiError."""
+def _events(answer: bytes) -> list[StreamEvent]:
+    """Split a page into events without changing their bytes. Raises ApiError."""
     try:
         raws = [bytes(raw) for raw in msgspec.json.decode(answer, type=_Page).data]
         elements = [msgspec.json.decode(raw, type=_Element) for raw in raws]
     except msgspec.DecodeError as error:
-        message = "the answer is no page of events; is that Fatura's API?"
+        message = "the answer is not a page of events; is this the URL of a Fatura API?"
         raise ApiError(message) from error
     return [
-        Event(element.id, element.sequence, element.type, raw)
+        StreamEvent(element.id, element.sequence, element.type, raw)
         for element, raw in zip(elements, raws, strict=True)
     ]

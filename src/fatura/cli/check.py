@@ -1,4 +1,4 @@
-"""`fatura check`: every promise about the stored data, checked where it lies."""
+"""`fatura check`: check the invariants of the stored data."""
 
 import asyncio
 import json
@@ -18,13 +18,13 @@ from fatura.usecases.operations.checks import Finding, all_accounts, findings, s
 TextFile = Annotated[
     Path | None,
     typer.Option(
-        "--textfile", help="Write the result to this file as Prometheus metrics, for node_exporter."
+        "--textfile", help="Also write the result to this file as Prometheus metrics, for node_exporter."
     ),
 ]
 
 
 def check(data_dir: DataDir = None, *, json_: Json = False, textfile: TextFile = None) -> None:
-    """Check the invariants of all accounts; exit 1 and print the offending ids when one is broken."""
+    """Check the invariants of all accounts; print violations and exit 1 if there are any."""
     settings = read_settings(data_dir)
     with bootstrap.migrated_database(settings) as url:
         accounts, found = asyncio.run(_check(settings, url))
@@ -62,7 +62,7 @@ def _print(accounts: int, found: list[Finding]) -> None:
         typer.echo(f"clean: every invariant holds in {accounts} account(s)")
         return
     table = Table(
-        "account", "invariant", "it says that", "broken by", title=f"{len(found)} broken", show_lines=True
+        "account", "invariant", "which says", "violated by", title=f"{len(found)} violations", show_lines=True
     )
     for finding in found:
         offenders = "\n".join(map(str, finding.offenders))

@@ -1,4 +1,4 @@
-"""Events posted one after the other to an address of the person's own, signed as a push is (D-39)."""
+"""Post events one after the other to a URL, signed like webhooks (D-39)."""
 
 import asyncio
 import time
@@ -11,18 +11,18 @@ import aiohttp
 
 from fatura import __version__
 from fatura.cli.client import Client
-from fatura.cli.following import Event, Stream
+from fatura.cli.listen.event_stream import Stream, StreamEvent
 from fatura.outbound.webhook import WebhookMessage, headers_of
 
 DEADLINE_SECONDS = 10
-"""As for a push (D-39)."""
+"""The same as for webhooks (D-39)."""
 RETRY_SECONDS = (0.5, 1, 2, 5)
-"""Between the attempts at one event; the last one for ever."""
+"""Pauses between the attempts of one event; the last one repeats."""
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
-    """How one post ended: `status` is null when no answer came, and then `error` says why."""
+class Post:
+    """The result of one request; `status` is null when there was no response, and `error` says why."""
 
     number: int
     status: int | None
@@ -31,47 +31,50 @@ class Attempt:
 
     @property
     def is_delivered(self) -> bool:
-        """Say whether the receiver took the event: any 2xx, as for a push (D-39)."""
+        """Say whether the status is 2xx (D-39)."""
         return self.status is not None and HTTPStatus.OK <= self.status < HTTPStatus.MULTIPLE_CHOICES
 
 
 @dataclass(frozen=True, slots=True)
 class Forwarding:
-    """Where events go, signed with what, and who is told."""
+    """Where events are posted and how they are signed; `report` gets every attempt."""
 
     url: str
     secret: str
     skip_failures: bool
-    report: Callable[[Event, Attempt], None]
-    say: Callable[[str], None]
+    report: Callable[[StreamEvent, Post], None]
+    print_note: Callable[[str], None]
 
 
 @dataclass(slots=True)
-class Place:
-    """How far the forwarding is: after which event's number, None until that of now is known."""
+class Position:
+    """The number of the last forwarded event; None until the number of the newest event is known."""
 
     after: int | None
 
 
-async def forward(client: Client, place: Place, *, of: Forwarding) -> None:
-    """Post every event after a place, in order, for ever; one that is refused holds up the next. Raises ApiError."""
-    stream = Stream(client, say=of.say)
-    if place.after is None:
-        place.after = await stream.last_sequence()
-    of.say(f"forwarding what comes after event {place.after} to {of.url}; Ctrl-C stops")
+async def forward(client: Client, position: Position, *, of: Forwarding) -> None:
+    """Post every event after a position, in order and without end; retry an event until it is accepted.
+
+    Raises ApiError.
+    """
+    stream = Stream(client, print_note=of.print_note)
+    if position.after is None:
+        position.after = await stream.last_sequence()
+    of.print_note(f"forwarding events after number {position.after} to {of.url}; press Ctrl-C to stop")
     timeout = aiohttp.ClientTimeout(total=DEADLINE_SECONDS)
     async with aiohttp.ClientSession(timeout=timeout) as session:
-        async for event in stream.follow(place.after):
+        async for event in stream.follow(position.after):
             for number in count(1):
-                attempt = await _post(session, event, number=number, of=of)
-                of.report(event, attempt)
-                if attempt.is_delivered or of.skip_failures:
+                post = await _post(session, event, number=number, of=of)
+                of.report(event, post)
+                if post.is_delivered or of.skip_failures:
                     break
                 await asyncio.sleep(RETRY_SECONDS[min(number, len(RETRY_SECONDS)) - 1])
-            place.after = event.sequence
+            position.after = event.sequence
 
 
-async def _post(session: aiohttp.ClientSession, event: Event, *, number: int, of: Forwarding) -> Attempt:
+async def _post(session: aiohttp.ClientSession, event: StreamEvent, *, number: int, of: Forwarding) -> Post:
     started = time.monotonic()
     message = WebhookMessage(event.event_id, event.type, number, event.body)
     signed = headers_of(message, secrets=[of.secret], timestamp=int(time.time()))
@@ -83,4 +86,4 @@ async def _post(session: aiohttp.ClientSession, event: Event, *, number: int, of
         status, error = None, f"no answer within {DEADLINE_SECONDS} seconds"
     except aiohttp.ClientError as failure:
         status, error = None, str(failure) or type(failure).__name__
-    return Attempt(number, status, round((time.monotonic() - started) * 1000), error)
+    return Post(number, status, round((time.monotonic() - started) * 1000), error)

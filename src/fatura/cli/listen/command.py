@@ -1,4 +1,4 @@
-"""`fatura listen`: follow an account's events and post them, signed like webhooks, to an address on this machine."""
+"""`fatura listen`: forward an account's events, signed like webhooks, to a URL on this machine."""
 
 import asyncio
 import base64
@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 import typer
 
 from fatura.cli.client import ApiError, Client
-from fatura.cli.event_lines import EventLines
-from fatura.cli.forwarding import Forwarding, Place, forward
+from fatura.cli.listen.event_lines import EventLines
+from fatura.cli.listen.forwarding import Forwarding, Position, forward
 from fatura.cli.options import Json
-from fatura.cli.processes import run_beside, run_until_stopped
+from fatura.cli.processes import run_until_set, run_until_stopped
 from fatura.signature import PREFIX, SignatureError, standard_signature
 
 SECRET_BYTES = 32
@@ -25,14 +25,14 @@ def _checked_url(url: str) -> str:
     except ValueError:
         is_one = False
     if not is_one:
-        message = "must be a URL like http://127.0.0.1:9000/webhooks"
+        message = "must be a URL such as http://127.0.0.1:9000/webhooks"
         raise typer.BadParameter(message)
     return url
 
 
 def _checked_api(url: str) -> str:
     if urlsplit(_checked_url(url)).path not in {"", "/"}:
-        message = "must be the API's address without a path, like http://127.0.0.1:8000"
+        message = "must be the API's URL without a path, such as http://127.0.0.1:8000"
         raise typer.BadParameter(message)
     return url.rstrip("/")
 
@@ -45,24 +45,23 @@ def _checked_secret(secret: str | None) -> str | None:
     except SignatureError as error:
         raise typer.BadParameter(str(error)) from error
     if not secret.startswith(PREFIX):
-        message = f"must be the whole secret, {PREFIX} included"
+        message = f"must be the whole secret, including {PREFIX}"
         raise typer.BadParameter(message)
     return secret
 
 
 def listen(
     forward_to: Annotated[
-        str, typer.Option("--forward-to", callback=_checked_url, help="URL that every event is posted to.")
+        str, typer.Option("--forward-to", callback=_checked_url, help="URL to post every event to.")
     ],
     api_key: Annotated[
-        str, typer.Option("--api-key", envvar="FATURA_API_KEY", help="Key of the account to follow.")
+        str,
+        typer.Option("--api-key", envvar="FATURA_API_KEY", help="API key of the account."),
     ],
     *,
     api: Annotated[
         str,
-        typer.Option(
-            "--api", envvar="FATURA_API_URL", callback=_checked_api, help="Address of the HTTP API."
-        ),
+        typer.Option("--api", envvar="FATURA_API_URL", callback=_checked_api, help="URL of the HTTP API."),
     ] = "http://127.0.0.1:8000",
     secret: Annotated[
         str | None,
@@ -70,43 +69,51 @@ def listen(
             "--secret",
             envvar="FATURA_INTEGRATION_SECRET",
             callback=_checked_secret,
-            help="Secret to sign with, `whsec_...`; left out, one is made for this run and printed.",
+            help="Secret to sign with, `whsec_...`; by default, a new one for this run, which is printed.",
         ),
     ] = None,
     from_cursor: Annotated[
         int | None,
-        typer.Option("--from-cursor", min=0, help="Start after this event's number instead of now."),
+        typer.Option(
+            "--from-cursor", min=0, help="Start after the event with this number instead of with new events."
+        ),
     ] = None,
     all_: Annotated[bool, typer.Option("--all", help="Start with the account's first event.")] = False,
     skip_failures: Annotated[
-        bool, typer.Option("--skip-failures", help="Go on after a failed post instead of trying it again.")
+        bool, typer.Option("--skip-failures", help="Skip an event whose post fails instead of retrying it.")
     ] = False,
     json_: Json = False,
 ) -> None:
-    """Follow an account's events and post each to a URL, signed, in order, until Ctrl-C.
+    """Forward an account's events to a URL, signed and in order, until Ctrl-C.
 
-    For people whose machine has no public address that a webhook could reach. What is posted is byte for byte what
-    a webhook gets. An event that is not answered with 2xx is posted again, and those after it wait.
+    Use it on a machine that webhooks cannot reach. Bodies and headers are those of a webhook. An event that is not
+    answered with 2xx is retried before the next one is sent.
     """
     if all_ and from_cursor is not None:
-        message = "--all and --from-cursor exclude each other"
+        message = "use either --all or --from-cursor, not both"
         raise typer.BadParameter(message)
     lines = EventLines(as_json=json_, skip_failures=skip_failures)
     if secret is None:
         secret = PREFIX + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
-        lines.say(f"signing with {secret} in this run; --secret signs with the account's own")
+        lines.print_note(
+            f"signing with {secret} in this run; use --secret to sign with the account's own secret"
+        )
     forwarding = Forwarding(
-        forward_to, secret, skip_failures=skip_failures, report=lines.report, say=lines.say
+        forward_to, secret, skip_failures=skip_failures, report=lines.report, print_note=lines.print_note
     )
-    place = Place(0 if all_ else from_cursor)
+    position = Position(0 if all_ else from_cursor)
 
     async def work(stop: asyncio.Event) -> None:
         async with Client(api, api_key) as client:
-            await run_beside(stop, lambda: forward(client, place, of=forwarding))
+            await run_until_set(stop, lambda: forward(client, position, of=forwarding))
 
     try:
         run_until_stopped(work)
     except ApiError as error:
-        lines.say(f"fatura: {error}")
+        lines.print_note(f"fatura: {error}")
         raise typer.Exit(1) from error
-    lines.say("stopped" if place.after is None else f"stopped; --from-cursor {place.after} goes on from here")
+    lines.print_note(
+        "stopped"
+        if position.after is None
+        else f"stopped; --from-cursor {position.after} continues from here"
+    )

@@ -1,4 +1,4 @@
-"""What came of the demo, in tables: months, metered items, and the webhooks."""
+"""The demo's results as tables: invoices by month, metered items, webhooks."""
 
 from collections import defaultdict
 from collections.abc import AsyncIterator
@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from fatura.cli.client import Client
-from fatura.cli.demo_catalog import METERED_PRODUCTS
+from fatura.cli.demo.catalog import METERED_PRODUCTS
 
 PAGE = 100
 STATUSES = ("paid", "overdue", "issued", "awaiting_value")
@@ -16,7 +16,7 @@ STATUSES = ("paid", "overdue", "issued", "awaiting_value")
 
 @dataclass(slots=True)
 class Month:
-    """What fell due in one month, in cents and numbers."""
+    """The invoices due in one month."""
 
     invoices: int = 0
     invoiced_cents: int = 0
@@ -24,7 +24,7 @@ class Month:
 
 
 async def months_table(client: Client) -> Table:
-    """Return what was invoiced, month by month."""
+    """Return the invoices by due month."""
     months: dict[str, Month] = defaultdict(Month)
     total = Month()
     async for invoice in invoices(client):
@@ -33,7 +33,7 @@ async def months_table(client: Client) -> Table:
             month.invoiced_cents += invoice["totalCents"] or 0  # null while an item awaits its value
             month.by_status[invoice["status"]] += 1
     heads = ("month", "invoices", "invoiced", "paid", "overdue", "not due yet", "held")
-    table = _table("What was invoiced, by due month", heads, ("total", *_cells(total)))
+    table = _table("Invoices by due month", heads, ("total", *_cells(total)))
     for name, month in sorted(months.items()):
         table.add_row(name, *_cells(month))
     return table
@@ -46,7 +46,7 @@ def _cells(month: Month) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class Metered:
-    """What became of one metered product's items, in cents and numbers."""
+    """The items of one metered product."""
 
     held: int = 0
     billed_cents: int = 0
@@ -54,7 +54,7 @@ class Metered:
 
 
 async def metered_table(client: Client, merchant: dict[str, Any]) -> Table:
-    """Return what became of the variable items; `merchant` is the example's own summary."""
+    """Return the metered items; `merchant` is the example merchant's summary."""
     found: dict[str, Metered] = defaultdict(Metered)
     async for event in events(client):
         if event["type"] not in {"invoice.held", "invoice.ready"}:
@@ -69,7 +69,7 @@ async def metered_table(client: Client, merchant: dict[str, Any]) -> Table:
                 ] += 1
                 metered.billed_cents += item["amountCents"] or 0
     heads = ("item", "calls", "failed", "priced", "skipped", "by hand", "billed", "held")
-    table = _table("What was metered", heads)
+    table = _table("Metered items", heads)
     for product in METERED_PRODUCTS:
         metered = found[product.external_ref]
         numbers = (
@@ -82,12 +82,12 @@ async def metered_table(client: Client, merchant: dict[str, Any]) -> Table:
     return table
 
 
-def webhooks_line(merchant: dict[str, Any], *, reported: int) -> str:
-    """Return how many of the events reported have arrived at the merchant's, and how many were verified there."""
+def webhooks_line(merchant: dict[str, Any], *, emitted: int) -> str:
+    """Return how many emitted events the merchant received and verified."""
     return (
-        f"[bold]webhooks[/] {reported} events were reported, {sum(merchant['events'].values())} arrived; "
-        f"{merchant['verified']} posts were verified, {merchant['refused']} refused, "
-        f"{merchant['duplicates']} came twice"
+        f"[bold]webhooks[/] {emitted} events were emitted, {sum(merchant['events'].values())} received; "
+        f"{merchant['verified']} requests were verified, {merchant['refused']} refused, "
+        f"{merchant['duplicates']} duplicates"
     )
 
 
@@ -116,7 +116,7 @@ async def invoices(client: Client, query: str = "") -> AsyncIterator[dict[str, A
 
 
 async def events(client: Client) -> AsyncIterator[dict[str, Any]]:
-    """Yield all events so far, by the cursor."""
+    """Yield all events emitted so far."""
     cursor = "0"
     while answer := await client.get(f"/v1/events?cursor={cursor}&limit=200"):
         for event in answer["data"]:

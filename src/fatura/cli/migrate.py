@@ -1,4 +1,4 @@
-"""`fatura migrate`: brings the tables up to this version, and spreads them over machines."""
+"""`fatura migrate`: update the tables to this version and distribute them over a Citus cluster."""
 
 import asyncio
 import json
@@ -16,12 +16,12 @@ Distribute = Annotated[
     bool,
     typer.Option(
         "--distribute",
-        help="Then spread all tables by account over the nodes of a Citus cluster; again after an upgrade.",
+        help="Then distribute all tables by account over the nodes of a Citus cluster; repeat after each upgrade.",
     ),
 ]
 
 AtMostGib = Annotated[
-    int, typer.Option("--at-most-gib", min=1, help="How much may be copied by --distribute in one go.")
+    int, typer.Option("--at-most-gib", min=1, help="Largest amount of data that --distribute may copy.")
 ]
 
 
@@ -32,29 +32,33 @@ def migrate(
     at_most_gib: AtMostGib = bootstrap.AT_MOST_GIB,
     json_: Json = False,
 ) -> None:
-    """Bring the database's tables up to this version."""
+    """Update the database's tables to this version."""
     settings = read_settings(data_dir)
-    spread: Sequence[str] = ()
+    distributed: Sequence[str] = ()
     with bootstrap.database(settings) as url:
         applied = asyncio.run(bootstrap.migrate(url))
         if distribute:
-            spread = _distribute(url, at_most_gib)
+            distributed = _distribute(url, at_most_gib)
     if json_:
-        typer.echo(json.dumps({"applied": applied, "distributed": spread}))
+        typer.echo(json.dumps({"applied": applied, "distributed": distributed}))
         return
     for name in applied:
         typer.echo(f"applied {name}")
     if not applied:
         typer.echo("nothing to do: the database is up to date")
     if distribute:
-        typer.echo(f"spread {len(spread)} table(s)" if spread else "nothing to spread: all tables are")
+        typer.echo(
+            f"distributed {len(distributed)} table(s)"
+            if distributed
+            else "nothing to do: all tables are distributed"
+        )
 
 
 def _distribute(url: str, at_most_gib: int) -> Sequence[str]:
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("spreading tables")
+        task = progress.add_task("distributing tables")
 
-        def tell(name: str, percent: int) -> None:
-            progress.update(task, description=f"spreading {name}", completed=percent)
+        def report(name: str, percent: int) -> None:
+            progress.update(task, description=f"distributing {name}", completed=percent)
 
-        return asyncio.run(bootstrap.distribute(url, at_most_gib=at_most_gib, progress=tell))
+        return asyncio.run(bootstrap.distribute(url, at_most_gib=at_most_gib, progress=report))

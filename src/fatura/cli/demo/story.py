@@ -1,4 +1,4 @@
-"""The demo's story, told through the HTTP API: a catalog, twenty subscribers, three months, and what came of them."""
+"""The steps of the demo, made through the HTTP API: catalog, subscriptions, three months, results."""
 
 import asyncio
 from typing import Any
@@ -7,20 +7,20 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fatura.cli.client import Client
-from fatura.cli.demo_catalog import enroll, make_catalog
-from fatura.cli.demo_tables import events, invoices, metered_table, months_table, webhooks_line
+from fatura.cli.demo.catalog import enroll, make_catalog
+from fatura.cli.demo.tables import events, invoices, metered_table, months_table, webhooks_line
 
 MONTHS_DAYS = 92
 STEP_DAYS = 4
 SETTLE_DAYS = 1
-"""After the last release by hand, so that what was released is paid."""
-LOOK_EVERY_SECONDS = 0.2
+"""Days after the last manual release, so that the released invoices are paid."""
+POLL_SECONDS = 0.2
 WEBHOOKS_WITHIN_SECONDS = 20
 BY_HAND_CENTS = 3600
 
 
-async def tell(client: Client, console: Console, *, merchant: str) -> None:
-    """Tell the whole story and leave the account as it became; `merchant` is the example's address. Raises ApiError."""
+async def run_story(client: Client, console: Console, *, merchant: str) -> None:
+    """Run all steps and print the results; `merchant` is the example merchant's URL. Raises ApiError."""
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -34,18 +34,18 @@ async def tell(client: Client, console: Console, *, merchant: str) -> None:
         await client.put("/v1/integration/webhook", {"url": f"{merchant}/webhooks"})
         plans = await make_catalog(client, merchant=merchant)
         await enroll(client, plans, progress=progress)
-        await _pass_days(client, progress, "passing three months", MONTHS_DAYS)
+        await _advance_days(client, progress, "advancing three months", MONTHS_DAYS)
         await _release_by_hand(client, progress)
-        await _pass_days(client, progress, "and a day", SETTLE_DAYS)
-        summary, reported = await _summary(client, progress, merchant=merchant)
+        await _advance_days(client, progress, "advancing one day", SETTLE_DAYS)
+        summary, emitted = await _summary(client, progress, merchant=merchant)
     console.print(await months_table(client))
     console.print(await metered_table(client, summary))
-    console.print(webhooks_line(summary, reported=reported), highlight=False, soft_wrap=True)
-    _show_the_way(client, console)
+    console.print(webhooks_line(summary, emitted=emitted), highlight=False, soft_wrap=True)
+    _print_next_steps(client, console)
 
 
-async def _pass_days(client: Client, progress: Progress, what: str, days: int) -> None:
-    """Move the clock on, a few days at a time to be seen; the worker runs the real engine at every due instant."""
+async def _advance_days(client: Client, progress: Progress, what: str, days: int) -> None:
+    """Advance the test clock a few days at a time, so that progress is visible."""
     task = progress.add_task(what, total=days, note="")
     for passed in range(0, days, STEP_DAYS):
         step = min(STEP_DAYS, days - passed)
@@ -54,9 +54,9 @@ async def _pass_days(client: Client, progress: Progress, what: str, days: int) -
 
 
 async def _release_by_hand(client: Client, progress: Progress) -> None:
-    """Give the items whose endpoint stays broken a value, and let their invoices go on."""
+    """Enter a value for each item whose endpoint keeps failing, which releases its invoice."""
     held = [invoice["id"] async for invoice in invoices(client, "&status=awaiting_value")]
-    task = progress.add_task("releasing by hand", total=len(held), note="")
+    task = progress.add_task("entering values by hand", total=len(held), note="")
     for invoice_id in held:
         for item in (await client.get(f"/v1/invoices/{invoice_id}"))["items"]:
             if item["pricingStatus"] == "pending":
@@ -68,22 +68,22 @@ async def _release_by_hand(client: Client, progress: Progress) -> None:
 
 
 async def _summary(client: Client, progress: Progress, *, merchant: str) -> tuple[dict[str, Any], int]:
-    """Return what the merchant counted, once all events are there or enough was waited, and how many there are."""
-    reported = len([event async for event in events(client)])
-    task = progress.add_task("awaiting webhooks", total=reported, note="")
+    """Wait for the webhooks; return the merchant's summary and the number of emitted events."""
+    emitted = len([event async for event in events(client)])
+    task = progress.add_task("waiting for webhooks", total=emitted, note="")
     async with Client(merchant, api_key="") as example:
         summary = await example.get("/summary")
-        for _ in range(round(WEBHOOKS_WITHIN_SECONDS / LOOK_EVERY_SECONDS)):
+        for _ in range(round(WEBHOOKS_WITHIN_SECONDS / POLL_SECONDS)):
             arrived = sum(summary["events"].values())
             progress.update(task, completed=arrived)
-            if arrived >= reported:
+            if arrived >= emitted:
                 break
-            await asyncio.sleep(LOOK_EVERY_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
             summary = await example.get("/summary")
-    return summary, reported
+    return summary, emitted
 
 
-def _show_the_way(client: Client, console: Console) -> None:
+def _print_next_steps(client: Client, console: Console) -> None:
     overdue = f"'{client.base_url}/v1/invoices?status=overdue'"
     lines = (
         f"[bold]API key[/]  {client.api_key}",

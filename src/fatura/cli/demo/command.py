@@ -1,4 +1,4 @@
-"""`fatura demo`: three months of billing on an empty machine, watched, and then left running to play with."""
+"""`fatura demo`: bill a sandbox account for three months, show the result, and keep serving."""
 
 import asyncio
 from dataclasses import replace
@@ -10,15 +10,15 @@ from rich.console import Console
 
 from fatura import bootstrap
 from fatura.cli.client import Client
-from fatura.cli.demo_story import tell
-from fatura.cli.merchant_process import example_merchant
+from fatura.cli.demo.merchant_process import example_merchant
+from fatura.cli.demo.story import run_story
 from fatura.cli.options import DEFAULT_HOST, DEFAULT_PORT, DataDir, Host, Port, read_settings
 from fatura.cli.processes import run_until_stopped
 from fatura.cli.up import run_engine
 from fatura.domain.credentials import Mode
 
 Once = Annotated[
-    bool, typer.Option("--once", help="Leave when the story is told, instead of serving until Ctrl-C.")
+    bool, typer.Option("--once", help="Exit after the result is shown instead of serving until Ctrl-C.")
 ]
 
 
@@ -29,16 +29,18 @@ def demo(
     data_dir: DataDir = None,
     once: Once = False,
 ) -> None:
-    """Open a sandbox account, bill twenty subscribers through three months, show the result, and keep serving.
+    """Open a sandbox account, bill twenty subscribers for three months, show the result, and keep serving.
 
-    Variable items are priced by the example merchant, which runs beside the engine and takes its webhooks.
+    An example merchant also runs: it answers price calls for variable items and receives webhooks.
     """
     settings = read_settings(data_dir, quiet=True)
-    if data_dir is None:  # `fatura up` on the same folder must still find it fresh
+    if data_dir is None:  # so that `fatura up` in the same folder starts without accounts
         settings = replace(settings, data_dir=settings.data_dir / "demo")
     bootstrap.check_port(host, port)
     console = Console()
-    console.print("[bold]Fatura[/]: PostgreSQL, API and worker start on this machine; nobody is charged.")
+    console.print(
+        "[bold]Fatura[/]: starting PostgreSQL, API and worker on this machine. No real charges are made."
+    )
     with bootstrap.database(settings) as url:
         asyncio.run(bootstrap.migrate(url))
         opened = asyncio.run(bootstrap.open_account(settings, url, name="Demo", mode=Mode.SANDBOX))
@@ -48,7 +50,7 @@ def demo(
 
                 async def meanwhile() -> None:
                     async with Client(f"http://{host}:{port}", opened.api_key) as client:
-                        await tell(client, console, merchant=merchant)
+                        await run_story(client, console, merchant=merchant)
                     if once:
                         stop.set()
                     else:

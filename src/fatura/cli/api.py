@@ -1,0 +1,25 @@
+"""`fatura api`: serve the HTTP API without background work."""
+
+import asyncio
+
+from fatura import bootstrap
+from fatura.cli.options import DEFAULT_HOST, DEFAULT_PORT, DataDir, Host, Port, WithParent, read_settings
+from fatura.cli.processes import run_until_stopped
+
+
+def api(
+    host: Host = DEFAULT_HOST,
+    port: Port = DEFAULT_PORT,
+    *,
+    data_dir: DataDir = None,
+    until_stdin_closes: WithParent = False,
+) -> None:
+    """Serve the HTTP API; background work needs a `fatura worker`, too."""
+    settings = read_settings(data_dir)
+    bootstrap.check_port(host, port)
+    with bootstrap.migrated_database(settings) as url:
+
+        async def serve(stop: asyncio.Event) -> None:
+            await bootstrap.serve(settings, url, stop=stop, host=host, port=port)
+
+        run_until_stopped(serve, with_parent=until_stdin_closes)

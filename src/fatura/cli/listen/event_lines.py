@@ -1,0 +1,52 @@
+"""The output of `fatura listen`: one line per attempt on stdout, everything else on stderr."""
+
+import json
+from datetime import UTC, datetime
+
+import typer
+from rich.console import Console
+
+from fatura.cli.listen.event_stream import StreamEvent
+from fatura.cli.listen.forwarding import Post
+
+TYPE_CHARS = 26
+"""Length of the longest event type."""
+
+
+class EventLines:
+    """Prints each attempt as a line of text or as a JSON object."""
+
+    def __init__(self, *, as_json: bool, skip_failures: bool) -> None:
+        self._as_json = as_json
+        self._after_failure = "skipped" if skip_failures else "retrying"
+        self._shown: tuple[int, str] | None = None
+
+    def print_note(self, text: str) -> None:
+        Console(stderr=True).print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def report(self, event: StreamEvent, post: Post) -> None:
+        """Print an attempt; as text, a failure that repeats is printed once."""
+        now = datetime.now(UTC)
+        if self._as_json:
+            typer.echo(json.dumps(_members(event, post, now)))
+            return
+        outcome = post.error or str(post.status)
+        if (event.sequence, outcome) != self._shown:
+            self._shown = (event.sequence, outcome)
+            what = f"{now.astimezone():%H:%M:%S}  #{event.sequence}  {event.type:<{TYPE_CHARS}}"
+            note = "" if post.is_delivered else f"  ({self._after_failure})"
+            typer.echo(f"{what}  {outcome}  {post.latency_ms} ms{note}")
+
+
+def _members(event: StreamEvent, post: Post, now: datetime) -> dict[str, object]:
+    return {
+        "time": now.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "sequence": event.sequence,
+        "id": event.event_id,
+        "type": event.type,
+        "attempt": post.number,
+        "delivered": post.is_delivered,
+        "status": post.status,
+        "latencyMs": post.latency_ms,
+        "error": post.error,
+    }

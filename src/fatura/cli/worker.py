@@ -1,0 +1,26 @@
+"""`fatura worker`: run background work without the HTTP API."""
+
+import asyncio
+
+from fatura import bootstrap
+from fatura.cli.options import DEFAULT_HOST, DataDir, Host, MetricsPort, WithParent, read_settings
+from fatura.cli.processes import run_until_stopped
+
+
+def worker(
+    data_dir: DataDir = None,
+    host: Host = DEFAULT_HOST,
+    *,
+    metrics_port: MetricsPort = None,
+    until_stdin_closes: WithParent = False,
+) -> None:
+    """Run background work: billing, charging, webhooks. Any number of workers may run."""
+    settings = read_settings(data_dir)
+    if metrics_port is not None:
+        bootstrap.check_port(host, metrics_port)
+    with bootstrap.migrated_database(settings) as url:
+
+        async def work(stop: asyncio.Event) -> None:
+            await bootstrap.work(settings, url, stop=stop, host=host, metrics_port=metrics_port)
+
+        run_until_stopped(work, with_parent=until_stdin_closes)
