@@ -1,8 +1,8 @@
 """A merchant's side in one file, on Python's standard library: a price endpoint and a webhook receiver.
 
-POST /price      what a metered item costs in a cycle
-POST /webhooks   what became of invoices and subscriptions, each event once
-GET /summary     counts of both, for whoever watches
+POST /price      the price of a metered item in a cycle
+POST /webhooks   receives events and handles each one once
+GET /summary     counts of both
 """
 
 import argparse
@@ -22,7 +22,7 @@ from typing import Any
 
 try:
     from fatura.signature import HEADER, SignatureError, verify
-except ModuleNotFoundError:  # run from a checkout in which nothing is installed
+except ModuleNotFoundError:  # run from a checkout without an installation
     sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
     from fatura.signature import HEADER, SignatureError, verify
 
@@ -35,14 +35,14 @@ Answer = tuple[HTTPStatus, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Meter:
-    """What is counted of a product; prices are integer cents."""
+    """How a product is metered; prices are integer cents."""
 
     one: str
     many: str
     cents: int
     most_a_month: int
     fails_first: int = 0
-    """How many calls for an item fail before one is answered: a meter that takes its time."""
+    """How many calls for an item fail before one succeeds, as with a slow meter."""
     is_broken: bool = False
 
 
@@ -51,11 +51,11 @@ METERS = {
     "towels": Meter("towel", "towels", cents=250, most_a_month=12, fails_first=2),
     "smoothies": Meter("smoothie", "smoothies", cents=1800, most_a_month=9, is_broken=True),
 }
-"""By the product's `externalRef`: the first answers, the second fails at first, the third always."""
+"""By the product's `externalRef`: the first always answers, the second fails at first, the third always fails."""
 
 
 class Books:
-    """What was asked and what arrived. A real program keeps this in its database."""
+    """Counts of calls and events. A real program stores them in its database."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -72,21 +72,21 @@ class Books:
             self._counts[what] += 1
 
     def count_price_call(self, product: str, request_id: str) -> int:
-        """Return how often this price was asked for, this time included; a retry keeps its request's id."""
+        """Count a call for a price and return the new count; a retry has the same request id."""
         with self._lock:
             self._asked[product] += 1
             self._price_calls[request_id] += 1
             return self._price_calls[request_id]
 
     def count_price_failure(self, product: str) -> None:
-        """Remember a price that could not be answered."""
+        """Count a price call that failed."""
         with self._lock:
             self._failed[product] += 1
 
     def is_new(self, event_id: str) -> bool:
-        """Say whether an event comes for the first time: delivery is at least once, acting has to be once.
+        """Deduplicate events by id: delivery is at least once, but each event must be handled once.
 
-        A real program inserts the id under a unique key, in the transaction that acts on the event.
+        A real program inserts the id into a unique column, in the transaction that handles the event.
         """
         with self._lock:
             if event_id in self._handled:
@@ -95,7 +95,7 @@ class Books:
             return True
 
     def act(self, event: dict[str, Any]) -> None:
-        """Do what an event is for: open the gym's door, write to the customer. Here it is counted."""
+        """Handle an event. A real program might open the gym's door or write to the customer; this one counts."""
         with self._lock:
             self._types[event["type"]] += 1
 
@@ -114,7 +114,7 @@ class Books:
 
 
 def price(request: dict[str, Any], books: Books) -> Answer:
-    """Answer what an item costs in a cycle: `amount` in cents, or `skip` when nothing was used."""
+    """Answer with the price of an item in a cycle: `amount` in cents, or `skip` when nothing was used."""
     product = request["product"]["externalRef"]
     meter = METERS.get(product)
     if meter is None:
@@ -132,7 +132,7 @@ def price(request: dict[str, Any], books: Books) -> Answer:
 
 
 def _used(meter: Meter, what: str) -> int:
-    """Return a number that is the same whenever it is asked for; a real program reads its meter."""
+    """Return a number that depends only on the arguments; a real program reads its meter."""
     digest = hashlib.sha256(f"{meter.one} {what}".encode()).digest()
     return digest[0] % (meter.most_a_month + 1)
 
@@ -150,11 +150,12 @@ class Endpoints(BaseHTTPRequestHandler):
         return self.server
 
     def do_POST(self) -> None:
-        """Verify the raw bytes first, and only then parse what the engine sent."""
+        """Verify the raw body before parsing it."""
         length = self.headers.get("Content-Length", "")
         if not length.isdecimal() or int(length) > MAX_BODY_BYTES:
             self.close_connection = True
-            self._answer(HTTPStatus.LENGTH_REQUIRED, {"error": "a body of known, modest length, please"})
+            error = f"send a Content-Length of at most {MAX_BODY_BYTES} bytes"
+            self._answer(HTTPStatus.LENGTH_REQUIRED, {"error": error})
             return
         body = self.rfile.read(int(length))
         try:
@@ -179,7 +180,7 @@ class Endpoints(BaseHTTPRequestHandler):
         return price(json.loads(body), self._merchant.books)
 
     def _take_event(self, body: bytes) -> Answer:
-        """Answer at once and act later: what is slow must not make the engine send again."""
+        """Answer immediately and handle the event later, so that slow work causes no retry."""
         event, books = json.loads(body), self._merchant.books
         books.count("received")
         books.count("verified")
@@ -199,7 +200,7 @@ class Endpoints(BaseHTTPRequestHandler):
 
 
 class Merchant(ThreadingHTTPServer):
-    """The server, what it knows, and the events that wait to be acted on."""
+    """The server, its counts, and the queue of events to handle."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -210,8 +211,8 @@ class Merchant(ThreadingHTTPServer):
         self.books = Books()
         self.inbox: SimpleQueue[dict[str, Any]] = SimpleQueue()
 
-    def act_for_ever(self) -> None:
-        """Act on one event after the other, beside the answers."""
+    def handle_events(self) -> None:
+        """Handle queued events one after the other, in a thread of its own."""
         while True:
             self.books.act(self.inbox.get())
 
@@ -224,12 +225,12 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--port", type=int, default=9000, help="port to listen on; 0 takes a free one")
     parser.add_argument("--secret", default=os.environ.get(VARIABLE), help=f"default: ${VARIABLE}")
-    parser.add_argument("--until-stdin-closes", action="store_true", help="end with the starting process")
+    parser.add_argument("--until-stdin-closes", action="store_true", help="stop when stdin closes")
     options = parser.parse_args()
     if not options.secret:
         parser.error(f"give the account's integration secret, whsec_..., as --secret or in {VARIABLE}")
     with Merchant(options.host, options.port, secret=options.secret) as merchant:
-        threading.Thread(target=merchant.act_for_ever, daemon=True).start()
+        threading.Thread(target=merchant.handle_events, daemon=True).start()
         if options.until_stdin_closes:
             threading.Thread(target=_end_with_stdin, args=[merchant], daemon=True).start()
         print(f"http://{options.host}:{merchant.server_port}", flush=True)

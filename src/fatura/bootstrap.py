@@ -1,4 +1,4 @@
-"""The composition root: settings in, wired dependencies out. The only module that names a provider."""
+"""The composition root: builds a process's dependencies from its settings. Only this module names providers."""
 
 import asyncio
 import os
@@ -38,7 +38,7 @@ MAX_OPEN_FILES = 65_536
 
 
 class PortTakenError(Exception):
-    """The address to listen on is in use or not ours."""
+    """The address to listen on is in use or does not belong to this host."""
 
 
 STARTUP_FAILURES = (
@@ -49,40 +49,39 @@ STARTUP_FAILURES = (
     PortTakenError,
     SettingsError,
 )
-"""What a person can mend; each message says how."""
+"""Failures that the operator can fix; each message says how."""
 
 
 def real_clock() -> datetime:
-    """Return real UTC time."""
     return datetime.now(UTC)
 
 
 async def key_ring(settings: Settings, db: Database) -> tuple[str, ...]:
-    """Return the key ring: the environment's, else the data folder's, which is made with the first account.
+    """Return the key ring of the environment, else that of the data folder.
 
-    Never beside existing accounts: what they hold was sealed with a ring that is somewhere else.
+    Creates one if neither exists and the database has no accounts: their secrets need the ring that sealed them.
     Raises KeyRingError.
     """
     if settings.secret_keys:
         return settings.secret_keys
     path = settings.data_dir / KEY_RING_FILE
     if not path.exists():
-        async with db.discovery() as look:
-            if await discover_newest(look) is not None:
+        async with db.discovery() as tx:
+            if await discover_newest(tx) is not None:
                 message = (
-                    f"the database holds accounts, and the key ring that sealed their secrets is not here: "
-                    f"set FATURA_SECRET_KEYS, or put the file {KEY_RING_FILE} into {settings.data_dir}"
+                    f"the database has accounts, but the key ring that sealed their secrets is missing: "
+                    f"set FATURA_SECRET_KEYS, or copy the file {KEY_RING_FILE} to {settings.data_dir}"
                 )
                 raise KeyRingError(message)
-        _make_key_ring(path)
+        _create_key_ring(path)
         log.warning(
-            "key_ring.made", path=str(path), advice="keep it with your backups, and give it to every host"
+            "key_ring.created", path=str(path), advice="store it with your backups and copy it to every host"
         )
     return tuple(path.read_text().split())
 
 
-def _make_key_ring(path: Path) -> None:
-    """Write a ring that appears whole or not at all, whoever else starts at the same moment."""
+def _create_key_ring(path: Path) -> None:
+    """Write a new ring atomically; if another process created one meanwhile, keep that one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=path.name) as file:
         file.write(new_key() + "\n")
@@ -100,7 +99,7 @@ def wire(
     clock: Callable[[], datetime] = real_clock,
     notify: Callable[[str], None],
 ) -> Deps:
-    """Put the dependencies together; tests pass a clock of their own."""
+    """Build the dependencies; tests pass their own clock."""
     return Deps(
         settings=settings,
         db=db,
@@ -118,7 +117,9 @@ def wire(
 
 @contextmanager
 def database(settings: Settings) -> Generator[str]:
-    """Yield the URL of the user's database, or of the embedded one, shared with whoever runs it already (D-47).
+    """Yield the URL of the configured database, or start the embedded one and yield its URL (D-47).
+
+    Several processes share one embedded server.
 
     Raises EmbeddedPostgresError.
     """
@@ -130,7 +131,7 @@ def database(settings: Settings) -> Generator[str]:
 
 
 def revive_database(settings: Settings) -> None:
-    """Start the embedded PostgreSQL again if it died; one that runs, or is the user's own, is left alone.
+    """Restart the embedded PostgreSQL if it died; do nothing for a configured database.
 
     Raises EmbeddedPostgresError.
     """
@@ -140,7 +141,7 @@ def revive_database(settings: Settings) -> None:
 
 @contextmanager
 def migrated_database(settings: Settings) -> Generator[str]:
-    """Yield the URL of a database that is up to date: an embedded one is brought there, another only checked.
+    """Yield the URL of a migrated database: an embedded one is migrated, a configured one is only checked.
 
     Raises EmbeddedPostgresError, MigrationError.
     """
@@ -155,9 +156,9 @@ def migrated_database(settings: Settings) -> Generator[str]:
 
 @asynccontextmanager
 async def opened(settings: Settings, url: str) -> AsyncGenerator[Deps]:
-    """Open the database for one process; hints go to the workers by NOTIFY.
+    """Connect to the database and yield one process's dependencies.
 
-    Raises DatabaseUnavailableError, and KeyRingError when another ring sealed what the database holds.
+    Raises DatabaseUnavailableError, and KeyRingError when the database was sealed with another ring.
     """
     db = await connect(url, max_connections=settings.max_connections, pooler_url=settings.pooler_url)
     try:
@@ -187,7 +188,7 @@ async def open_first_account(settings: Settings, url: str, *, name: str, mode: M
 
 
 def check_port(host: str, port: int) -> None:
-    """Find out before anything starts that the port is free. Raises PortTakenError."""
+    """Check that the port is free before anything starts. Raises PortTakenError."""
     try:
         with socket.create_server((host, port)):
             return
@@ -197,7 +198,7 @@ def check_port(host: str, port: int) -> None:
 
 
 def allow_many_open_files() -> None:
-    """Raise this process's limit as far as the system lets it: thousands of price calls may be open (D-31)."""
+    """Raise this process's limit as far as possible: thousands of price calls may be open (D-31)."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -207,7 +208,7 @@ def allow_many_open_files() -> None:
 async def work(
     settings: Settings, url: str, *, stop: asyncio.Event, host: str, metrics_port: int | None = None
 ) -> None:
-    """Run all lanes until `stop` is set, and show health and metrics on a port of their own, if one is given (D-128).
+    """Run all lanes until `stop` is set; with `metrics_port`, also serve health and metrics (D-128).
 
     Raises DatabaseUnavailableError, KeyRingError, OSError.
     """

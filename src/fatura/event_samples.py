@@ -176,9 +176,9 @@ def _webhook_disabled() -> View:
         webhook=WebhookView.of(Webhook("https://shop.example/fatura", AT, AT)),
         error=WebhookErrorView(
             code="gone",
-            message="The endpoint answered 410 Gone. Register it again with PUT /v1/integration/webhook, and "
-            "pushing goes on.",
-            last_error="the endpoint answered 410",
+            message="The endpoint answered 410 Gone. Register it again with PUT /v1/integration/webhook to "
+            "resume deliveries.",
+            last_error="answered 410",
             response_status=410,
         ),
     )

@@ -1,4 +1,4 @@
-"""UUIDv7 keys whose order is the order of creation to the millisecond, so that lists need no second index."""
+"""UUIDv7 ids. They sort by creation time to the millisecond, so lists need no second index."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -12,41 +12,41 @@ _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 _MILLISECOND = timedelta(milliseconds=1)
 _MARKED_BYTES = 10
 _MARKED = 0x0FFF_3FFF_FFFF_FFFF_FFFF
-"""The bits that a UUIDv7 leaves free beside its instant, version and variant."""
+"""The random bits of a UUIDv7: all but timestamp, version and variant."""
 _FIXED = 0x7000_8000_0000_0000_0000
-"""Version 7 and the variant of the RFC."""
+"""The version and variant bits."""
 
 
 def new_ids(at: datetime, count: int) -> list[UUID]:
-    """Return `count` ids that carry the instant `at` of the account's clock.
+    """Return `count` ids with the timestamp `at`.
 
-    They are of the driver's own subclass of `UUID`: a billing run makes millions, and it is ten times as fast.
+    They are instances of the database driver's UUID subclass, which is ten times as fast; a billing run makes millions.
     """
     nanoseconds = (at - _EPOCH) // timedelta(microseconds=1) * 1000
     return [pgproto.UUID(uuid_utils.uuid7(nanoseconds=nanoseconds).bytes) for _ in range(count)]
 
 
 def new_id(at: datetime) -> UUID:
-    """Return one id that carries the instant `at` of the account's clock."""
+    """Return one id with the timestamp `at`."""
     return new_ids(at, 1)[0]
 
 
 def invoice_ids(at: datetime, billed: Iterable[tuple[UUID, int]]) -> list[UUID]:
-    """Return the ids of invoices made at an instant of the account's clock, for pairs of subscription and cycle.
+    """Return the ids of invoices created at `at`, for pairs of subscription and cycle.
 
-    What is chance in other ids is here a mark of the pair: who holds a charge of an invoice that this database has
-    lost can tell by the id alone what it billed (ADR 0012).
+    Instead of random bits they contain a hash of the pair. After a restore, a charge of a lost invoice can so be
+    matched to the cycle that it billed (ADR 0012).
     """
     head = (at - _EPOCH) // _MILLISECOND << 80 | _FIXED
     return [pgproto.UUID((head | billed_mark(*each)).to_bytes(16)) for each in billed]
 
 
 def billed_mark(subscription_id: UUID, cycle: int) -> int:
-    """Return the 74 bits by which the id of a cycle's invoice is known, in their places."""
+    """Return the 74 hash bits of a cycle's invoice id, shifted to their position."""
     digest = sha256(subscription_id.bytes + cycle.to_bytes(4)).digest()
     return int.from_bytes(digest[:_MARKED_BYTES]) & _MARKED
 
 
 def mark_of(invoice_id: UUID) -> int:
-    """Return the mark in an invoice's id, as `billed_mark` makes it."""
+    """Return the hash bits of an invoice's id, as `billed_mark` computes them."""
     return invoice_id.int & _MARKED

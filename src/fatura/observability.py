@@ -1,4 +1,4 @@
-"""Logs of one JSON line each, with secrets blanked by name, and the metrics that `/metrics` serves."""
+"""Structured logs with secrets redacted by name, and the metrics that `/metrics` serves."""
 
 import json
 import logging
@@ -21,14 +21,14 @@ from structlog.typing import EventDict, FilteringBoundLogger, Processor, Wrapped
 SECRET_NAMES = frozenset(
     {"api_key", "apikey", "authorization", "cookie", "document", "email", "key", "password", "token"}
 )
-"""Names whose values never reach a log; nor do those of any name with `secret` or `credential` in it."""
+"""Names whose values are never logged, like those of any name that contains `secret` or `credential`."""
 BLANK = "[redacted]"
 
 log: FilteringBoundLogger = structlog.get_logger()
 
 
 def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Blank the values of all secret names, however deep they stand."""
+    """Redact the values of secret names at any depth."""
     for name, value in event.items():
         if _is_secret(name):
             event[name] = BLANK
@@ -69,7 +69,7 @@ _JSON: list[Processor] = [structlog.processors.format_exc_info, _render_json]
 
 
 def _console(*, colors: bool) -> list[Processor]:
-    """Return lines for people. Tracebacks are plain: the other kind shows local variables, and with them secrets."""
+    """Render lines of text. Tracebacks are plain: rich ones show local variables, which may hold secrets."""
     plain = structlog.dev.plain_traceback
     return [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain)]
 
@@ -78,9 +78,9 @@ structlog.configure(processors=[*_SHARED, *_console(colors=False)])
 
 
 def configure_logs(*, format_: str = "auto", level: str = "info", stream: TextIO | None = None) -> None:
-    """Send all logs of the process, ours and the libraries', to one stream (stderr unless given).
+    """Send all logs of the process, including those of libraries, to one stream (default: stderr).
 
-    `format_` is `json`, `console`, or `auto`: console on a terminal.
+    `format_` is `json`, `console`, or `auto`: console on a terminal, else JSON.
     """
     out = sys.stderr if stream is None else stream
     is_console = format_ == "console" or (format_ == "auto" and out.isatty())
@@ -106,7 +106,7 @@ METRICS = CollectorRegistry()
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A metric as its page of the reference shows it."""
+    """A metric as docs/reference/metrics.md describes it."""
 
     name: str
     kind: str
@@ -115,27 +115,27 @@ class Described:
 
 
 DESCRIBED: list[Described] = []
-"""Every metric that was made, in the order of the modules that make them."""
+"""All metrics, in the order in which their modules were imported."""
 
 
 def counter(name: str, meaning: str, *labels: str) -> Counter:
-    """Return a new counter on `/metrics`; its name ends in `_total`."""
+    """Register a counter; its name must end in `_total`."""
     DESCRIBED.append(Described(name, "counter", labels, meaning))
     return Counter(name, meaning, labels, registry=METRICS)
 
 
 def gauge(name: str, meaning: str, *labels: str, registry: CollectorRegistry = METRICS) -> Gauge:
-    """Return a new gauge, on `/metrics` unless it belongs to another page."""
+    """Register a gauge, by default on `/metrics`."""
     DESCRIBED.append(Described(name, "gauge", labels, meaning))
     return Gauge(name, meaning, labels, registry=registry)
 
 
 def histogram(name: str, meaning: str, *labels: str) -> Histogram:
-    """Return a new histogram of seconds on `/metrics`; its name ends in `_seconds`."""
+    """Register a histogram of seconds; its name must end in `_seconds`."""
     DESCRIBED.append(Described(name, "histogram", labels, meaning))
     return Histogram(name, meaning, labels, registry=METRICS)
 
 
 def metrics_page() -> tuple[bytes, str]:
-    """Return what `/metrics` answers: the page and its media type."""
+    """Return the body and the media type of `/metrics`."""
     return generate_latest(METRICS), CONTENT_TYPE_LATEST

@@ -1,4 +1,4 @@
-"""Whether this task holds a database transaction: nothing external may be called meanwhile (always asserted)."""
+"""Tracks whether the current task has a database transaction open; external calls assert that it has none."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -6,12 +6,11 @@ from contextvars import ContextVar
 
 
 class _Mark:
-    """One transaction; a task that was started inside it, and outlives it, sees it closed."""
+    """One transaction. Tasks started inside it share the mark and see it closed when it ends."""
 
     __slots__ = ("is_open",)
 
     def __init__(self) -> None:
-        """Begin."""
         self.is_open = True
 
 
@@ -20,7 +19,7 @@ _MARK: ContextVar[_Mark | None] = ContextVar("open_transaction", default=None)
 
 @contextmanager
 def mark_open_transaction() -> Generator[None]:
-    """Mark the running task, and those it starts, for as long as the block lasts."""
+    """Mark the current task, and tasks that it starts, until the block ends."""
     mark = _Mark()
     token = _MARK.set(mark)
     try:
@@ -31,6 +30,5 @@ def mark_open_transaction() -> Generator[None]:
 
 
 def holds_open_transaction() -> bool:
-    """Say whether the running task is inside a transaction."""
     mark = _MARK.get()
     return mark is not None and mark.is_open

@@ -1,4 +1,4 @@
-"""Every environment variable the engine knows, read once at the start."""
+"""The environment variables, read once when a process starts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 class SettingsError(Exception):
-    """An environment variable holds something it cannot; the message names it and says what it takes."""
+    """An environment variable has an invalid value; the message names it and says what is valid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,16 +22,20 @@ VARIABLES: tuple[Variable, ...] = (
     Variable(
         "FATURA_DATABASE_URL",
         "",
-        "PostgreSQL 15 or newer to use; when unset, an embedded one is started (D-47)",
+        "URL of a PostgreSQL 15 or newer; when unset, an embedded one is started (D-47)",
     ),
     Variable(
         "FATURA_POOLER_URL",
         "",
-        "pgbouncer in transaction mode in front of FATURA_DATABASE_URL: API and workers then open their transactions "
-        "through it, and go past it to migrate, to listen for hints and to ask the time",
+        "URL of a pgbouncer in transaction mode in front of FATURA_DATABASE_URL. API and workers open transactions "
+        "through it; migrations, notifications and clock checks connect to PostgreSQL directly",
     ),
     Variable("FATURA_DATA_DIR", "./.fatura", "folder of the embedded PostgreSQL and of the key ring (D-47)"),
-    Variable("FATURA_PG_BIN", "", "folder of PostgreSQL binaries to use instead of the ones that come along"),
+    Variable(
+        "FATURA_PG_BIN",
+        "",
+        "folder of PostgreSQL binaries for the embedded server; default: the included ones",
+    ),
     Variable(
         "FATURA_SECRET_KEYS",
         "",
@@ -41,28 +45,28 @@ VARIABLES: tuple[Variable, ...] = (
     Variable(
         "FATURA_OUTBOUND_ALLOW",
         "",
-        "comma-separated `host` or `host:port` that may be called over http or at private addresses (D-47)",
+        "comma-separated `host` or `host:port` of merchants that may use http or private addresses (D-47)",
     ),
     Variable(
-        "FATURA_RATE_LIMIT", "200", "requests per second and API key, burst twice that; 0 is off (D-48)"
+        "FATURA_RATE_LIMIT",
+        "200",
+        "requests per second for each API key, in bursts twice that; 0 means no limit (D-48)",
     ),
-    Variable("FATURA_MAX_CONNECTIONS", "10", "most database connections of one process"),
+    Variable("FATURA_MAX_CONNECTIONS", "10", "largest number of database connections of one process"),
     Variable("FATURA_LOG_FORMAT", "auto", "`json`, `console`, or `auto`: console on a terminal"),
     Variable("FATURA_LOG_LEVEL", "info", "`debug`, `info`, `warning` or `error`"),
-    Variable("FATURA_API_URL", "http://127.0.0.1:8000", "the HTTP API that `fatura listen` follows"),
-    Variable("FATURA_API_KEY", "", "API key of the account whose events `fatura listen` follows"),
+    Variable("FATURA_API_URL", "http://127.0.0.1:8000", "URL of the HTTP API that `fatura listen` reads"),
+    Variable("FATURA_API_KEY", "", "API key of the account whose events `fatura listen` forwards"),
     Variable(
         "FATURA_INTEGRATION_SECRET",
         "",
-        "secret that `fatura listen` signs with and the example merchant verifies with, `whsec_...`",
+        "integration secret, `whsec_...`: `fatura listen` signs with it, the example merchant verifies with it",
     ),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of one process."""
-
     database_url: str | None
     pooler_url: str | None
     data_dir: Path
@@ -97,7 +101,7 @@ def read(environ: Mapping[str, str]) -> Settings:
 
 def _pooler_url(values: Mapping[str, str]) -> str | None:
     if values["FATURA_POOLER_URL"] and not values["FATURA_DATABASE_URL"]:
-        message = "FATURA_POOLER_URL is set and FATURA_DATABASE_URL is not; name the database behind the pooler, too"
+        message = "FATURA_POOLER_URL needs FATURA_DATABASE_URL: set it to the database behind the pooler"
         raise SettingsError(message)
     return values["FATURA_POOLER_URL"] or None
 
@@ -109,13 +113,13 @@ def _listed(text: str) -> tuple[str, ...]:
 def _whole_number(values: Mapping[str, str], name: str, *, least: int) -> int:
     text = values[name]
     if not text.isascii() or not text.isdigit() or int(text) < least:
-        message = f"{name} is {text!r}; it takes a whole number of at least {least}"
+        message = f"{name} is {text!r}; it must be a whole number of at least {least}"
         raise SettingsError(message)
     return int(text)
 
 
 def _one_of(values: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
     if values[name] not in choices:
-        message = f"{name} is {values[name]!r}; it takes one of {', '.join(choices)}"
+        message = f"{name} is {values[name]!r}; it must be one of {', '.join(choices)}"
         raise SettingsError(message)
     return values[name]

@@ -1,6 +1,6 @@
-"""Signatures of what the engine sends, made and verified; needs nothing but Python (spec 5.6, D-40, D-42).
+"""Sign and verify webhooks and price calls, with the standard library only (spec 5.6, D-40, D-42).
 
-A receiver verifies the raw bytes it got, before it parses them:
+A receiver verifies the raw body before it parses it:
 
     verify(body, headers.get(HEADER), secret=secret)
 """
@@ -13,20 +13,20 @@ from collections.abc import Sequence
 
 HEADER = "X-Service-Signature"
 TOLERANCE_SECONDS = 300
-"""How far a signature's timestamp may lie from the receiver's clock, either way (spec 8)."""
+"""Largest difference between a signature's timestamp and the receiver's clock (spec 8)."""
 PREFIX = "whsec_"
 _MAX_HEADER_CHARS = 8192
 _MAX_TIMESTAMP_CHARS = 12
-"""Of unix seconds: enough for thirty thousand years."""
+"""Digits of a timestamp in Unix seconds."""
 
 
 class SignatureError(ValueError):
-    """The body was not signed with the secret, or not within the tolerance; the message says which."""
+    """The signature does not match or is too old; the message says which."""
 
 
 def sign(body: bytes, secrets: Sequence[str], *, timestamp: int) -> str:
-    """Return the header `t=<unix seconds>,v1=<hex>`, with one `v1` for each secret, the newest first (D-40)."""
-    assert all(secrets), "a signature with no key is anybody's"
+    """Return the header `t=<Unix seconds>,v1=<hex>`, with one `v1` for each secret, the newest first (D-40)."""
+    assert all(secrets), "an empty secret would let anyone sign"
     return ",".join((f"t={timestamp}", *(f"v1={_v1(body, secret, timestamp)}" for secret in secrets)))
 
 
@@ -38,29 +38,27 @@ def verify(
     tolerance_seconds: int = TOLERANCE_SECONDS,
     now: float | None = None,
 ) -> None:
-    """Accept a body if any `v1` of the header is its signature and `t` is close to now (real time), else raise.
+    """Return if any `v1` of the header signs the body and `t` is close to `now` (real time).
 
-    Takes the header as it came, None when there was none, and compares in constant time.
+    Pass the header as received, or None when it is missing. Compares in constant time.
     Raises SignatureError (spec 5.6, spec 8, D-40).
     """
     if not secret:
-        message = "the secret is empty: anybody could sign with it"
+        message = "the secret is empty; anyone could sign with it"
         raise SignatureError(message)
     timestamp, signatures = _parse(header)
     if abs((time.time() if now is None else now) - timestamp) > tolerance_seconds:
-        message = (
-            f"the timestamp is more than {tolerance_seconds} seconds off: an old message, or a wrong clock"
-        )
+        message = f"the timestamp is more than {tolerance_seconds} seconds off: the message is old, or a clock is wrong"
         raise SignatureError(message)
     expected = _v1(body, secret, timestamp).encode()
     matches = [hmac.compare_digest(expected, signature.encode()) for signature in signatures]
     if not any(matches):
-        message = "no v1 signature matches: another secret, or a body that is not the raw bytes"
+        message = "no v1 signature matches: the secret is another, or the body is not the raw bytes"
         raise SignatureError(message)
 
 
 def standard_signature(message_id: str, body: bytes, *, secrets: Sequence[str], timestamp: int) -> str:
-    """Return Standard Webhooks' `webhook-signature`, keyed with each secret's decoded bytes (D-42)."""
+    """Return the `webhook-signature` header of Standard Webhooks; its keys are the decoded secrets (D-42)."""
     content = f"{message_id}.{timestamp}.".encode() + body
     digests = (hmac.digest(_decoded(secret), content, hashlib.sha256) for secret in secrets)
     return " ".join(f"v1,{base64.b64encode(digest).decode()}" for digest in digests)
@@ -76,13 +74,13 @@ def _decoded(secret: str) -> bytes:
     except ValueError:  # binascii.Error among them
         key = b""
     if not key:
-        message = f"an integration secret is `{PREFIX}` and base64"
+        message = f"an integration secret must be `{PREFIX}` followed by base64"
         raise SignatureError(message)
     return key
 
 
 def _parse(header: str | None) -> tuple[int, list[str]]:
-    """Return the timestamp and all v1 signatures of a header that may be anything. Raises SignatureError."""
+    """Return the timestamp and all v1 signatures of an untrusted header. Raises SignatureError."""
     if not header:
         message = f"the header {HEADER} is missing"
         raise SignatureError(message)
@@ -93,9 +91,9 @@ def _parse(header: str | None) -> tuple[int, list[str]]:
     timestamps = [value for name, _, value in pairs if name == "t"]
     signatures = [value for name, _, value in pairs if name == "v1"]
     if len(timestamps) != 1 or not timestamps[0].isdigit() or not signatures:
-        message = "the header is not `t=<unix seconds>,v1=<hex>`"
+        message = "the header is not `t=<Unix seconds>,v1=<hex>`"
         raise SignatureError(message)
     if len(timestamps[0]) > _MAX_TIMESTAMP_CHARS:
-        message = "the header's timestamp is no time"
+        message = "the header's timestamp is too large"
         raise SignatureError(message)
     return int(timestamps[0]), signatures

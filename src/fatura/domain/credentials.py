@@ -1,4 +1,4 @@
-"""API keys: `rk_<mode>_<account>_<secret>`, so that a malformed key costs no query (spec 5, D-41)."""
+"""API keys `rk_<mode>_<account>_<secret>`: a malformed key is refused without a query (spec 5, D-41)."""
 
 import hashlib
 import re
@@ -16,7 +16,7 @@ VISIBLE_SECRET_CHARS = 4
 
 
 class Mode(StrEnum):
-    """Whether an account charges for real (D-44)."""
+    """Live accounts make real charges, sandbox accounts do not (D-44)."""
 
     LIVE = "live"
     SANDBOX = "sandbox"
@@ -42,7 +42,7 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True)
 class ParsedKey:
-    """A well-formed key taken apart."""
+    """The parts of a well-formed key."""
 
     account_id: UUID
     mode: Mode
@@ -54,7 +54,7 @@ def _encode(number: int, width: int) -> str:
     for _ in range(width):
         number, digit = divmod(number, len(ALPHABET))
         digits.append(ALPHABET[digit])
-    assert number == 0, "number wider than its text"
+    assert number == 0, "the number does not fit the width"
     return "".join(reversed(digits))
 
 
@@ -79,7 +79,7 @@ def format_key(account_id: UUID, mode: Mode, *, secret: bytes) -> str:
 
 
 def parse_key(text: str) -> ParsedKey | None:
-    """Take a key apart, or return None when no account can have given it out."""
+    """Return the key's parts, or None when it cannot be a key."""
     parts = _KEY.fullmatch(text)
     if parts is None:
         return None
@@ -90,10 +90,10 @@ def parse_key(text: str) -> ParsedKey | None:
 
 
 def hash_secret(key: str) -> bytes:
-    """Return what is stored of a key: SHA-256 is enough for 256 random bits."""
+    """Return the hash that is stored; plain SHA-256 is enough for 256 random bits."""
     return hashlib.sha256(key.encode()).digest()
 
 
 def visible_prefix(key: str) -> str:
-    """Return the start of a key that lists show, with four characters of the secret."""
+    """Return the start of a key that lists show, including four characters of the secret."""
     return key[: len(key) - SECRET_CHARS + VISIBLE_SECRET_CHARS]

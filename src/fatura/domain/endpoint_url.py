@@ -1,4 +1,4 @@
-"""Which URLs a merchant may give us to call; judged on input by their text, at each call by their addresses (D-47)."""
+"""Which URLs of merchants may be called. Their text is checked on input, their addresses at each call (D-47)."""
 
 import re
 from collections.abc import Collection
@@ -24,10 +24,10 @@ class RefusedUrlError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A URL taken apart, once: the host that is judged is the host that is dialled.
+    """A parsed URL: the host that is checked is the host that is called.
 
     `host` is lower case and, of an IPv6 address, without brackets; `path` carries the query.
-    `is_exempt` says that the operator allowed this host or port: http and private addresses may be called.
+    `is_exempt` means that the operator allowed http and private addresses for this host or port.
     """
 
     scheme: str
@@ -38,13 +38,13 @@ class Target:
 
     @property
     def authority(self) -> str:
-        """The host, and the port unless it is the scheme's own, as the header `Host` carries them."""
+        """The value of the `Host` header: the host, and the port unless it is the default."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
 
 def refusal(url: str, *, allowed: Collection[str] = ()) -> str | None:
-    """Return why a URL is refused, or None: https at a public name, without user, fragment or odd characters.
+    """Return why a URL is refused, or None. It must be https with a public host name and no user or fragment.
 
     `allowed` are the operator's `host` or `host:port` exceptions, which may be http and private (D-47).
     """
@@ -56,7 +56,7 @@ def refusal(url: str, *, allowed: Collection[str] = ()) -> str | None:
 
 
 def read(url: str, *, allowed: Collection[str] = ()) -> Target:
-    """Take a URL apart, by a grammar of our own so that no second reader may see another host in it.
+    """Parse a URL with a strict grammar, so that no other parser can find a different host in it.
 
     Raises RefusedUrlError.
     """

@@ -1,4 +1,4 @@
-"""Which addresses are public enough to be called: all but the denied blocks (D-47)."""
+"""Which IP addresses may be called: all but the denied blocks (D-47)."""
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
@@ -24,8 +24,8 @@ _DENIED_IPV4 = tuple(
     )
 )
 _GLOBAL_UNICAST = IPv6Network("2000::/3")
-"""Outside it lie loopback, link-local, unique local and multicast addresses, and most disguises of IPv4: mapped,
-compatible and NAT64. The others, Teredo and 6to4, are denied below; so no address has to be unwrapped."""
+"""Excludes loopback, link-local, unique local and multicast addresses, and IPv4 in its mapped, compatible and NAT64
+forms. Teredo and 6to4 are denied below, so no IPv4 address has to be extracted."""
 _DENIED_IPV6 = tuple(
     IPv6Network(block)
     for block in (
@@ -38,9 +38,9 @@ _DENIED_IPV6 = tuple(
 
 
 def is_public(address: str) -> bool:
-    """Say whether an address, as sockets and resolvers write it, may be called; what is no address may not.
+    """Say whether an address may be called; false for text that is not an address.
 
-    Not `ipaddress.is_global`, which takes NAT64, 6to4 and IPv4-compatible addresses of private ones for public.
+    `ipaddress.is_global` is not used: it accepts NAT64, 6to4 and IPv4-compatible forms of private addresses.
     """
     try:
         judged = ip_address(address)

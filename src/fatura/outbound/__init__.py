@@ -1,1 +1,4 @@
-"""Every call to a merchant: the guarded client, and what is called through it."""
+"""Calls to merchants' servers.
+
+Doors: `http.MerchantClient` guards every call, `webhook.post` delivers an event, `price_endpoint` asks for a price.
+"""

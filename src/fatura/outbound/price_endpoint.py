@@ -11,7 +11,7 @@ from fatura.outbound.http import Exchange, ExchangeOutcome, MerchantSession
 async def ask(
     session: MerchantSession, url: str, *, body: str, cap_cents: int, secrets: Sequence[str], timestamp: int
 ) -> PriceAnswer:
-    """Ask for a price; `timestamp` is real time in unix seconds, `secrets` sign, the newest first (spec 5.6, D-40)."""
+    """Request a price, signed with `secrets`, newest first; `timestamp` is Unix time (spec 5.6, D-40)."""
     raw = body.encode()
     headers = {
         "Content-Type": "application/json",

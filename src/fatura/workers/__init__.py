@@ -1,1 +1,1 @@
-"""What runs by itself: which work, when, and how much at once."""
+"""Background work: `lanes` says what runs and how much at once, `loop` runs it. Doors: `LANES`, `Loop`."""

@@ -1,4 +1,4 @@
-"""The table of what runs by itself: each lane's work, how much at once, and how much beside each other."""
+"""The lanes of background work: what each one does, in which batches and how many run concurrently."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -18,26 +18,25 @@ from fatura.usecases.webhooks import delivery
 GENERATION_BATCH = 1000
 """Subscriptions billed in one transaction."""
 CALL_BATCH = 64
-"""Invoices or products reserved for calls to gateways, which are then made all at once."""
+"""Invoices or products claimed together; their gateway calls run concurrently."""
 PRICE_BATCH = 64
-"""Price calls reserved at once."""
-PUSHES_AT_ONCE = 128
-"""Accounts whose endpoints are called beside each other: one that hangs keeps its place for ten seconds.
+"""Price calls claimed together."""
+MAX_PUSHES = 128
+"""Accounts whose webhooks are delivered concurrently; an endpoint that hangs takes one place for ten seconds.
 
-Endpoints that are down have places of their own: however many hang, those that answer do not wait for them.
+Endpoints that are down are delivered in their own lane, so they cannot delay those that are up.
 """
-CLOCKS_AT_ONCE = 32
-"""Test clocks driven beside each other: one whose merchant's endpoint hangs keeps its place for ten seconds."""
+MAX_CLOCKS = 32
+"""Test clocks driven concurrently; a merchant's endpoint that hangs takes one place for ten seconds."""
 EXPIRED_KEYS_BATCH = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One kind of work: which accounts have some, and how one batch of an account is done.
+    """One kind of work: `due` finds the accounts that have some, `run` does one batch of an account.
 
-    `run` returns how much it did; 0 means that nothing is due. Each pass gives every account one batch, so that no
-    merchant waits for another; `batches_an_account` may run beside each other where a batch waits for something slow:
-    endpoints, or (generation) the database while Python prepares the next.
+    `run` returns how much it did, 0 when nothing was due. Each pass gives every account one batch, so that no merchant
+    waits for another. `batches_an_account` is above 1 where a batch mostly waits, for endpoints or the database.
     """
 
     name: str
@@ -82,13 +81,13 @@ ENGINE: tuple[Lane, ...] = (
     Lane(LaneName.ISSUANCE, due_accounts.issuance, _issue, batches_at_once=4),
     Lane(LaneName.RECONCILIATION, due_accounts.reconciliation, _reconcile, batches_at_once=4),
     Lane(LaneName.MIRRORING, due_accounts.mirroring, _mirror, batches_at_once=2),
-    Lane(LaneName.PUSH, due_accounts.push, delivery.deliver, batches_at_once=PUSHES_AT_ONCE),
+    Lane(LaneName.PUSH, due_accounts.push, delivery.deliver, batches_at_once=MAX_PUSHES),
 )
-"""The work that follows an account's clock; the test clock drives these same lanes."""
+"""The lanes that depend on an account's clock; the test clock drives these."""
 
 LANES: tuple[Lane, ...] = (
     *ENGINE,
-    Lane(LaneName.PROBE, due_accounts.probes, delivery.deliver, batches_at_once=PUSHES_AT_ONCE),
-    Lane(LaneName.TEST_CLOCK, due_accounts.advancing_clocks, _drive_clock, batches_at_once=CLOCKS_AT_ONCE),
+    Lane(LaneName.PROBE, due_accounts.probes, delivery.deliver, batches_at_once=MAX_PUSHES),
+    Lane(LaneName.TEST_CLOCK, due_accounts.advancing_clocks, _drive_clock, batches_at_once=MAX_CLOCKS),
     Lane(LaneName.RETENTION, due_accounts.expired_keys, _delete_expired_keys, batches_at_once=1),
 )

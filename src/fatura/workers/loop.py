@@ -1,4 +1,4 @@
-"""The loop that runs lanes: woken by hints, swept every second, fair to all accounts, until it is told to stop."""
+"""Runs lanes until stopped: after a notification, and every second without one, with turns for all accounts."""
 
 import asyncio
 import random
@@ -14,28 +14,29 @@ from fatura.usecases.deps import Deps
 from fatura.workers.lanes import Lane
 
 POLL_SECONDS = 1
-"""How often a lane looks for due work without being woken."""
+"""How often a lane polls for due work without a notification."""
 IDLE_PAUSE_SECONDS = 0.05
-"""How long a lane that found nothing looks for nothing, though it be woken: each hint is heard by every worker."""
+"""Minimum pause after an empty poll, even when notified: every worker gets every notification."""
 
 
 class LaneRunner:
-    """Runs one lane: accounts in turn, and no account more batches at a time than the lane allows."""
+    """Runs one lane: accounts take turns, each with at most `batches_an_account` concurrent batches."""
 
     def __init__(self, deps: Deps, lane: Lane) -> None:
-        """Prepare the lane; nothing runs yet."""
         self._deps = deps
         self._lane = lane
         self._running: dict[asyncio.Task[None], UUID] = {}
-        self._salt = random.getrandbits(64)  # workers that went in the same order would meet at every account
+        self._salt = random.getrandbits(
+            64
+        )  # each worker has its own order, so that they rarely claim the same account
         self._last_place: int | None = None
         self.notified = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve due accounts until `stop` is set; batches that were begun are finished."""
+        """Run batches of due accounts until `stop` is set, then finish the running ones."""
         while not stop.is_set():
             self.notified.clear()
-            due = await self._look()
+            due = await self._find_due()
             await self._pass(self._in_turn(due), stop)
             if not due:
                 await asyncio.sleep(IDLE_PAUSE_SECONDS)
@@ -43,30 +44,30 @@ class LaneRunner:
         await asyncio.gather(*self._running)
 
     async def _pass(self, due: Sequence[Account], stop: asyncio.Event) -> None:
-        """Give each account one batch as places come free; what was seen due a sweep ago is looked for again."""
-        seen_at = time.monotonic()
+        """Give each account one batch as places become free; after POLL_SECONDS, poll again first."""
+        polled_at = time.monotonic()
         for account in due:
             while len(self._running) >= self._lane.batches_at_once:
                 await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
-            if stop.is_set() or time.monotonic() - seen_at > POLL_SECONDS:
+            if stop.is_set() or time.monotonic() - polled_at > POLL_SECONDS:
                 self.notified.set()
                 return
             self._start(account)
 
-    async def _look(self) -> list[Account]:
-        """Return the accounts that have work; none when that cannot be found out now."""
+    async def _find_due(self) -> list[Account]:
+        """Return the accounts that have work; on any failure log it and return none."""
         try:
             return await self._lane.due(self._deps)
         except DatabaseUnavailableError as error:
-            log.warning("lane.no_database", lane=self._lane.name, error=str(error))
-        except Exception:  # noqa: BLE001 - told in full; one lane's trouble must not end the others
-            log.exception("lane.not_looked", lane=self._lane.name)
+            log.warning("lane.database_unavailable", lane=self._lane.name, error=str(error))
+        except Exception:  # noqa: BLE001 - logged with its traceback; other lanes must go on
+            log.exception("lane.poll_failed", lane=self._lane.name)
         return []
 
     def _in_turn(self, due: Sequence[Account]) -> list[Account]:
-        """Return the accounts that may have a batch more, from the one after the last served on.
+        """Return the accounts that may run another batch, starting after the last one served.
 
-        The order is the same in each pass, and another in each worker.
+        A worker keeps its order from pass to pass; each worker has another order.
         """
         batches = Counter(self._running.values())
         free = [each for each in due if batches[each.account_id] < self._lane.batches_an_account]
@@ -94,23 +95,22 @@ class LaneRunner:
 
 
 async def run_batch(deps: Deps, lane: Lane, account: Account) -> int:
-    """Run one batch and return how much it did; what fails in one account is told and stops no other."""
+    """Run one batch and return how much it did; log an exception and return 0."""
     try:
         return await lane.run(deps, account)
-    except Exception:  # noqa: BLE001 - told in full; the next sweep tries again
+    except Exception:  # noqa: BLE001 - logged with its traceback; the next poll retries
         log.exception("lane.batch_failed", lane=lane.name, account_id=str(account.account_id))
         return 0
 
 
 class Loop:
-    """Runs lanes beside each other in one process."""
+    """Runs lanes concurrently in one process."""
 
     def __init__(self, deps: Deps, lanes: Sequence[Lane]) -> None:
-        """Prepare the lanes; nothing runs yet."""
         self._runners = {lane.name: LaneRunner(deps, lane) for lane in lanes}
 
     def notify(self, lane: str) -> None:
-        """Have a lane look for work at once; unknown names are ignored, since newer processes may send them."""
+        """Make a lane poll now; unknown names are ignored, since newer processes may send them."""
         if lane in self._runners:
             self._runners[lane].notified.set()
 
@@ -133,7 +133,7 @@ async def _wait(event: asyncio.Event, seconds: int) -> None:
 
 
 async def run_until_idle(deps: Deps, lanes: Sequence[Lane]) -> int:
-    """Run batches of all lanes until none finds work; return how much was done."""
+    """Run all lanes until none has work; return how much was done."""
     total = 0
     while True:
         done = sum([await run_batch(deps, lane, each) for lane in lanes for each in await lane.due(deps)])

@@ -1,4 +1,7 @@
-"""The guarded client for every call to a merchant: public addresses, one deadline, nothing followed (D-30, D-47)."""
+"""The HTTP client for merchants: public addresses only, one deadline, no redirects (D-30, D-47).
+
+Door: `MerchantClient.session` opens a MerchantSession, whose `post` returns an Exchange.
+"""
 
 from fatura.outbound.http.client import MerchantClient, MerchantSession
 from fatura.outbound.http.exchange import (

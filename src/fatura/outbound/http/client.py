@@ -1,4 +1,4 @@
-"""Lines to merchants: one account's calls, each judged, bounded and ended within its deadline."""
+"""Sessions of calls to one account's servers, each with a checked URL, size limits and a deadline."""
 
 import asyncio
 import ssl
@@ -16,28 +16,27 @@ from fatura.outbound.http.exchange import DEADLINE_SECONDS, Exchange, ExchangeOu
 from fatura.outbound.http.response import Response
 
 KEEP_SECONDS = 4
-"""How long a connection may idle between two calls: less than what servers commonly allow."""
-REMEMBER_SECONDS = 5
-"""How long a name's addresses are remembered within a line."""
+"""How long an idle connection is reused; servers commonly close theirs later."""
+DNS_CACHE_SECONDS = 5
+"""How long a session caches a host's addresses."""
 
 _Origin = tuple[str, str, int]
 
 
 class MerchantSession:
-    """Calls of one account; connections are kept between its calls and shared with nobody else's."""
+    """Calls to one account's servers; connections are reused within the session only."""
 
     def __init__(self, dialer: Dialer, allowed: frozenset[str]) -> None:
-        """Open nothing yet."""
         self._dialer = dialer
         self._allowed = allowed
         self._idle: defaultdict[_Origin, list[Connection]] = defaultdict(list)
         self._lookups: dict[str, tuple[float, asyncio.Task[Sequence[str]]]] = {}
 
     async def post(self, url: str, *, body: bytes, headers: Mapping[str, str]) -> Exchange:
-        """Call; whatever the merchant does is a result, never an exception.
+        """Post once; every failure of the merchant is a result, not an exception.
 
-        A call that finds its kept connection closed is sent again over a new one: what is called must know a
-        repetition, by an id of its own. Not to be called within a transaction. Raises OutOfResourcesError.
+        If a reused connection turns out to be closed, the request is sent again on a new one: receivers must
+        deduplicate. Must not be called inside a transaction. Raises OutOfResourcesError.
         """
         assert not holds_open_transaction(), "a merchant must not be called inside a transaction"
         started = time.monotonic()
@@ -85,16 +84,16 @@ class MerchantSession:
         return None
 
     async def _look_up(self, host: str) -> Sequence[str]:
-        """Ask once for all calls that need the same name at the same time. Raises NoConnectionError."""
+        """Resolve a host; concurrent calls share one lookup. Raises NoConnectionError."""
         now = time.monotonic()
-        asked_at, lookup = self._lookups.get(host, (-REMEMBER_SECONDS, None))
-        if lookup is None or now - asked_at >= REMEMBER_SECONDS:
+        looked_up_at, lookup = self._lookups.get(host, (-DNS_CACHE_SECONDS, None))
+        if lookup is None or now - looked_up_at >= DNS_CACHE_SECONDS:
             lookup = asyncio.create_task(self._dialer.look_up(host))
             self._lookups[host] = now, lookup
         return await asyncio.shield(lookup)
 
     async def close(self) -> None:
-        """Close all connections and give up what is being looked up."""
+        """Close all connections and cancel lookups."""
         lookups = [lookup for _, lookup in self._lookups.values()]
         for lookup in lookups:
             lookup.cancel()
@@ -106,9 +105,9 @@ class MerchantSession:
 
 
 class MerchantClient:
-    """Opens lines; `allowed` are the operator's `host` or `host:port` exceptions (D-47).
+    """Opens sessions; `allowed` are the operator's `host` or `host:port` exceptions (D-47).
 
-    A `resolver` returns a name's addresses or raises OSError; an `ssl_context` says which servers are believed.
+    `resolver` returns a host's addresses or raises OSError; `ssl_context` verifies servers.
     """
 
     def __init__(
@@ -118,13 +117,12 @@ class MerchantClient:
         resolver: Resolver | None = None,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
-        """Keep the exceptions; nothing is opened yet."""
         self._allowed = frozenset(allowed)
         self._dialer = Dialer(resolver=resolver, ssl_context=ssl_context)
 
     @asynccontextmanager
     async def session(self) -> AsyncGenerator[MerchantSession]:
-        """Open a line for the calls of one account."""
+        """Open a session for calls to one account's servers."""
         session = MerchantSession(self._dialer, self._allowed)
         try:
             yield session
@@ -132,7 +130,7 @@ class MerchantClient:
             await session.close()
 
     async def close(self) -> None:
-        """Give up what is being looked up, before the event loop ends."""
+        """Cancel lookups; call it before the event loop ends."""
         await self._dialer.close()
 
 
@@ -149,8 +147,8 @@ def _request(target: Target, *, body: bytes, headers: Mapping[str, str]) -> byte
         "Content-Length": str(len(body)),
     }
     head = "".join(f"{name}: {value}\r\n" for name, value in sent.items())
-    assert head.isascii(), "headers are ours, and plain"
-    assert "".join(map("".join, sent.items())).isprintable(), "headers are ours, and plain"
+    assert head.isascii(), "headers contain printable ASCII only"
+    assert "".join(map("".join, sent.items())).isprintable(), "headers contain printable ASCII only"
     return f"POST {target.path} HTTP/1.1\r\n{head}\r\n".encode() + body
 
 

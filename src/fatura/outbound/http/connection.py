@@ -1,4 +1,4 @@
-"""One connection to a merchant's server: asks, and reads no byte more than the answer may have."""
+"""One connection to a merchant's server, which never reads more bytes than the limits allow."""
 
 import asyncio
 import time
@@ -6,14 +6,13 @@ import time
 from fatura.outbound.http.response import Response
 
 _READ_BYTES = 4096
-"""Read at once; a connection's whole buffer, so that two thousand of them stay small."""
+"""Size of a connection's buffer; small, since thousands may be open."""
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A connection that is asked one thing at a time; anything unasked closes it."""
+    """A connection with one request at a time; unsolicited bytes close it."""
 
     def __init__(self) -> None:
-        """Wait to be connected."""
         self._buffer = memoryview(bytearray(_READ_BYTES))
         self._transport: asyncio.Transport | None = None
         self._response: Response | None = None
@@ -21,12 +20,12 @@ class Connection(asyncio.BufferedProtocol):
         self.idle_since = time.monotonic()
 
     async def ask(self, request: bytes, response: Response) -> None:
-        """Send a request and wait until its response is whole or at fault; cancelled, the connection is closed."""
+        """Send a request and wait until its response is complete or faulty; cancelling closes the connection."""
         transport = self._transport
         if transport is None or transport.is_closing():
             response.end(was_clean=True)
             return
-        assert self._response is None, "asked while it is being answered"
+        assert self._response is None, "one request at a time"
         self._response = response
         self._answered = asyncio.get_running_loop().create_future()
         try:
@@ -44,42 +43,40 @@ class Connection(asyncio.BufferedProtocol):
         return self._transport is not None and not self._transport.is_closing()
 
     def abort(self) -> None:
-        """Close at once, whatever is still to be sent or read."""
+        """Close immediately, without sending or reading anything more."""
         if self._transport is not None:
             self._transport.abort()
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] - a TCP one it is
-        """Keep the transport."""
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] - always a TCP transport
         self._transport = transport
 
-    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the transport's hint, not our limit
-        """Offer room for as much as may still be read; an idle connection has one byte, to notice what is unasked."""
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - our own limit is used instead
+        """Return room for the bytes that may still be read; one byte when idle, to detect unsolicited ones."""
         wanted = 1 if self._response is None else self._response.wanted_bytes
         return self._buffer[: max(1, min(_READ_BYTES, wanted))]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Feed the response with what came."""
         if self._response is None or self._response.is_ended:
             self.abort()
             return
         self._response.feed(self._buffer[:nbytes])
-        self._tell()
+        self._finish_if_ended()
 
     def eof_received(self) -> None:
-        """Take it as the end of the response; the connection closes."""
+        """End the response; the connection closes."""
         self._end(was_clean=True)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Take it as the end of the response, an unclean one if the connection broke."""
+        """End the response, uncleanly if the connection broke."""
         self._end(was_clean=exc is None)
         self._transport = None
 
     def _end(self, *, was_clean: bool) -> None:
         if self._response is not None:
             self._response.end(was_clean=was_clean)
-            self._tell()
+            self._finish_if_ended()
 
-    def _tell(self) -> None:
+    def _finish_if_ended(self) -> None:
         assert self._response is not None
         assert self._answered is not None
         if self._response.is_ended and not self._answered.done():

@@ -1,4 +1,4 @@
-"""How a merchant's server is reached: the name looked up, every address judged, one of them dialled (D-47)."""
+"""Connect to a merchant's server: resolve the host, check every address, connect to one of them (D-47)."""
 
 import asyncio
 import errno
@@ -16,34 +16,34 @@ from fatura.outbound.http.connection import Connection
 from fatura.outbound.http.exchange import DEADLINE_SECONDS, OutOfResourcesError
 
 Resolver = Callable[[str], Awaitable[Sequence[str]]]
-"""Returns a name's addresses, and raises OSError when it has none."""
+"""Returns a host's addresses; raises OSError when it has none."""
 
 LOOKUP_SECONDS = 5
-"""How long a name server may take, all its repetitions together."""
+"""Deadline of a lookup including its retries."""
 LOOKUP_REPEAT_SECONDS = 1.5
 LOOKUP_TRIES = 3
 MAX_ADDRESSES = 4
-"""How many of a name's addresses are dialled, one after the other."""
+"""How many of a host's addresses are tried, one after the other."""
 ATTEMPT_SECONDS = 3
-"""How long an address may take to answer while there is another to try."""
+"""Connect timeout of each address but the last."""
 KERNEL_BUFFER_BYTES = 64 * 1024
-"""What the kernel takes from a server that we do not read, which else grows to megabytes."""
+"""Receive buffer of a socket; the default can grow to megabytes."""
 CONNECTS_A_TURN = 16
-"""Connections begun in one turn of the event loop, so that a batch of thousands does not hold it up."""
+"""Connections started in one turn of the event loop, so that thousands do not block it."""
 
 
 class NoConnectionError(Exception):
-    """No connection came about; the message may be shown to the merchant and tells nothing of networks."""
+    """No connection was made; the message is shown to the merchant and reveals nothing about networks."""
 
 
-_OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-"""What this machine lacks when it cannot open a connection."""
+_LOCAL_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+"""Errors caused by this machine's limits, not by the merchant."""
 _UNREACHABLE = "could not connect: check the host's name, that its addresses are public, and its port"
 _NO_TLS = "could not agree on TLS: check the certificate, its name and its chain"
 
 
 def trusting_context() -> ssl.SSLContext:
-    """Return TLS as merchants are met with: verified against the system's authorities, 1.2 or newer."""
+    """Return a TLS context that verifies against the system's authorities and needs TLS 1.2 or newer."""
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
@@ -51,15 +51,15 @@ def trusting_context() -> ssl.SSLContext:
 
 
 class AresResolver:
-    """Looks names up with c-ares, which honours the hosts file and keeps no thread waiting for a slow name server."""
+    """Resolves hosts with c-ares, which reads the hosts file and blocks no thread while a name server is slow."""
 
     def __init__(self, *, nameservers: Sequence[str] | None = None) -> None:
-        """Open nothing yet: that takes a running event loop. Left out, the name servers are the system's."""
+        """By default uses the system's name servers. Opened at the first lookup, which needs a running event loop."""
         self._nameservers = nameservers
         self._opened: aiodns.DNSResolver | None = None
 
     async def __call__(self, host: str) -> Sequence[str]:
-        """Return the addresses, of both families. Raises OSError."""
+        """Return the IPv4 and IPv6 addresses. Raises OSError."""
         if self._opened is None:
             self._opened = aiodns.DNSResolver(
                 self._nameservers, timeout=LOOKUP_REPEAT_SECONDS, tries=LOOKUP_TRIES
@@ -72,7 +72,7 @@ class AresResolver:
         return [each.decode() if isinstance(each, bytes) else each for each in addresses]
 
     async def close(self) -> None:
-        """Give up what is being asked."""
+        """Cancel lookups."""
         if self._opened is not None:
             await self._opened.close()
             self._opened = None
@@ -87,17 +87,16 @@ def _is_address(host: str) -> bool:
 
 
 class Dialer:
-    """Opens connections for all lines of a process."""
+    """Opens connections for all sessions of a process."""
 
     def __init__(self, *, resolver: Resolver | None, ssl_context: ssl.SSLContext | None) -> None:
-        """Keep how names are looked up and servers are verified."""
         self._ares = AresResolver()
         self._resolver = resolver or self._ares
         self._ssl_context = ssl_context
         self._turns = asyncio.Semaphore(CONNECTS_A_TURN)
 
     async def look_up(self, host: str) -> Sequence[str]:
-        """Return the addresses of a name, or the address that it is. Raises NoConnectionError."""
+        """Return the addresses of a host; an IP address returns itself. Raises NoConnectionError."""
         if _is_address(host):
             return [host]
         try:
@@ -107,7 +106,7 @@ class Dialer:
             raise NoConnectionError(_UNREACHABLE) from error
 
     async def dial(self, target: Target, addresses: Sequence[str]) -> Connection:
-        """Connect to one of the addresses, IPv4 first; none is dialled if any may not be.
+        """Connect to one of the addresses, IPv4 first; if any address is not public, connect to none.
 
         Raises NoConnectionError, OutOfResourcesError.
         """
@@ -124,13 +123,13 @@ class Dialer:
             except ssl.SSLError as error:
                 raise NoConnectionError(_NO_TLS) from error
             except OSError as error:  # TimeoutError among them
-                if error.errno in _OURS:
+                if error.errno in _LOCAL_ERRORS:
                     raise OutOfResourcesError(str(error)) from error
         raise NoConnectionError(_UNREACHABLE)
 
     async def _connect(self, target: Target, address: str) -> Connection:
-        """Connect to this very address, and to no other."""
-        assert target.is_exempt or is_public(address), "dialled an address that was not judged"
+        """Connect to this address without resolving anything again."""
+        assert target.is_exempt or is_public(address), "the address must be checked before it is dialled"
         loop = asyncio.get_running_loop()
         tls = self._tls() if target.scheme == "https" else None
         opened = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
@@ -152,7 +151,7 @@ class Dialer:
         return connection
 
     async def close(self) -> None:
-        """Give up what is being looked up."""
+        """Cancel lookups."""
         await self._ares.close()
 
     def _tls(self) -> ssl.SSLContext:

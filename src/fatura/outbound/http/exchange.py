@@ -1,22 +1,20 @@
-"""What a call to a merchant comes to, and the limits it keeps."""
+"""The result of a call to a merchant, and its limits."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 DEADLINE_SECONDS = 10
-"""Of one whole exchange: from before the name is looked up to the last byte (spec 8, D-30)."""
+"""From before the lookup of the host to the last byte of the response (spec 8, D-30)."""
 MAX_BODY_BYTES = 64 * 1024
 MAX_HEADER_BYTES = 16 * 1024
-"""Of everything before the body: informational answers, status line and headers."""
+"""Everything before the body: informational responses, status line and headers."""
 
 
 class OutOfResourcesError(Exception):
-    """This process cannot open another connection. Nothing was sent, and the merchant is not to blame."""
+    """This process cannot open another connection. Nothing was sent; the merchant did not cause it."""
 
 
 class ExchangeOutcome(StrEnum):
-    """How an exchange ended."""
-
     ANSWERED = "answered"
     TIMED_OUT = "timed_out"
     UNREACHABLE = "unreachable"
@@ -25,7 +23,7 @@ class ExchangeOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """How one call ended; `status` is null when no response came, `body` holds what was read of it."""
+    """The result of one call: `status` is null without a response, `body` is as much of it as was read."""
 
     outcome: ExchangeOutcome
     status: int | None

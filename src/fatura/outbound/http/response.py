@@ -1,4 +1,4 @@
-"""One answer while it is read: bounded byte by byte, judged as it comes in, broken off at the first fault."""
+"""One HTTP response while it is read: limited in size and checked while it arrives."""
 
 from http import HTTPStatus
 
@@ -7,19 +7,19 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 from fatura.outbound.http.exchange import MAX_BODY_BYTES, MAX_HEADER_BYTES
 
 MAX_FRAMING_BYTES = 16 * 1024
-"""Of what is neither head nor body: the lengths of chunks, and what follows the last."""
+"""Everything else: chunk sizes and trailers."""
 _BODILESS = {HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED}
 _KEPT_HEADERS = {b"content-encoding", b"content-length", b"transfer-encoding", b"retry-after"}
 
 
 class _FaultError(Exception):
-    """Stops the parser; the message is the answer's fault."""
+    """Stops the parser; the message says what is wrong with the response."""
 
 
 class Response:
-    """What came so far: `is_whole` when all did, `fault` when something is wrong with it; either ends the reading.
+    """The bytes received so far. Reading ends when `is_whole` is true or `fault` is set.
 
-    `status` is set as soon as the headers have come.
+    `status` is set as soon as the headers are complete.
     """
 
     __slots__ = (
@@ -35,7 +35,6 @@ class Response:
     )
 
     def __init__(self) -> None:
-        """Wait for the first byte."""
         self._parser = HttpResponseParser(self)
         self._headers: dict[bytes, bytes] = {}
         self.bytes_read = 0
@@ -48,19 +47,18 @@ class Response:
 
     @property
     def is_ended(self) -> bool:
-        """Whether nothing more is to be read."""
         return self.is_whole or self.fault is not None
 
     @property
     def wanted_bytes(self) -> int:
-        """How many bytes more may be read before the limits are reached."""
+        """How many more bytes the limits allow."""
         limit = MAX_HEADER_BYTES
         if self.status is not None:
             limit += MAX_BODY_BYTES + MAX_FRAMING_BYTES
         return limit - self.bytes_read
 
     def feed(self, data: memoryview) -> None:
-        """Take what came, at most `wanted_bytes`."""
+        """Parse received bytes, at most `wanted_bytes`."""
         self.bytes_read += len(data)
         try:
             self._parser.feed_data(data)
@@ -73,7 +71,7 @@ class Response:
             self._fail(too_much)
 
     def end(self, *, was_clean: bool) -> None:
-        """Take it that nothing more comes; without a length or chunks that is how a body ends."""
+        """Handle the end of the connection, which ends a body without Content-Length or chunks."""
         if self.is_ended:
             return
         if self.status is None:
@@ -84,19 +82,19 @@ class Response:
             self._fail("closed the connection before its answer was whole")
 
     def on_message_begin(self) -> None:
-        """Refuse a second answer to one question."""
+        """Refuse a second response to one request."""
         if self.is_whole:
             raise _FaultError
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep the few headers that matter; trailers are none of them."""
+        """Keep the headers that are needed; ignore trailers."""
         name = name.lower()
         if self.status is None and name in _KEPT_HEADERS:
             before = self._headers.get(name)
             self._headers[name] = value if before is None else before + b"," + value
 
     def on_headers_complete(self) -> None:
-        """Judge the head of the answer; those of 1xx are passed over, while the limit of all heads lasts."""
+        """Check the headers of the response; skip 1xx responses within the header limit."""
         status = self._parser.get_status_code()
         if status == HTTPStatus.SWITCHING_PROTOCOLS:
             raise _FaultError(_SWITCHED)
@@ -106,9 +104,9 @@ class Response:
         self.status = status
         self.retry_after = self._headers.get(b"retry-after", b"").decode("latin-1") or None
         if status not in _BODILESS:
-            self._judge_body()
+            self._check_body_headers()
 
-    def _judge_body(self) -> None:
+    def _check_body_headers(self) -> None:
         if self._headers.get(b"content-encoding", b"").strip().lower() not in {b"", b"identity"}:
             raise _FaultError("encoded its answer, though it was asked not to (Content-Encoding)")
         if self._headers.get(b"transfer-encoding", b"chunked").strip().lower() != b"chunked":
@@ -117,20 +115,19 @@ class Response:
             raise _FaultError(_TOO_LARGE)
 
     def on_body(self, data: bytes) -> None:
-        """Keep a piece of the body, up to the limit."""
         room = MAX_BODY_BYTES - len(self.body)
         self.body += data[:room]
         if len(data) > room:
             raise _FaultError(_TOO_LARGE)
 
     def on_message_complete(self) -> None:
-        """Be whole, unless it was an informational answer."""
+        """Mark the response complete, unless it was informational."""
         if self.status is not None:
             self.is_whole = True
             self.leaves_open = self._parser.should_keep_alive()
 
     def _fail(self, fault: str | None) -> None:
-        """Break off; what comes after a whole answer spoils the connection, not the answer."""
+        """Stop reading; bytes after a complete response make only the connection unusable."""
         self.leaves_open = False
         if not self.is_whole:
             self.fault = fault or "answered with something that is not HTTP/1.1"
