@@ -50,38 +50,44 @@ def _checked_secret(secret: str | None) -> str | None:
     return secret
 
 
+ForwardTo = Annotated[
+    str, typer.Option("--forward-to", callback=_checked_url, help="URL to post every event to.")
+]
+ApiKey = Annotated[str, typer.Option("--api-key", envvar="FATURA_API_KEY", help="API key of the account.")]
+Api = Annotated[
+    str,
+    typer.Option("--api", envvar="FATURA_API_URL", callback=_checked_api, help="URL of the HTTP API."),
+]
+Secret = Annotated[
+    str | None,
+    typer.Option(
+        "--secret",
+        envvar="FATURA_INTEGRATION_SECRET",
+        callback=_checked_secret,
+        help="Secret to sign with, `whsec_...`; by default, a new one for this run, which is printed.",
+    ),
+]
+FromCursor = Annotated[
+    int | None,
+    typer.Option(
+        "--from-cursor", min=0, help="Start after the event with this number instead of with new events."
+    ),
+]
+All = Annotated[bool, typer.Option("--all", help="Start with the account's first event.")]
+SkipFailures = Annotated[
+    bool, typer.Option("--skip-failures", help="Skip an event whose post fails instead of retrying it.")
+]
+
+
 def listen(
-    forward_to: Annotated[
-        str, typer.Option("--forward-to", callback=_checked_url, help="URL to post every event to.")
-    ],
-    api_key: Annotated[
-        str,
-        typer.Option("--api-key", envvar="FATURA_API_KEY", help="API key of the account."),
-    ],
+    forward_to: ForwardTo,
+    api_key: ApiKey,
     *,
-    api: Annotated[
-        str,
-        typer.Option("--api", envvar="FATURA_API_URL", callback=_checked_api, help="URL of the HTTP API."),
-    ] = "http://127.0.0.1:8000",
-    secret: Annotated[
-        str | None,
-        typer.Option(
-            "--secret",
-            envvar="FATURA_INTEGRATION_SECRET",
-            callback=_checked_secret,
-            help="Secret to sign with, `whsec_...`; by default, a new one for this run, which is printed.",
-        ),
-    ] = None,
-    from_cursor: Annotated[
-        int | None,
-        typer.Option(
-            "--from-cursor", min=0, help="Start after the event with this number instead of with new events."
-        ),
-    ] = None,
-    all_: Annotated[bool, typer.Option("--all", help="Start with the account's first event.")] = False,
-    skip_failures: Annotated[
-        bool, typer.Option("--skip-failures", help="Skip an event whose post fails instead of retrying it.")
-    ] = False,
+    api: Api = "http://127.0.0.1:8000",
+    secret: Secret = None,
+    from_cursor: FromCursor = None,
+    all_: All = False,
+    skip_failures: SkipFailures = False,
     json_: Json = False,
 ) -> None:
     """Forward an account's events to a URL, signed and in order, until Ctrl-C.
