@@ -6,7 +6,8 @@ the same tables with the same constraints, and knows nothing of other terms, met
 
 BY_HAND = """
 WITH held AS MATERIALIZED (
-    SELECT s.*, c.external_ref AS customer_ref, s.cycle_count + 1 AS cycle
+    SELECT s.*, c.external_ref AS customer_ref, c.name AS customer_name, c.email AS customer_email,
+        s.cycle_count + 1 AS cycle
     FROM subscription s JOIN customer c ON c.account_id = $1 AND c.customer_id = s.customer_id
     WHERE s.account_id = $1 AND s.status = 'active' AND s.generate_at <= $2
     FOR UPDATE OF s
@@ -55,12 +56,14 @@ WITH held AS MATERIALIZED (
 )
 INSERT INTO event (account_id, sequence, event_id, type, created_at, subscription_id, invoice_id, data)
 SELECT $1, k.before + u.place, u.event_id, 'invoice.created', $2, u.subscription_id, u.invoice_id,
-    '{"invoice":{"id":"' || u.invoice_id || '","subscriptionId":"' || u.subscription_id || '","cycle":' || u.cycle
+    '{"invoice":{"id":"' || u.invoice_id || '","subscriptionId":"' || u.subscription_id
+    || '","customer":{"id":"' || u.customer_id || '","externalRef":' || to_json(u.customer_ref)
+    || ',"name":' || to_json(u.customer_name) || ',"email":' || to_json(u.customer_email) || '},"cycle":' || u.cycle
     || ',"status":"ready","dueDate":"' || u.next_due_date || '","paymentMethod":"' || u.payment_method
     || '","installments":null,"totalCents":' || t.total_cents
-    || ',"gatewayInvoiceId":null,"issuedAt":null,"paidAt":null,"createdAt":"'
+    || ',"gatewayInvoiceId":null,"issuedAt":null,"paidAt":null,"refundedAt":null,"disputedAt":null,'
+    || '"canceledAt":null,"issueError":null,"createdAt":"'
     || to_char($2 AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
-    || '","subscriptionExternalRef":null,"customerId":"' || u.customer_id || '","customerExternalRef":'
-    || to_json(u.customer_ref) || ',"items":[' || t.items || ']}}'
+    || '","subscriptionExternalRef":null,"items":[' || t.items || ']}}'
 FROM due u JOIN totals t ON t.invoice_id = u.invoice_id CROSS JOIN counted k
 """

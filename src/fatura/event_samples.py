@@ -10,7 +10,14 @@ import msgspec
 
 from fatura.domain.delivery import Webhook
 from fatura.domain.events import CATALOGUE
-from fatura.domain.invoice import Invoice, InvoiceDetail, InvoiceItem, PricingSource, PricingStatus
+from fatura.domain.invoice import (
+    Invoice,
+    InvoiceDetail,
+    InvoiceItem,
+    IssueFailure,
+    PricingSource,
+    PricingStatus,
+)
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.domain.offer import PaymentMethod
 from fatura.domain.pricing import PricingOutcome
@@ -136,11 +143,10 @@ _PRICING_ERRORS = {
         response_body="out of order",
     ),
 }
+_ISSUE_FAILED = "invoice.issue_failed"
 _ISSUE_ERRORS = {
     "invoice.issue_delayed": IssueErrorView(code="retrying", message="no answer within 20 s"),
-    "invoice.issue_failed": IssueErrorView(
-        code="invalid_document", message="The payer's document is not valid."
-    ),
+    _ISSUE_FAILED: IssueErrorView(code="invalid_document", message="The payer's document is not valid."),
 }
 
 
@@ -159,7 +165,7 @@ def sample_data(type_: str) -> View:
         return SubscriptionCanceledDataView.of(canceled, commitment(canceled))
     if type_.startswith("subscription."):
         return SubscriptionDataView.of(replace(SUBSCRIPTION, customized=type_ == "subscription.customized"))
-    detail = _detail(_STATUS[type_])
+    detail = _detail(type_)
     if type_ in _PRICING_ERRORS:
         return InvoicePricingErrorDataView(
             invoice=EventInvoiceView.of_detail(detail), error=_PRICING_ERRORS[type_]
@@ -184,12 +190,14 @@ def _webhook_disabled() -> View:
     )
 
 
-def _detail(status: InvoiceStatus) -> InvoiceDetail:
+def _detail(type_: str) -> InvoiceDetail:
+    status, error = _STATUS[type_], _ISSUE_ERRORS[_ISSUE_FAILED]
     waits = status in {InvoiceStatus.DRAFT, InvoiceStatus.AWAITING_VALUE}
     charged = status in {InvoiceStatus.ISSUED, InvoiceStatus.PAID, InvoiceStatus.OVERDUE}
     invoice = Invoice(
         invoice_id=_INVOICE,
         subscription_id=_SUBSCRIPTION,
+        customer=SUBSCRIPTION.customer,
         cycle=1,
         status=status,
         due_date=date(2026, 12, 10),
@@ -199,8 +207,10 @@ def _detail(status: InvoiceStatus) -> InvoiceDetail:
         gateway_invoice_id="ch_0001" if charged else None,
         issued_at=AT if charged else None,
         paid_at=AT if status is InvoiceStatus.PAID else None,
+        refunded_at=AT if type_ == "invoice.refunded" else None,
+        disputed_at=AT if type_ == "invoice.disputed" else None,
+        canceled_at=AT if status is InvoiceStatus.CANCELED else None,
+        issue_error=IssueFailure(error.code, error.message, AT) if type_ == _ISSUE_FAILED else None,
         created_at=AT,
     )
-    return InvoiceDetail(
-        invoice, [_FIXED, _PENDING if waits else _PRICED], _CUSTOMER, "crm-4711", SUBSCRIPTION.external_ref
-    )
+    return InvoiceDetail(invoice, [_FIXED, _PENDING if waits else _PRICED], SUBSCRIPTION.external_ref)

@@ -38,7 +38,13 @@ DELIVERED_EARLY = """
 """
 FOUND = """
     UPDATE charge_attempt SET known_charge_ids = '{x}';
-    UPDATE invoice SET status = 'canceled', gateway_invoice_id = NULL, issued_at = NULL, charge_due_date = NULL
+    UPDATE invoice SET status = 'canceled', gateway_invoice_id = NULL, issued_at = NULL, charge_due_date = NULL,
+        canceled_at = now()
+    WHERE ISSUED
+"""
+STOPPED = """
+    UPDATE invoice SET status = 'ready', gateway_invoice_id = NULL, issued_at = NULL, charge_due_date = NULL,
+        next_attempt_at = NULL
     WHERE ISSUED
 """
 EXPIRED_WEBHOOK = """
@@ -48,6 +54,8 @@ EXPIRED_WEBHOOK = """
 FRAGMENTS = {
     "EXPIRED_WEBHOOK": EXPIRED_WEBHOOK,
     "FOUND": FOUND,
+    "CANCELED": "UPDATE invoice SET status = 'canceled', canceled_at = now()",
+    "STOPPED": STOPPED,
     "ISSUED": ISSUED,
     "EXPIRED": EXPIRED,
     "SECOND_ATTEMPT": SECOND_ATTEMPT,
@@ -87,6 +95,7 @@ VIOLATIONS = rows(r"""
     one_charge_per_invoice         | SECOND_ATTEMPT
     one_charge_per_invoice         | SAME_CHARGE
     restored_charges_are_tracked   | FOUND
+    stopped_issuance_has_error     | STOPPED
     one_sandbox_charge_per_invoice | UPDATE sandbox_charge SET amount_cents = amount_cents + 1
     event_numbers_without_gaps     | DELETE FROM event WHERE sequence = 2
     one_created_event_per_invoice  | DELETE FROM event WHERE type = 'invoice.created'
@@ -95,7 +104,7 @@ VIOLATIONS = rows(r"""
     status_moves_allowed           | EVENT held
     status_moves_allowed           | EVENT ready
     status_moves_allowed           | EVENT created
-    status_moves_allowed           | UPDATE invoice SET status = 'canceled' WHERE status = 'awaiting_value'
+    status_moves_allowed           | CANCELED WHERE status = 'awaiting_value'
     status_moves_allowed           | UPDATE event SET sequence = -sequence
     list_totals                    | UPDATE account_counter SET invoices_issued = invoices_issued + 1
     delivered_in_order             | DELIVERED_EARLY

@@ -42,7 +42,9 @@ MOVE: dict[str, str] = {
             total_cents = coalesce(total_cents, 0) WHERE invoice_id = $1
     """,
     "overdue": "UPDATE invoice SET status = 'overdue' WHERE invoice_id = $1",
-    "canceled": "UPDATE invoice SET status = 'canceled' WHERE invoice_id = $1",
+    "canceled": """
+        UPDATE invoice SET status = 'canceled', canceled_at = coalesce(canceled_at, now()) WHERE invoice_id = $1
+    """,
 }
 """A hand-written UPDATE that would be a complete move to each state, were it legal from where the invoice is."""
 
@@ -144,6 +146,15 @@ CHANGES = rows("""
     paid           | paid_at = paid_at + interval '1 s'         | invoice_frozen
     paid           | total_cents = 0                            | invoice_frozen
     canceled       | gateway_invoice_id = NULL                  | invoice_frozen
+    canceled       | canceled_at = canceled_at + interval '1 s' | invoice_frozen
+    canceled       | canceled_at = NULL                         | invoice_frozen
+    paid           | canceled_at = now()                        | invoice_canceled_at
+    draft          | status = 'canceled'                        | invoice_canceled_at
+    ready          | issue_error_code = 'x'                     | invoice_issue_error
+    ready          | issue_error_detail = 'x', issue_error_at = now() | invoice_issue_error
+    ready          | ERROR, next_attempt_at = now()             | invoice_issue_error
+    ready          | ERROR, next_attempt_at = NULL              | yes
+    issued         | ERROR, next_attempt_at = NULL              | invoice_issue_error
     draft          | due_date = due_date + 1                    | invoice_frozen
     draft          | total_cents = 1                            | invoice_total
     awaiting_value | total_cents = 1                            | invoice_total
@@ -161,6 +172,7 @@ CHANGES = rows("""
     paid           | refunded_at = now()                        | yes
 """)
 UPDATE = "UPDATE invoice SET CHANGE WHERE invoice_id = $1"
+ERROR = "issue_error_code = 'x', issue_error_detail = 'x', issue_error_at = now()"
 
 
 async def test_settled_facts(world: World, engine_role):
@@ -168,7 +180,7 @@ async def test_settled_facts(world: World, engine_role):
     invoices = await in_every_state(world, engine_role)
     found: list[tuple[str, ...]] = []
     for state, change, _ in CHANGES:
-        update = UPDATE.replace("CHANGE", change)
+        update = UPDATE.replace("CHANGE", change.replace("ERROR", ERROR))
         found.append((state, change, await tried(engine_role, update, invoices[state])))
     assert found == CHANGES
 
@@ -251,7 +263,10 @@ async def test_every_fact_through_the_one_door(world: World, engine_role, state)
         shown = (await world.get(f"/v1/invoices/{invoice_id}")).json
         assert (
             events[0]["data"]["invoice"].items()
-            >= {key: shown[key] for key in ("id", "status", "paidAt")}.items()
+            >= {
+                key: shown[key]
+                for key in ("id", "status", "paidAt", "refundedAt", "disputedAt", "canceledAt", "customer")
+            }.items()
         )
         [row] = await engine_role.fetch("SELECT * FROM invoice WHERE invoice_id = $1", invoice_id)
         assert all(row[stamp] is not None for stamp in stamps)

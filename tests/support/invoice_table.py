@@ -44,8 +44,8 @@ EFFECTS: dict[tuple[str, str], tuple[str, tuple[str, ...]]] = {
         payment_confirmed | paid           | invoice.paid               | paid_at
         payment_confirmed | stays          | invoice.payment_unexpected | unexpected_payment_at
         payment_missed    | overdue        | invoice.overdue            |
-        cancel_asked      | canceled       | invoice.canceled           |
-        charge_canceled   | canceled       | invoice.canceled           |
+        cancel_asked      | canceled       | invoice.canceled           | canceled_at
+        charge_canceled   | canceled       | invoice.canceled           | canceled_at
         refunded          | stays          | invoice.refunded           | refunded_at
         disputed          | stays          | invoice.disputed           | disputed_at
     """)

@@ -11,6 +11,7 @@ from fatura.domain.invoice_states import InvoiceStatus
 from fatura.domain.money import item_amount_cents
 from fatura.domain.offer import Discount, PaymentMethod, discount_percent
 from fatura.domain.product import PricingMode
+from fatura.domain.subscription import Customer
 
 
 class PricingSource(StrEnum):
@@ -149,11 +150,21 @@ class InvoiceItem:
 
 
 @dataclass(frozen=True, slots=True)
+class IssueFailure:
+    """Why a `ready` invoice is not issued until a person acts; `code` and `detail` are those of its event (D-34)."""
+
+    code: str
+    detail: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Invoice:
     """An invoice as stored, without its items (spec 2.5)."""
 
     invoice_id: UUID
     subscription_id: UUID
+    customer: Customer
     cycle: int
     status: InvoiceStatus
     due_date: date
@@ -163,6 +174,10 @@ class Invoice:
     gateway_invoice_id: str | None
     issued_at: datetime | None
     paid_at: datetime | None
+    refunded_at: datetime | None
+    disputed_at: datetime | None
+    canceled_at: datetime | None
+    issue_error: IssueFailure | None
     created_at: datetime
 
 
@@ -172,6 +187,4 @@ class InvoiceDetail:
 
     invoice: Invoice
     items: Sequence[InvoiceItem]
-    customer_id: UUID
-    customer_external_ref: str
     subscription_external_ref: str | None

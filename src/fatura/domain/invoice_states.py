@@ -76,30 +76,35 @@ class Transition:
 
 _S, _F, _IF = InvoiceStatus, Fact, OnlyIf
 _ISSUED = ("gateway_invoice_id", "issued_at")
+_CANCELED = ("canceled_at",)
 
 TABLE: tuple[Transition, ...] = (
     Transition(_S.DRAFT, _F.VALUE_MISSED, _IF.ALWAYS, _S.AWAITING_VALUE, (), "invoice.held", "spec 3.3"),
     Transition(_S.DRAFT, _F.VALUES_CLOSED, _IF.TOTAL_POSITIVE, _S.READY, (), "invoice.ready", "D-24"),
     Transition(_S.DRAFT, _F.VALUES_CLOSED, _IF.TOTAL_ZERO, _S.PAID, ("paid_at",), "invoice.paid", "D-9"),
-    Transition(_S.DRAFT, _F.CANCEL_ASKED, _IF.ALWAYS, _S.CANCELED, (), "invoice.canceled", "D-27"),
+    Transition(_S.DRAFT, _F.CANCEL_ASKED, _IF.ALWAYS, _S.CANCELED, _CANCELED, "invoice.canceled", "D-27"),
     Transition(
         _S.AWAITING_VALUE, _F.VALUES_CLOSED, _IF.TOTAL_POSITIVE, _S.READY, (), "invoice.ready", "spec 3.3"
     ),
     Transition(
         _S.AWAITING_VALUE, _F.VALUES_CLOSED, _IF.TOTAL_ZERO, _S.PAID, ("paid_at",), "invoice.paid", "D-9"
     ),
-    Transition(_S.AWAITING_VALUE, _F.CANCEL_ASKED, _IF.ALWAYS, _S.CANCELED, (), "invoice.canceled", "D-27"),
+    Transition(
+        _S.AWAITING_VALUE, _F.CANCEL_ASKED, _IF.ALWAYS, _S.CANCELED, _CANCELED, "invoice.canceled", "D-27"
+    ),
     Transition(_S.READY, _F.CHARGE_CONFIRMED, _IF.ALWAYS, _S.ISSUED, _ISSUED, "invoice.issued", "spec 3.3"),
-    Transition(_S.READY, _F.CANCEL_ASKED, _IF.ALWAYS, _S.CANCELED, (), "invoice.canceled", "D-27"),
+    Transition(_S.READY, _F.CANCEL_ASKED, _IF.ALWAYS, _S.CANCELED, _CANCELED, "invoice.canceled", "D-27"),
     Transition(
         _S.ISSUED, _F.PAYMENT_CONFIRMED, _IF.ALWAYS, _S.PAID, ("paid_at",), "invoice.paid", "spec 3.3"
     ),
     Transition(_S.ISSUED, _F.PAYMENT_MISSED, _IF.ALWAYS, _S.OVERDUE, (), "invoice.overdue", "D-26"),
-    Transition(_S.ISSUED, _F.CANCEL_ASKED, _IF.ALWAYS, _S.CANCELED, (), "invoice.canceled", "D-27"),
-    Transition(_S.ISSUED, _F.CHARGE_CANCELED, _IF.ALWAYS, _S.CANCELED, (), "invoice.canceled", "D-27"),
+    Transition(_S.ISSUED, _F.CANCEL_ASKED, _IF.ALWAYS, _S.CANCELED, _CANCELED, "invoice.canceled", "D-27"),
+    Transition(_S.ISSUED, _F.CHARGE_CANCELED, _IF.ALWAYS, _S.CANCELED, _CANCELED, "invoice.canceled", "D-27"),
     Transition(_S.OVERDUE, _F.PAYMENT_CONFIRMED, _IF.ALWAYS, _S.PAID, ("paid_at",), "invoice.paid", "D-26"),
-    Transition(_S.OVERDUE, _F.CANCEL_ASKED, _IF.ALWAYS, _S.CANCELED, (), "invoice.canceled", "D-27"),
-    Transition(_S.OVERDUE, _F.CHARGE_CANCELED, _IF.ALWAYS, _S.CANCELED, (), "invoice.canceled", "D-27"),
+    Transition(_S.OVERDUE, _F.CANCEL_ASKED, _IF.ALWAYS, _S.CANCELED, _CANCELED, "invoice.canceled", "D-27"),
+    Transition(
+        _S.OVERDUE, _F.CHARGE_CANCELED, _IF.ALWAYS, _S.CANCELED, _CANCELED, "invoice.canceled", "D-27"
+    ),
     Transition(_S.PAID, _F.REFUNDED, _IF.ALWAYS, _S.PAID, ("refunded_at",), "invoice.refunded", "D-27"),
     Transition(_S.PAID, _F.DISPUTED, _IF.ALWAYS, _S.PAID, ("disputed_at",), "invoice.disputed", "D-27"),
     Transition(

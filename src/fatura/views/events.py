@@ -37,11 +37,9 @@ class EventInvoiceItemView(InvoiceItemView):
 
 
 class EventInvoiceView(InvoiceSummaryView):
-    """An invoice with its items and your own ids of its subscription, customer and products (D-37)."""
+    """An invoice with its items and your own ids of its subscription and products (D-37)."""
 
     subscription_external_ref: ExternalRef | None
-    customer_id: Id
-    customer_external_ref: ExternalRef
     items: list[EventInvoiceItemView]
 
     @classmethod
@@ -49,8 +47,6 @@ class EventInvoiceView(InvoiceSummaryView):
         return cls.of(
             detail.invoice,
             subscription_external_ref=detail.subscription_external_ref,
-            customer_id=str(detail.customer_id),
-            customer_external_ref=detail.customer_external_ref,
             items=[EventInvoiceItemView.with_ref(item) for item in detail.items],
         )
 

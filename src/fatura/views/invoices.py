@@ -6,10 +6,18 @@ from typing import Annotated, Any, Self
 
 from msgspec import Meta
 
-from fatura.domain.invoice import Invoice, InvoiceDetail, InvoiceItem, PricingSource, PricingStatus
+from fatura.domain.invoice import (
+    Invoice,
+    InvoiceDetail,
+    InvoiceItem,
+    IssueFailure,
+    PricingSource,
+    PricingStatus,
+)
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.domain.offer import MAX_INSTALLMENTS, PaymentMethod
 from fatura.domain.pricing import PricingAttempt, PricingOutcome
+from fatura.views.customers import CustomerView
 from fatura.views.view import (
     Cents,
     Count,
@@ -30,11 +38,24 @@ Installments = Annotated[
 ]
 
 
+class IssueFailureView(View):
+    """Why a `ready` invoice is not issued until a person acts (D-129)."""
+
+    code: str
+    detail: Annotated[str, Meta(description="The reason in words, often the gateway's.")]
+    at: Instant
+
+    @classmethod
+    def of(cls, failure: IssueFailure) -> Self:
+        return cls(code=failure.code, detail=failure.detail, at=instant(failure.at))
+
+
 class InvoiceSummaryView(View):
     """An invoice without items and price calls, as lists show it (spec 2.5)."""
 
     id: Id
     subscription_id: Id
+    customer: CustomerView
     cycle: Annotated[Ordinal, Meta(description="The first invoice is cycle 1.")]
     status: InvoiceStatus
     due_date: date
@@ -44,6 +65,13 @@ class InvoiceSummaryView(View):
     gateway_invoice_id: Annotated[str | None, Meta(description="Id of the charge in the gateway.")]
     issued_at: Annotated[Instant | None, Meta(description="When the gateway confirmed the charge.")]
     paid_at: Annotated[Instant | None, Meta(description="When the payment was confirmed.")]
+    refunded_at: Annotated[Instant | None, Meta(description="When a refund was first reported.")]
+    disputed_at: Annotated[Instant | None, Meta(description="When a dispute was first reported.")]
+    canceled_at: Annotated[Instant | None, Meta(description="When the invoice was canceled.")]
+    issue_error: Annotated[
+        IssueFailureView | None,
+        Meta(description="Why a `ready` invoice waits for `retry-issuance`; null otherwise."),
+    ]
     created_at: Annotated[Instant, Meta(description="When the invoice was generated.")]
 
     @classmethod
@@ -51,6 +79,7 @@ class InvoiceSummaryView(View):
         return cls(
             id=str(invoice.invoice_id),
             subscription_id=str(invoice.subscription_id),
+            customer=CustomerView.of(invoice.customer),
             cycle=invoice.cycle,
             status=invoice.status,
             due_date=invoice.due_date,
@@ -60,6 +89,10 @@ class InvoiceSummaryView(View):
             gateway_invoice_id=invoice.gateway_invoice_id,
             issued_at=instant(invoice.issued_at),
             paid_at=instant(invoice.paid_at),
+            refunded_at=instant(invoice.refunded_at),
+            disputed_at=instant(invoice.disputed_at),
+            canceled_at=instant(invoice.canceled_at),
+            issue_error=None if invoice.issue_error is None else IssueFailureView.of(invoice.issue_error),
             created_at=instant(invoice.created_at),
             **more,
         )

@@ -76,6 +76,8 @@ CHECKS = rows("""
     invoice_issued_at               | invoice            | "gateway_invoice_id": null, "issued_at": "2034-01-01"
     invoice_paid_at                 | invoice            | "status": "paid", "paid_at": null
     invoice_paid_at                 | invoice            | "status": "ready", "paid_at": "2034-01-01"
+    invoice_canceled_at             | invoice            | "status": "ready", "canceled_at": "2034-01-01"
+    invoice_issue_error             | invoice            | "issue_error_code": "rejected"
     invoice_item_source             | invoice_item       | "pricing_source": "guess"
     invoice_item_table              | invoice_item       | "amount_cents": 1
     invoice_item_table              | invoice_item       | "discount_percent": 21
@@ -126,7 +128,7 @@ FROZEN = rows("""
     invoice_moves          | invoice          |                            | cycle period_start period_end due_date created_at
     invoice_moves          | invoice          |                            | payment_method installments total_cents issued_at
     invoice_moves          | invoice          |                            | gateway_invoice_id charge_due_date paid_at
-    invoice_moves          | invoice          |                            | refunded_at disputed_at
+    invoice_moves          | invoice          |                            | refunded_at disputed_at canceled_at
     invoice_item_frozen    | invoice_item     | pricing_status = 'priced'  | *
     invoice_item_frozen    | invoice_item     | pricing_status = 'skipped' | *
     invoice_item_frozen    | invoice_item     | pricing_status = 'pending' | account_id invoice_id position item_id months

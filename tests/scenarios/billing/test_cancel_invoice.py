@@ -39,7 +39,7 @@ async def draft_invoice(world: World) -> Json:
 
 @pytest.mark.parametrize("status", ["draft", "awaiting_value", "ready"])
 async def test_an_invoice_without_a_charge_is_canceled_at_once(world: World, status: str):
-    """One event is emitted and no charge is created later. [D-27]"""
+    """One event is emitted and no charge is created later. [D-27, D-129]"""
     invoice = await (ready_invoice(world) if status == "ready" else draft_invoice(world))
     if status == "awaiting_value":
         await world.sql("UPDATE invoice SET status = 'awaiting_value' WHERE status = 'draft'")
@@ -55,6 +55,8 @@ async def test_an_invoice_without_a_charge_is_canceled_at_once(world: World, sta
     assert (answer.json["status"], answer.json["totalCents"]) == ("canceled", invoice["totalCents"])
     [event] = await world.events("invoice.canceled")
     assert (event["data"]["invoice"]["id"], event["data"]["invoice"]["status"]) == (invoice["id"], "canceled")
+    assert invoice["canceledAt"] is None
+    assert event["createdAt"] == event["data"]["invoice"]["canceledAt"] == answer.json["canceledAt"]
     await pass_time(world, days=5)
     assert (await read(world, invoice))["status"] == "canceled"
     assert await charges(world) == []

@@ -31,7 +31,7 @@ async def test_a_detail_shows_every_field_of_an_invoice(world: World):
     """Lists leave out items and attempts.
 
     [spec 2.5 invoice, spec 2.5 item, spec 2.5 pricingSource table, spec 2.5 pricingStatus priced]
-    [spec 4.5 GET /v1/invoices/{invoiceId} 200, spec 4.5 GET /v1/invoices 200, spec 2.1 nulls, D-9, D-25]
+    [spec 4.5 GET /v1/invoices/{invoiceId} 200, spec 4.5 GET /v1/invoices 200, spec 2.1 nulls, D-9, D-25, D-129]
     """
     await world.advance("2035-01-05")
     gym, pool = await world.product(1001), await world.product(0, name="Pool")
@@ -47,6 +47,7 @@ async def test_a_detail_shows_every_field_of_an_invoice(world: World):
     assert shown == {
         "id": listed["id"],
         "subscriptionId": subscription["id"],
+        "customer": subscription["customer"],
         "cycle": 1,
         "status": "paid",
         "dueDate": "2035-01-10",
@@ -56,6 +57,10 @@ async def test_a_detail_shows_every_field_of_an_invoice(world: World):
         "gatewayInvoiceId": charge["chargeId"],
         "issuedAt": shown["issuedAt"],
         "paidAt": "2035-01-10T03:00:00.000Z",
+        "refundedAt": None,
+        "disputedAt": None,
+        "canceledAt": None,
+        "issueError": None,
         "createdAt": shown["createdAt"],
         "items": [
             table_item(shown["items"][0], gym, monthlyPriceCents=1001, discountPercent=50, amountCents=1502),
@@ -66,6 +71,23 @@ async def test_a_detail_shows_every_field_of_an_invoice(world: World):
     assert listed == {
         name: value for name, value in shown.items() if name not in {"items", "pricingAttempts"}
     }
+
+
+async def test_invoices_show_their_customer_as_it_is_now(world: World):
+    """Details and lists do, and events keep the customer of their time. [D-129]"""
+    subscription = await world.enroll(await world.plan())
+    await world.run()
+    customer = subscription["customer"]
+    renamed = {"name": "Ana Lima", "email": "lima@example.com"}
+    assert (await world.patch(f"/v1/customers/{customer['id']}", renamed)).status == 200
+
+    [invoice] = await world.invoices()
+    assert (await detail(world, invoice))["customer"] == customer | renamed
+    for query in ("", "?status=issued", f"?dueFrom={invoice['dueDate']}", f"?customerId={customer['id']}"):
+        [listed] = (await world.get(f"/v1/invoices{query}")).json["data"]
+        assert listed["customer"] == customer | renamed, query
+    [created] = await world.events("invoice.created")
+    assert created["data"]["invoice"]["customer"] == customer
 
 
 async def test_an_invoice_with_a_variable_item_is_a_draft_without_a_total(world: World):

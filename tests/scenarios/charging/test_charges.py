@@ -190,7 +190,7 @@ async def test_a_transient_failure_is_retried_with_growing_delays(world: World) 
 
 
 async def test_refused_data_waits_for_a_person(world: World) -> None:
-    """The invoice stays `ready`, one event carries the reason, and nothing is retried. [D-34]"""
+    """The invoice stays `ready`, it and one event show the reason, and nothing is retried. [D-34, D-129]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "rejected")
 
@@ -198,20 +198,28 @@ async def test_refused_data_waits_for_a_person(world: World) -> None:
 
     (failed,) = await world.events("invoice.issue_failed")
     assert failed["data"]["error"] == {"code": "rejected", "message": "A queued fault refuses this call."}
-    assert failed["data"]["invoice"]["id"] == invoice["id"]
-    assert (await read(world, invoice))["status"] == "ready"
+    shown = await read(world, invoice)
+    assert shown["status"] == "ready"
+    assert shown["issueError"] == {
+        "code": "rejected",
+        "detail": "A queued fault refuses this call.",
+        "at": failed["createdAt"],
+    }
+    for seen in (failed["data"]["invoice"], (await world.invoices())[0]):
+        assert (seen["id"], seen["issueError"]) == (invoice["id"], shown["issueError"])
     assert await charges(world, invoice) == []
     assert await world.events("invoice.issue_delayed") == []
 
 
 async def test_an_invoice_waits_while_its_connection_is_inactive(world: World) -> None:
-    """It stays `ready`, one event reports the delay, and activation issues it immediately. [D-34]"""
+    """It stays `ready`, one event reports the delay, and activation issues it immediately. [D-34, D-129]"""
     invoice = await ready_invoice(world)
     await patch_connection(world, active=False)
 
     await pass_time(world, days=2)
 
-    assert (await read(world, invoice))["status"] == "ready"
+    waiting = await read(world, invoice)
+    assert (waiting["status"], waiting["issueError"]) == ("ready", None)
     (delayed,) = await world.events("invoice.issue_delayed")
     assert delayed["data"]["error"] == {"code": "inactive", "message": "The gateway connection is inactive."}
     assert await charges(world) == []

@@ -192,7 +192,7 @@ async def test_a_payment_after_years_is_found_when_the_charge_is_polled(world: W
 
 
 async def test_a_refund_emits_one_event_and_the_invoice_stays_paid(world: World) -> None:
-    """Further polls emit nothing. [D-36]"""
+    """Further polls emit nothing and keep `refundedAt`. [D-36, D-129]"""
     await world.set_up_gateway(behaviour="pay_at_once")
     invoice = await ready_invoice(world)
     await world.run()
@@ -203,8 +203,14 @@ async def test_a_refund_emits_one_event_and_the_invoice_stays_paid(world: World)
         await world.run("reconciliation")
     await pass_time(world, days=3)
 
-    assert len(await world.events("invoice.refunded")) == 1
-    assert (await read(world, invoice))["status"] == "paid"
+    [refunded] = await world.events("invoice.refunded")
+    found = await read(world, invoice)
+    assert (found["status"], found["refundedAt"], found["disputedAt"]) == (
+        "paid",
+        refunded["createdAt"],
+        None,
+    )
+    assert refunded["data"]["invoice"]["refundedAt"] == refunded["createdAt"]
     assert len(await world.events("invoice.paid")) == 1
 
 

@@ -33,21 +33,24 @@ async def states(world: World) -> list[tuple[int, str]]:
 async def test_after_a_refusal_the_next_attempt_is_sent(world: World):
     """The response shows the invoice after the gateway's answer; another refusal emits another event.
 
-    [D-34 retry, D-34, D-113]
+    [D-34 retry, D-34, D-113, D-129]
     """
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "rejected", times=2)
     await world.run("issuance")
     await pass_time(world, days=2)
     assert await states(world) == [(1, "failed")], "by itself nothing is sent any more"
+    refused = await read(world, invoice)
 
     again = await retry(world, invoice)
     assert (again.status, again.json["status"]) == (200, "ready")
     assert len(await world.events("invoice.issue_failed")) == 2
+    assert again.json["issueError"]["at"] > refused["issueError"]["at"]
 
     issued = await retry(world, invoice)
     assert (issued.status, issued.json) == (200, await read(world, invoice))
     assert (issued.json["status"], issued.json["items"]) == ("issued", invoice_items(issued.json))
+    assert issued.json["issueError"] is None
     [charge] = await charges(world)
     assert issued.json["gatewayInvoiceId"] == charge["chargeId"]
     assert await states(world) == [(1, "failed"), (2, "failed"), (3, "confirmed")]
@@ -220,7 +223,10 @@ async def test_a_repeat_keeps_a_parked_attempt_that_it_may_have_sent(world: Worl
     await world.sql(
         "UPDATE charge_attempt SET state = 'parked', error_code = 'outcome_unknown' WHERE attempt = 2"
     )
-    await world.sql("UPDATE invoice SET next_attempt_at = NULL")
+    await world.sql(
+        "UPDATE invoice SET next_attempt_at = NULL, issue_error_code = 'outcome_unknown', issue_error_detail = 'x',"
+        " issue_error_at = created_at"
+    )
 
     for _ in range(2):
         again = await world.post(path, key="first")

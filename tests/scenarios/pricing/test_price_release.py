@@ -161,7 +161,7 @@ async def test_concurrent_retries_call_once(world: World, prices: PriceServer) -
 
 
 async def test_retries_by_hand_are_limited(world: World, prices: PriceServer) -> None:
-    """Ten a minute per item; the detail stays short. [D-105, spec 4.5 GET /v1/invoices/{invoiceId} 200]"""
+    """Ten a minute per item. [D-105]"""
     prices.answers(Reply("no", status=500))
     await world.enroll(await world.plan(await usage(world, prices)))
     await world.run("generation")
@@ -171,12 +171,34 @@ async def test_retries_by_hand_are_limited(world: World, prices: PriceServer) ->
     assert [answer.status for answer in answers] == [200] * 10 + [429]
     assert (answers[-1].type, answers[-1].headers["Retry-After"]) == ("engine.rate_limited", "60")
     assert len(prices.asked) == 10
+
+
+async def test_the_attempt_that_set_a_value_is_always_shown(world: World, prices: PriceServer) -> None:
+    """Beside the newest 20 of each item, whatever failed since. [D-105, spec 4.5 GET /v1/invoices/{invoiceId} 200]"""
+    prices.answers({"amount": 100}, {"skip": True}, Reply("no", status=500))
+    products = [await usage(world, prices) for _ in range(3)]
+    await world.enroll(await world.plan(*products))
+    await world.run()
+    invoice = await only_invoice(world)
+    items = {each["pricingStatus"]: each["id"] for each in invoice["items"]}
+    assert items.keys() == {"priced", "skipped", "pending"}
+    first = {each["itemId"]: each for each in invoice["pricingAttempts"]}
     await world.sql(
         """
         INSERT INTO pricing_attempt (account_id, invoice_id, position, attempt, by_hand, url, cap_cents, request_body,
             created_at, open_until, outcome)
-        SELECT p.account_id, p.invoice_id, 0, n, true, 'x', 1, '', '2033-11-20T15:00:00Z', now(), 'timeout'
+        SELECT p.account_id, p.invoice_id, p.position, n, true, 'x', 1, '', '2090-01-01T00:00:00Z', now(), 'timeout'
         FROM price_pull p, generate_series(11, 200) n
         """
     )
-    assert len((await world.get(path)).json["pricingAttempts"]) == 100
+
+    shown = (await world.get(f"/v1/invoices/{invoice['id']}")).json["pricingAttempts"]
+    numbers = {id_: [each["attempt"] for each in shown if each["itemId"] == id_] for id_ in items.values()}
+    newest = list(range(181, 201))
+    assert numbers[items["priced"]] == numbers[items["skipped"]] == [1, *newest]
+    assert numbers[items["pending"]] == newest
+    assert [each for each in shown if each["outcome"] in {"ok", "skip"}] == [
+        first[items["priced"]],
+        first[items["skipped"]],
+    ]
+    assert [each["createdAt"] for each in shown] == sorted(each["createdAt"] for each in shown)

@@ -3,10 +3,22 @@
 from pydantic import Field
 
 from fatura.api.models.shared import Shown, ShownCents, ShownDay, ShownId, ShownInstant, ShownTotalCents
+from fatura.api.models.subscriptions import Customer
 from fatura.domain.invoice import PricingSource, PricingStatus
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.domain.offer import MAX_INSTALLMENTS, PaymentMethod
 from fatura.domain.pricing import PricingOutcome
+
+
+class IssueFailure(Shown):
+    """Why an invoice is not issued until a person acts (D-34)."""
+
+    code: str = Field(description="Stable code of the reason.", examples=["invalid_document"])
+    detail: str = Field(
+        description="The reason in words, often the gateway's.",
+        examples=["The payer's document is not valid."],
+    )
+    at: ShownInstant
 
 
 class InvoiceSummary(Shown):
@@ -14,6 +26,7 @@ class InvoiceSummary(Shown):
 
     id: ShownId
     subscriptionId: ShownId
+    customer: Customer = Field(description="The subscription's customer, as it is now.")
     cycle: int = Field(ge=1, description="The first invoice is cycle 1.", examples=[1])
     status: InvoiceStatus
     dueDate: ShownDay
@@ -28,6 +41,12 @@ class InvoiceSummary(Shown):
     gatewayInvoiceId: str | None = Field(description="The charge's id in the gateway.", examples=["ch_0001"])
     issuedAt: ShownInstant | None = Field(description="When the gateway confirmed the charge.")
     paidAt: ShownInstant | None = Field(description="When the payment was confirmed.")
+    refundedAt: ShownInstant | None = Field(description="When the gateway first reported a refund.")
+    disputedAt: ShownInstant | None = Field(description="When the gateway first reported a dispute.")
+    canceledAt: ShownInstant | None = Field(description="When it was canceled.")
+    issueError: IssueFailure | None = Field(
+        description="Why a `ready` invoice waits for `retry-issuance`; null otherwise."
+    )
     createdAt: ShownInstant = Field(description="When it was generated.")
 
 

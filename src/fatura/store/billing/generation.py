@@ -7,7 +7,9 @@ from uuid import UUID
 
 from fatura.domain.invoice import InvoiceDraft, PricingStatus
 from fatura.domain.offer import PaymentMethod
-from fatura.store.db import Row, Tx, fields
+from fatura.domain.subscription import Customer
+from fatura.store.billing.invoices import customer_of
+from fatura.store.db import Row, Tx
 from fatura.store.pricing import price_pulls
 
 
@@ -18,8 +20,7 @@ class DueSubscription:
     subscription_id: UUID
     external_ref: str | None
     plan_version_id: UUID
-    customer_id: UUID
-    customer_external_ref: str
+    customer: Customer
     connection_id: UUID
     payment_method: PaymentMethod
     charge_day: int
@@ -32,9 +33,9 @@ async def claim_due(tx: Tx, *, now: datetime, limit: int) -> Sequence[DueSubscri
     """Lock and return due subscriptions, skipping those that another run has locked."""
     rows = await tx.fetch(
         """
-        SELECT s.subscription_id, s.external_ref, s.plan_version_id, s.customer_id,
-            c.external_ref AS customer_external_ref, s.connection_id, s.payment_method, s.charge_day, s.cycle_count,
-            s.next_period_start, s.next_due_date
+        SELECT s.subscription_id, s.external_ref, s.plan_version_id, s.connection_id, s.payment_method, s.charge_day,
+            s.cycle_count, s.next_period_start, s.next_due_date, c.customer_id,
+            c.external_ref AS customer_external_ref, c.name AS customer_name, c.email AS customer_email
         FROM subscription s JOIN customer c ON c.customer_id = s.customer_id
         WHERE s.account_id = $1 AND c.account_id = $1 AND s.status = 'active' AND s.generate_at <= $2
         ORDER BY s.generate_at LIMIT $3
@@ -62,9 +63,9 @@ async def claim_one(tx: Tx, subscription_id: UUID, *, now: datetime) -> Sequence
     """Lock and return one subscription, or none if it is not due or another run has locked it."""
     rows = await tx.fetch(
         """
-        SELECT s.subscription_id, s.external_ref, s.plan_version_id, s.customer_id,
-            c.external_ref AS customer_external_ref, s.connection_id, s.payment_method, s.charge_day, s.cycle_count,
-            s.next_period_start, s.next_due_date
+        SELECT s.subscription_id, s.external_ref, s.plan_version_id, s.connection_id, s.payment_method, s.charge_day,
+            s.cycle_count, s.next_period_start, s.next_due_date, c.customer_id,
+            c.external_ref AS customer_external_ref, c.name AS customer_name, c.email AS customer_email
         FROM subscription s JOIN customer c ON c.customer_id = s.customer_id
         WHERE s.account_id = $1 AND c.account_id = $1 AND s.subscription_id = $2 AND s.status = 'active'
             AND s.generate_at <= $3
@@ -77,7 +78,18 @@ async def claim_one(tx: Tx, subscription_id: UUID, *, now: datetime) -> Sequence
 
 
 def _due(row: Row) -> DueSubscription:
-    return DueSubscription(**fields(row, payment_method=PaymentMethod(row["payment_method"])))
+    return DueSubscription(
+        subscription_id=row["subscription_id"],
+        external_ref=row["external_ref"],
+        plan_version_id=row["plan_version_id"],
+        customer=customer_of(row),
+        connection_id=row["connection_id"],
+        payment_method=PaymentMethod(row["payment_method"]),
+        charge_day=row["charge_day"],
+        cycle_count=row["cycle_count"],
+        next_period_start=row["next_period_start"],
+        next_due_date=row["next_due_date"],
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ class Move:
     paid_at: datetime | None
     refunded_at: datetime | None
     disputed_at: datetime | None
+    canceled_at: datetime | None
     unexpected_payment_at: datetime | None
     next_attempt_at: datetime | None
 
@@ -72,13 +73,16 @@ async def write(tx: Tx, moves: Sequence[Move]) -> None:
             paid_at = coalesce(u.paid_at, v.paid_at),
             refunded_at = coalesce(u.refunded_at, v.refunded_at),
             disputed_at = coalesce(u.disputed_at, v.disputed_at),
+            canceled_at = coalesce(u.canceled_at, v.canceled_at),
             unexpected_payment_at = coalesce(u.unexpected_payment_at, v.unexpected_payment_at),
+            issue_error_code = NULL, issue_error_detail = NULL, issue_error_at = NULL,
             next_attempt_at = u.next_attempt_at,
             lease_until = NULL
         FROM unnest($2::uuid[], $3::text[], $4::text[], $5::date[], $6::timestamptz[], $7::timestamptz[],
-                $8::timestamptz[], $9::timestamptz[], $10::timestamptz[], $11::timestamptz[], $12::int8[])
+                $8::timestamptz[], $9::timestamptz[], $10::timestamptz[], $11::timestamptz[], $12::timestamptz[],
+                $13::int8[])
             AS u (invoice_id, status, gateway_invoice_id, charge_due_date, issued_at, paid_at, refunded_at,
-                disputed_at, unexpected_payment_at, next_attempt_at, total_cents)
+                disputed_at, canceled_at, unexpected_payment_at, next_attempt_at, total_cents)
         WHERE v.account_id = $1 AND v.invoice_id = ANY($2::uuid[]) AND v.invoice_id = u.invoice_id
         """,
         [move.invoice_id for move in moves],
@@ -89,6 +93,7 @@ async def write(tx: Tx, moves: Sequence[Move]) -> None:
         [move.paid_at for move in moves],
         [move.refunded_at for move in moves],
         [move.disputed_at for move in moves],
+        [move.canceled_at for move in moves],
         [move.unexpected_payment_at for move in moves],
         [move.next_attempt_at for move in moves],
         [move.total_cents for move in moves],

@@ -4,9 +4,17 @@ from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from fatura.domain.filters import InvoiceFilter
-from fatura.domain.invoice import Invoice, InvoiceDetail, InvoiceItem, PricingSource, PricingStatus
+from fatura.domain.invoice import (
+    Invoice,
+    InvoiceDetail,
+    InvoiceItem,
+    IssueFailure,
+    PricingSource,
+    PricingStatus,
+)
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.domain.offer import PaymentMethod
+from fatura.domain.subscription import Customer
 from fatura.store.db import Row, Tx
 
 
@@ -15,8 +23,10 @@ async def details(tx: Tx, invoice_ids: Sequence[UUID]) -> Mapping[UUID, InvoiceD
     rows = await tx.fetch(
         """
         SELECT v.invoice_id, v.subscription_id, v.cycle, v.status, v.due_date, v.payment_method, v.installments,
-            v.total_cents, v.gateway_invoice_id, v.issued_at, v.paid_at, v.created_at,
-            s.external_ref AS subscription_external_ref, c.customer_id, c.external_ref AS customer_external_ref
+            v.total_cents, v.gateway_invoice_id, v.issued_at, v.paid_at, v.refunded_at, v.disputed_at, v.canceled_at,
+            v.issue_error_code, v.issue_error_detail, v.issue_error_at, v.created_at,
+            s.external_ref AS subscription_external_ref, c.customer_id, c.external_ref AS customer_external_ref,
+            c.name AS customer_name, c.email AS customer_email
         FROM invoice v
         JOIN subscription s ON s.subscription_id = v.subscription_id
         JOIN customer c ON c.customer_id = s.customer_id
@@ -29,8 +39,6 @@ async def details(tx: Tx, invoice_ids: Sequence[UUID]) -> Mapping[UUID, InvoiceD
         row["invoice_id"]: InvoiceDetail(
             invoice=_invoice(row),
             items=items[row["invoice_id"]],
-            customer_id=row["customer_id"],
-            customer_external_ref=row["customer_external_ref"],
             subscription_external_ref=row["subscription_external_ref"],
         )
         for row in rows
@@ -78,9 +86,13 @@ async def page(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int) -> Seque
     rows = await tx.fetch_by_values(
         """
         SELECT v.invoice_id, v.subscription_id, v.cycle, v.status, v.due_date, v.payment_method, v.installments,
-            v.total_cents, v.gateway_invoice_id, v.issued_at, v.paid_at, v.created_at
+            v.total_cents, v.gateway_invoice_id, v.issued_at, v.paid_at, v.refunded_at, v.disputed_at, v.canceled_at,
+            v.issue_error_code, v.issue_error_detail, v.issue_error_at, v.created_at,
+            c.customer_id, c.external_ref AS customer_external_ref, c.name AS customer_name, c.email AS customer_email
         FROM invoice v
-        WHERE v.account_id = $1 AND v.invoice_id IN (
+        JOIN subscription s ON s.subscription_id = v.subscription_id
+        JOIN customer c ON c.customer_id = s.customer_id
+        WHERE v.account_id = $1 AND s.account_id = $1 AND c.account_id = $1 AND v.invoice_id IN (
             SELECT x.invoice_id FROM invoice x
             WHERE x.account_id = $1 AND ($2::text IS NULL OR x.status = $2)
                 AND ($3::uuid IS NULL OR x.subscription_id = $3)
@@ -104,9 +116,13 @@ async def page_from_end(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int)
     rows = await tx.fetch_by_values(
         """
         SELECT v.invoice_id, v.subscription_id, v.cycle, v.status, v.due_date, v.payment_method, v.installments,
-            v.total_cents, v.gateway_invoice_id, v.issued_at, v.paid_at, v.created_at
+            v.total_cents, v.gateway_invoice_id, v.issued_at, v.paid_at, v.refunded_at, v.disputed_at, v.canceled_at,
+            v.issue_error_code, v.issue_error_detail, v.issue_error_at, v.created_at,
+            c.customer_id, c.external_ref AS customer_external_ref, c.name AS customer_name, c.email AS customer_email
         FROM invoice v
-        WHERE v.account_id = $1 AND v.invoice_id IN (
+        JOIN subscription s ON s.subscription_id = v.subscription_id
+        JOIN customer c ON c.customer_id = s.customer_id
+        WHERE v.account_id = $1 AND s.account_id = $1 AND c.account_id = $1 AND v.invoice_id IN (
             SELECT x.invoice_id FROM invoice x
             WHERE x.account_id = $1 AND ($2::text IS NULL OR x.status = $2)
                 AND ($3::uuid IS NULL OR x.subscription_id = $3)
@@ -133,9 +149,13 @@ async def page_of_few(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int) -
     rows = await tx.fetch_by_values(
         """
         SELECT v.invoice_id, v.subscription_id, v.cycle, v.status, v.due_date, v.payment_method, v.installments,
-            v.total_cents, v.gateway_invoice_id, v.issued_at, v.paid_at, v.created_at
+            v.total_cents, v.gateway_invoice_id, v.issued_at, v.paid_at, v.refunded_at, v.disputed_at, v.canceled_at,
+            v.issue_error_code, v.issue_error_detail, v.issue_error_at, v.created_at,
+            c.customer_id, c.external_ref AS customer_external_ref, c.name AS customer_name, c.email AS customer_email
         FROM invoice v
-        WHERE v.account_id = $1 AND v.invoice_id IN (
+        JOIN subscription s ON s.subscription_id = v.subscription_id
+        JOIN customer c ON c.customer_id = s.customer_id
+        WHERE v.account_id = $1 AND s.account_id = $1 AND c.account_id = $1 AND v.invoice_id IN (
             SELECT f.invoice_id FROM (
                 SELECT x.invoice_id FROM invoice x
                 WHERE x.account_id = $1 AND ($2::text IS NULL OR x.status = $2)
@@ -162,10 +182,17 @@ def _values(wanted: InvoiceFilter) -> Sequence[object]:
     return wanted.status, wanted.subscription_id, wanted.customer_id, wanted.due_from, wanted.due_to
 
 
+def customer_of(row: Row) -> Customer:
+    return Customer(
+        row["customer_id"], row["customer_external_ref"], row["customer_name"], row["customer_email"]
+    )
+
+
 def _invoice(row: Row) -> Invoice:
     return Invoice(
         invoice_id=row["invoice_id"],
         subscription_id=row["subscription_id"],
+        customer=customer_of(row),
         cycle=row["cycle"],
         status=InvoiceStatus(row["status"]),
         due_date=row["due_date"],
@@ -175,6 +202,12 @@ def _invoice(row: Row) -> Invoice:
         gateway_invoice_id=row["gateway_invoice_id"],
         issued_at=row["issued_at"],
         paid_at=row["paid_at"],
+        refunded_at=row["refunded_at"],
+        disputed_at=row["disputed_at"],
+        canceled_at=row["canceled_at"],
+        issue_error=None
+        if row["issue_error_code"] is None
+        else IssueFailure(row["issue_error_code"], row["issue_error_detail"], row["issue_error_at"]),
         created_at=row["created_at"],
     )
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from uuid import UUID
 
+from fatura.domain.invoice import IssueFailure
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.domain.offer import PaymentMethod
 from fatura.store.db import Tx, fields
@@ -89,15 +90,20 @@ async def reschedule_issuance(
     failures: int,
     failing_since: datetime | None,
     delay_emitted: bool,
+    error: IssueFailure | None = None,
 ) -> None:
-    """End the lease and set the next attempt of a `ready` invoice; None stops it until a person acts.
+    """End the lease and set the next attempt of a `ready` invoice; None and an `error` stop it until a person acts.
 
-    An invoice that was made due after it was claimed stays due.
+    An invoice that was made due after it was claimed stays due, without the error.
     """
+    assert (next_attempt_at is None) is (error is not None), "an invoice that stops says why"
     await tx.execute(
         """
         UPDATE invoice v SET lease_until = NULL, issue_failures = $4, issue_failing_since = $5,
             issue_delay_emitted = $6,
+            issue_error_code = CASE WHEN v.next_attempt_at = $7 THEN $8::text END,
+            issue_error_detail = CASE WHEN v.next_attempt_at = $7 THEN $9::text END,
+            issue_error_at = CASE WHEN v.next_attempt_at = $7 THEN $10::timestamptz END,
             next_attempt_at = CASE WHEN v.next_attempt_at = $7 THEN $3::timestamptz ELSE v.next_attempt_at END
         WHERE v.account_id = $1 AND v.invoice_id = $2 AND v.status = 'ready'
         """,
@@ -107,6 +113,9 @@ async def reschedule_issuance(
         failing_since,
         delay_emitted,
         invoice.next_attempt_at,
+        None if error is None else error.code,
+        None if error is None else error.detail,
+        None if error is None else error.at,
     )
 
 

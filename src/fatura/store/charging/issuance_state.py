@@ -54,7 +54,8 @@ async def make_due(tx: Tx, invoice_id: UUID, *, now: datetime, lease_until: date
     """Make a locked `ready` invoice due, leased by the caller or (None) free for any worker."""
     await tx.execute(
         """
-        UPDATE invoice v SET next_attempt_at = $3, lease_until = $4
+        UPDATE invoice v SET next_attempt_at = $3, lease_until = $4,
+            issue_error_code = NULL, issue_error_detail = NULL, issue_error_at = NULL
         WHERE v.account_id = $1 AND v.invoice_id = $2 AND v.status = 'ready'
         """,
         invoice_id,

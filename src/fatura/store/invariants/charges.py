@@ -49,6 +49,15 @@ CHARGES: tuple[Invariant, ...] = (
         """,
     ),
     Invariant(
+        "stopped_issuance_has_error",
+        "a ready invoice without a next attempt has an issue error",
+        """
+        SELECT v.invoice_id AS offender FROM invoice v
+        WHERE v.account_id = $1 AND v.status = 'ready' AND v.next_attempt_at IS NULL AND v.issue_error_code IS NULL
+        LIMIT $2
+        """,
+    ),
+    Invariant(
         "one_sandbox_charge_per_invoice",
         "the sandbox gateway has at most one charge of an invoice that is not canceled, for its total",
         """

@@ -21,6 +21,7 @@ CREATE TABLE invoice (
     paid_at timestamptz,
     refunded_at timestamptz,
     disputed_at timestamptz,
+    canceled_at timestamptz,
     unexpected_payment_at timestamptz,
     created_at timestamptz NOT NULL,
     next_attempt_at timestamptz,
@@ -28,6 +29,9 @@ CREATE TABLE invoice (
     issue_failures integer NOT NULL DEFAULT 0,
     issue_failing_since timestamptz,
     issue_delay_emitted boolean NOT NULL DEFAULT false,
+    issue_error_code text,
+    issue_error_detail text,
+    issue_error_at timestamptz,
     CONSTRAINT invoice_pk PRIMARY KEY (account_id, invoice_id),
     CONSTRAINT invoice_one_per_cycle UNIQUE (account_id, subscription_id, cycle),
     CONSTRAINT invoice_subscription_fk FOREIGN KEY (account_id, subscription_id)
@@ -62,7 +66,15 @@ CREATE TABLE invoice (
     CONSTRAINT invoice_issued_at CHECK (
         (gateway_invoice_id IS NULL) = (issued_at IS NULL) AND (issued_at IS NULL) = (charge_due_date IS NULL)
     ),
-    CONSTRAINT invoice_paid_at CHECK ((status = 'paid') = (paid_at IS NOT NULL))
+    CONSTRAINT invoice_paid_at CHECK ((status = 'paid') = (paid_at IS NOT NULL)),
+    CONSTRAINT invoice_canceled_at CHECK ((status = 'canceled') = (canceled_at IS NOT NULL)),
+    CONSTRAINT invoice_issue_error CHECK (
+        CASE
+            WHEN issue_error_code IS NULL THEN issue_error_detail IS NULL AND issue_error_at IS NULL
+            ELSE issue_error_detail IS NOT NULL AND issue_error_at IS NOT NULL
+                AND status = 'ready' AND next_attempt_at IS NULL
+        END
+    )
 ) WITH (fillfactor = 85);
 CREATE UNIQUE INDEX invoice_charge_once ON invoice (account_id, connection_id, gateway_invoice_id)
     WHERE gateway_invoice_id IS NOT NULL;
@@ -141,6 +153,7 @@ BEGIN
         OR (OLD.paid_at IS NOT NULL AND NEW.paid_at IS DISTINCT FROM OLD.paid_at)
         OR (OLD.refunded_at IS NOT NULL AND NEW.refunded_at IS DISTINCT FROM OLD.refunded_at)
         OR (OLD.disputed_at IS NOT NULL AND NEW.disputed_at IS DISTINCT FROM OLD.disputed_at)
+        OR (OLD.canceled_at IS NOT NULL AND NEW.canceled_at IS DISTINCT FROM OLD.canceled_at)
     THEN
         RAISE EXCEPTION 'a settled fact of an invoice cannot change'
             USING ERRCODE = 'check_violation', CONSTRAINT = 'invoice_frozen';

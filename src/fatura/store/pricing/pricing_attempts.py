@@ -128,19 +128,24 @@ async def most_by_hand(tx: Tx, invoice_id: UUID, *, since: datetime) -> int:
     )
 
 
-async def of_invoice(tx: Tx, invoice_id: UUID, *, limit: int) -> Sequence[PricingAttempt]:
-    """Return an invoice's newest finished calls, oldest first."""
+async def of_invoice(tx: Tx, invoice_id: UUID, *, limit_per_item: int) -> Sequence[PricingAttempt]:
+    """Return the newest finished calls of each item, and every call that could close it, oldest first."""
     rows = await tx.fetch(
         """
-        SELECT i.item_id, a.attempt, a.url, a.outcome, a.response_status, a.latency_ms, a.response_body, a.created_at
-        FROM pricing_attempt a JOIN invoice_item i ON i.invoice_id = a.invoice_id AND i.position = a.position
-        WHERE a.account_id = $1 AND i.account_id = $1 AND a.invoice_id = $2 AND a.outcome IS NOT NULL
-        ORDER BY a.created_at DESC, a.position DESC, a.attempt DESC LIMIT $3
+        SELECT i.item_id, n.attempt, n.url, n.outcome, n.response_status, n.latency_ms, n.response_body, n.created_at
+        FROM invoice_item i JOIN (
+            SELECT a.invoice_id, a.position, a.attempt, a.url, a.outcome, a.response_status, a.latency_ms,
+                a.response_body, a.created_at,
+                row_number() OVER (PARTITION BY a.position ORDER BY a.attempt DESC) AS age
+            FROM pricing_attempt a WHERE a.account_id = $1 AND a.invoice_id = $2 AND a.outcome IS NOT NULL
+        ) n ON n.invoice_id = i.invoice_id AND n.position = i.position
+        WHERE i.account_id = $1 AND i.invoice_id = $2 AND (n.age <= $3 OR n.outcome IN ('ok', 'skip'))
+        ORDER BY n.created_at, i.position, n.attempt
         """,
         invoice_id,
-        limit,
+        limit_per_item,
     )
-    return [_attempt(row) for row in reversed(rows)]
+    return [_attempt(row) for row in rows]
 
 
 async def last_answers(tx: Tx, keys: Sequence[ItemKey]) -> dict[ItemKey, PriceAnswer]:

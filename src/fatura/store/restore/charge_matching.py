@@ -92,7 +92,8 @@ async def make_due(tx: Tx, invoice_id: UUID, *, now: datetime) -> None:
     """Make a `ready` invoice due, so that its known charge is looked up once the account is released."""
     await tx.execute(
         """
-        UPDATE invoice v SET next_attempt_at = $3
+        UPDATE invoice v SET next_attempt_at = $3,
+            issue_error_code = NULL, issue_error_detail = NULL, issue_error_at = NULL
         WHERE v.account_id = $1 AND v.invoice_id = $2 AND v.status = 'ready'
         """,
         invoice_id,

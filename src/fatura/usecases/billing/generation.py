@@ -23,6 +23,7 @@ from fatura.store.restore.lost_invoices import LostInvoice
 from fatura.usecases.deps import Deps
 from fatura.usecases.lane_names import LaneName
 from fatura.usecases.transaction import Work, in_transaction
+from fatura.views.customers import CustomerView
 from fatura.views.events import EventInvoiceView, InvoiceDataView
 
 ONE_BY_ONE = 50
@@ -208,8 +209,7 @@ def _own(view: EventInvoiceView, new: NewInvoice) -> EventInvoiceView:
         subscription_id=str(new.due.subscription_id),
         due_date=new.due.next_due_date,
         subscription_external_ref=new.due.external_ref,
-        customer_id=str(new.due.customer_id),
-        customer_external_ref=new.due.customer_external_ref,
+        customer=CustomerView.of(new.due.customer),
         items=[
             replace(item, id=str(item_id)) for item, item_id in zip(view.items, new.item_ids, strict=True)
         ],
@@ -239,6 +239,7 @@ def _detail(
     invoice = Invoice(
         invoice_id=new.invoice_id,
         subscription_id=new.due.subscription_id,
+        customer=new.due.customer,
         cycle=draft.cycle,
         status=draft.status,
         due_date=new.due.next_due_date,
@@ -248,8 +249,10 @@ def _detail(
         gateway_invoice_id=None,
         issued_at=None,
         paid_at=work.now if draft.status is InvoiceStatus.PAID else None,
+        refunded_at=None,
+        disputed_at=None,
+        canceled_at=None,
+        issue_error=None,
         created_at=work.now,
     )
-    return InvoiceDetail(
-        invoice, items, new.due.customer_id, new.due.customer_external_ref, new.due.external_ref
-    )
+    return InvoiceDetail(invoice, items, new.due.external_ref)

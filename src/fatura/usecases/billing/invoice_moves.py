@@ -85,6 +85,7 @@ def _move(work: Work, fact: Report, transition: Transition) -> Move:
         paid_at=(fact.paid_at or work.now) if "paid_at" in stamps else None,
         refunded_at=work.now if "refunded_at" in stamps else None,
         disputed_at=work.now if "disputed_at" in stamps else None,
+        canceled_at=work.now if "canceled_at" in stamps else None,
         unexpected_payment_at=work.now if "unexpected_payment_at" in stamps else None,
         next_attempt_at=_next_attempt_at(work, fact, transition.to),
     )

@@ -14,8 +14,8 @@ from fatura.usecases.paging import Page
 from fatura.usecases.transaction import Work
 from fatura.views.invoices import InvoicePageView, InvoiceSummaryView, InvoiceView
 
-MAX_SHOWN_ATTEMPTS = 100
-"""Maximum number of pricing attempts in a detail: each may hold 64 KiB of a raw answer."""
+SHOWN_ATTEMPTS_PER_ITEM = 20
+"""Newest pricing attempts of an item in a detail, beside those with a value; each may hold a body of 64 KiB."""
 
 MAX_SORTED = 50_000
 """Up to this many invoices of a range of due dates are sorted to find a page (25 ms)."""
@@ -26,7 +26,7 @@ async def read(work: Work, invoice_id: UUID) -> InvoiceView:
     found = await invoices.details(work.tx, [invoice_id])
     if invoice_id not in found:
         raise not_found("invoice", invoice_id)
-    attempts = await pricing_attempts.of_invoice(work.tx, invoice_id, limit=MAX_SHOWN_ATTEMPTS)
+    attempts = await pricing_attempts.of_invoice(work.tx, invoice_id, limit_per_item=SHOWN_ATTEMPTS_PER_ITEM)
     return InvoiceView.of_detail(found[invoice_id], attempts)
 
 

@@ -19,6 +19,7 @@ from fatura.domain.charging import (
     ChargeAttempt,
     retry_delay,
 )
+from fatura.domain.invoice import IssueFailure
 from fatura.domain.invoice_states import Fact
 from fatura.gateways.port import (
     AuthFailedError,
@@ -249,7 +250,13 @@ async def _give_up(work: Work, call: GatewayCall, state: AttemptState, *, code: 
     """Stop issuing until a person acts; the invoice stays `ready` and `invoice.issue_failed` is emitted (D-34)."""
     await attempts.end_without_charge(work.tx, call.attempt, state, error_code=code, error_detail=detail)
     await claims.reschedule_issuance(
-        work.tx, call.invoice, next_attempt_at=None, failures=0, failing_since=None, delay_emitted=False
+        work.tx,
+        call.invoice,
+        next_attempt_at=None,
+        failures=0,
+        failing_since=None,
+        delay_emitted=False,
+        error=IssueFailure(code, detail, work.now),
     )
     error = IssueErrorView(code=code, message=detail)
     await invoice_moves.alert(work, call.invoice.invoice_id, "invoice.issue_failed", error=error)
