@@ -21,7 +21,7 @@ up: .venv/run.stamp ## start the database, the API and a worker
 	@$(BIN)/fatura up $(ARGS)
 
 test: .venv/dev.stamp ## run all tests, on a real PostgreSQL that nobody has to install
-	@$(BIN)/pytest -n logical --maxprocesses 4 $(ARGS)
+	@$(BIN)/pytest -n auto --dist worksteal $(ARGS)
 	@$(if $(ARGS),,$(BIN)/pytest -m last)
 
 faults: .venv/dev.stamp ## kill, race and deceive the engine for half an hour; SEED=2 draws another, ARGS="crashes --short" one

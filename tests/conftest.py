@@ -1,6 +1,7 @@
-"""What tests stand on: one real PostgreSQL a process, one database a test, cloned from a migrated template."""
+"""Fixtures: one PostgreSQL server per test process, one database per test, cloned from a migrated template."""
 
 import asyncio
+import os
 import shutil
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
@@ -14,6 +15,28 @@ import pytest
 from fatura import postgres
 from fatura.store.migrations.runner import migrate
 from tests.support.world import World, open_world
+
+SLOWEST = (
+    "test_restart",
+    "test_schemathesis",
+    "test_many_workers",
+    "test_crashes",
+    "test_orders",
+    "test_embedded",
+    "test_demo",
+)
+"""Modules whose tests start first, so that no long test runs alone at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Move the longest tests to the front; the order of the others stays."""
+    items.sort(key=lambda item: item.path.stem not in SLOWEST)
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Run one process more than there are processors, up to four: many tests wait for locks and time-outs."""
+    return min((os.cpu_count() or 1) + 1, 4)
+
 
 FAST = {
     "autovacuum": "off",
@@ -36,7 +59,7 @@ def memory_folder() -> Path | None:
 
 @pytest.fixture(scope="session")
 def server_url() -> Iterator[str]:
-    """A server of this test process's own; its URL ends in the database `fatura`."""
+    """A server for this test process; its URL ends in the database `fatura`."""
     with (
         tempfile.TemporaryDirectory(prefix="fatura-tests-", dir=memory_folder()) as folder,
         postgres.start(Path(folder), settings=FAST) as server,
@@ -46,7 +69,7 @@ def server_url() -> Iterator[str]:
 
 
 async def make_template(url: str) -> None:
-    """Make the migrated database that those of tests are copies of."""
+    """Create the migrated database from which the tests' databases are copied."""
     connection = await asyncpg.connect(url)
     await connection.execute("CREATE DATABASE template_fatura")
     await connection.close()
@@ -54,14 +77,13 @@ async def make_template(url: str) -> None:
 
 
 def database_url_of(url: str, name: str) -> str:
-    """Return the URL of another database on the same server."""
     before, after = url.split("/fatura?", 1)
     return f"{before}/{name}?{after}"
 
 
 @asynccontextmanager
 async def fresh_database(server_url: str, *, template: str = "template_fatura") -> AsyncGenerator[str]:
-    """Make a database, migrated unless the template is another, and drop it in the end."""
+    """Create a database from a template, migrated by default, and drop it at the end."""
     name = f"test_{uuid4().hex}"
     connection = await asyncpg.connect(server_url)
     try:
@@ -74,7 +96,7 @@ async def fresh_database(server_url: str, *, template: str = "template_fatura") 
 
 @pytest.fixture
 async def database_url(server_url: str) -> AsyncIterator[str]:
-    """A fresh, migrated database of this test's own."""
+    """A fresh, migrated database for this test."""
     async with fresh_database(server_url) as url:
         yield url
 

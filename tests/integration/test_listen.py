@@ -16,7 +16,7 @@ from fatura.cli.client import ApiError, Client
 from fatura.cli.listen.forwarding import Forwarding, Position, forward
 from fatura.signature import HEADER, sign, standard_signature, verify
 from tests.support.example_merchant import example_merchant
-from tests.support.fatura_processes import environment, free_port, run_here, running
+from tests.support.fatura_processes import environment, free_port, run, running
 from tests.support.listening import SECRET, Api, listening, soon
 from tests.support.postgres_processes import until
 from tests.support.push_steps import tell
@@ -234,7 +234,7 @@ async def test_without_a_secret_one_is_made(world: World, api: Api, tmp_path: Pa
 async def test_a_refused_key_is_one_line(world: World, api: Api) -> None:
     """Exit code 1, and no trace. [spec 5.3]"""
     words = ("listen", "--forward-to", "http://127.0.0.1:1/", "--api", api.url, "--api-key", "rk_test_x")
-    told = await asyncio.to_thread(run_here, *words, env=environment(FATURA_INTEGRATION_SECRET=SECRET))
+    told = await asyncio.to_thread(run, *words, env=environment(FATURA_INTEGRATION_SECRET=SECRET))
 
     assert (told.returncode, told.stdout, told.stderr.count("\n")) == (1, "", 1)
     assert told.stderr.startswith("fatura: GET /v1/events")
