@@ -1,4 +1,4 @@
-"""The files that the house rules read, and the form in which a rule says what it found."""
+"""The files that the house rules check, and what a rule reports."""
 
 import ast
 from collections.abc import Iterable, Iterator
@@ -12,37 +12,34 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One text file of the repository, or a sample that a rule is tried on."""
+    """A text file of the repository, or a sample for a rule."""
 
     path: str
     text: str
 
     @property
     def lines(self) -> list[str]:
-        """The file's lines."""
         return self.text.splitlines()
 
     @property
     def tree(self) -> ast.Module:
-        """The file's syntax tree."""
         return _parsed(self.path, self.text)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One breach of a rule: where it stands, what is wrong and how to mend it."""
+    """One violation: its place, what is wrong and how to mend it."""
 
     path: str
     line: int
     message: str
 
     def __str__(self) -> str:
-        """Read like a compiler's message."""
         return f"{self.path}:{self.line}: {self.message}"
 
 
 def none(findings: Iterable[Finding]) -> bool:
-    """Fail with every finding on a line of its own; true when there is none, for use in an assert."""
+    """Raise AssertionError with all findings; return True if there are none."""
     listed = [str(finding) for finding in findings]
     if listed:
         raise AssertionError("\n" + "\n".join(listed))
@@ -50,7 +47,7 @@ def none(findings: Iterable[Finding]) -> bool:
 
 
 def repository(*suffixes: str, under: str = "") -> list[Source]:
-    """Return the repository's text files with these endings, what git ignores left out."""
+    """Return the text files of the repository with these endings, except files that git ignores."""
     return [
         Source(path, text)
         for path, text in _files()

@@ -1,6 +1,6 @@
-"""The rules that keep every statement on one account's rows, so that accounts can be spread over machines.
+"""The rules that keep every statement within one account, so that accounts can be distributed.
 
-Each names its number in docs/explanation/scaling.md; `migration_rules` holds those on tables.
+The rule numbers are those of docs/explanation/scaling.md; `migration_rules` checks the tables.
 """
 
 from collections.abc import Iterator
@@ -72,7 +72,7 @@ def account_stays(tree: Any) -> Iterator[str]:
 
 
 def steady(tree: Any) -> Iterator[str]:
-    """Rule 5: instants, chance and counters are parameters; only UPDATE and DELETE may say now()."""
+    """Rule 5: instants, random values and counters are parameters; only UPDATE and DELETE may use now()."""
     if not any(nodes(tree, ast.RangeVar)):
         return
     allowed = {"now"} if isinstance(tree, ast.UpdateStmt | ast.DeleteStmt) else set[str]()
@@ -92,14 +92,14 @@ def plain_conflict(tree: Any) -> Iterator[str]:
 
 
 def no_insert_inside(tree: Any) -> Iterator[str]:
-    """Rule 7: no INSERT stands inside a CTE."""
+    """Rule 7: no CTE contains an INSERT."""
     for cte in nodes(tree, ast.CommonTableExpr):
         if isinstance(cte.ctequery, ast.InsertStmt):
             yield f"INSERT in the CTE {cte.ctename}: a statement of its own"
 
 
 def claims_once(tree: Any) -> Iterator[str]:
-    """What a claim locks up to a limit is chosen once: a plan may run a plain sub-select once for every row."""
+    """Rule 4: a claim chooses its rows in a materialized CTE; PostgreSQL may run a sub-select once per row."""
     chosen = [
         cte.ctequery
         for cte in nodes(tree, ast.CommonTableExpr)
@@ -119,7 +119,7 @@ def local_settings(tree: Any) -> Iterator[str]:
 
 
 def plain_changes(tree: Any) -> Iterator[str]:
-    """Rule 5: an UPDATE or DELETE adds no interval to a column, takes no element by one, says no `CASE x WHEN`."""
+    """Rule 5: an UPDATE or DELETE adds no interval to a column, indexes no array by one, and has no `CASE x WHEN`."""
     if not isinstance(tree, ast.UpdateStmt | ast.DeleteStmt):
         return
     for sum_ in nodes(tree, ast.A_Expr):
@@ -137,7 +137,7 @@ def plain_changes(tree: Any) -> Iterator[str]:
 
 
 def discovery_reads(tree: Any) -> Iterator[str]:
-    """Rule 4: a look over all accounts reads and locks nothing, and each node reads its own accounts."""
+    """Rule 4: discovery writes and locks nothing, and each node can answer for its own accounts."""
     if any(nodes(tree, ast.InsertStmt, ast.UpdateStmt, ast.DeleteStmt)):
         yield "a statement over all accounts writes: claim account by account"
     if any(nodes(tree, ast.LockingClause)):

@@ -1,4 +1,4 @@
-"""The SQL statements of the engine, found in its Python, and the parts of them that the rules ask for."""
+"""Finding and parsing the SQL statements in the Python code."""
 
 import ast as python
 import re
@@ -23,7 +23,7 @@ _ANY_STATEMENT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One SQL literal: where it stands, inside which function or constant, and as it was parsed."""
+    """A parsed SQL literal and its place; `owner` is the enclosing function or constant."""
 
     path: str
     line: int
@@ -32,12 +32,12 @@ class Statement:
 
     @property
     def discovers(self) -> bool:
-        """Say whether it looks over all accounts, to find out which of them have work."""
+        """Whether the statement reads over all accounts."""
         return self.owner.startswith("discover")
 
 
 class NotSqlError(Exception):
-    """A literal that begins like SQL and is not one statement of it."""
+    """A literal begins like SQL but is not one statement."""
 
 
 def literals(source: Source) -> Iterator[tuple[int, str, str]]:
@@ -48,7 +48,7 @@ def literals(source: Source) -> Iterator[tuple[int, str, str]]:
 
 
 def glued(source: Source) -> Iterator[int]:
-    """Yield the lines where a statement is put together from pieces, by an f-string, `%`, `+` or format."""
+    """Yield the lines where SQL is built from pieces by an f-string, `%`, `+` or format."""
     for node in python.walk(source.tree):
         match node:
             case python.JoinedStr(values=parts):
@@ -64,7 +64,7 @@ def glued(source: Source) -> Iterator[int]:
 
 
 def statements(source: Source) -> Iterator[Statement]:
-    """Yield every statement of a file, parsed by PostgreSQL's own grammar. Raises NotSqlError."""
+    """Parse every statement of a file with the grammar of PostgreSQL. Raises NotSqlError."""
     for line, owner, text in literals(source):
         try:
             parsed = parse_sql(text)
@@ -90,7 +90,7 @@ def _owned(node: python.AST, owner: str) -> Iterator[tuple[python.AST, str]]:
 
 
 def walk(node: Any) -> Iterator[Any]:
-    """Yield a parse tree's nodes, the given one first."""
+    """Yield a node and all nodes below it."""
     if isinstance(node, tuple):
         for each in node:
             yield from walk(each)
@@ -101,12 +101,12 @@ def walk(node: Any) -> Iterator[Any]:
 
 
 def nodes(tree: Any, *kinds: type[ast.Node]) -> Iterator[Any]:
-    """Yield a parse tree's nodes of some kinds."""
+    """Yield the nodes of some types."""
     return (node for node in walk(tree) if isinstance(node, kinds))
 
 
 def walk_level(node: Any) -> Iterator[Any]:
-    """Yield a tree's nodes as far as they belong to the same query, and not to one inside it."""
+    """Yield the nodes of a query without those of its sub-queries."""
     if isinstance(node, tuple):
         for each in node:
             yield from walk_level(each)
@@ -119,7 +119,7 @@ def walk_level(node: Any) -> Iterator[Any]:
 
 
 def function_names(tree: Any) -> Iterator[str]:
-    """Yield the names of all functions called, and of the values that SQL spells without brackets."""
+    """Yield the names of called functions, including those that SQL writes without brackets."""
     yield from (call.funcname[-1].sval for call in nodes(tree, ast.FuncCall))
     yield from (
         value.op.name.removeprefix("SVFOP_").lower().removesuffix("_n")
@@ -128,7 +128,7 @@ def function_names(tree: Any) -> Iterator[str]:
 
 
 def conjuncts(condition: Any) -> Iterator[Any]:
-    """Yield the parts of a condition that all have to hold."""
+    """Yield the conditions that AND joins."""
     if isinstance(condition, ast.BoolExpr) and condition.boolop == BoolExprType.AND_EXPR:
         for part in condition.args or ():
             yield from conjuncts(part)

@@ -1,4 +1,4 @@
-"""A new connection is told of every array that a statement takes."""
+"""A new connection preloads every array type that a statement uses."""
 
 import re
 from itertools import chain
@@ -10,12 +10,11 @@ _ARRAY = re.compile(r"::(\w+)\[\]")
 _SAME = {"int": "int4", "bigint": "int8", "integer": "int4", "smallint": "int2", "boolean": "bool"}
 
 
-def test_every_array_is_told_of():
-    """By the name that PostgreSQL has for it."""
+def test_every_array_type_is_preloaded():
     sources = repository(".py", under="src/")
-    taken = chain.from_iterable(
+    used = chain.from_iterable(
         _ARRAY.findall(source.text) for source in sources if "array_types" not in source.path
     )
-    told = set(_ARRAY.findall(array_types.ALL))
-    assert len(told) > 5
-    assert {_SAME.get(name, name) for name in taken} == told
+    preloaded = set(_ARRAY.findall(array_types.ALL))
+    assert len(preloaded) > 5
+    assert {_SAME.get(name, name) for name in used} == preloaded

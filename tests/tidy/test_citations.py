@@ -1,4 +1,4 @@
-"""House rules on citations: what a test, a comment or a page cites exists in the index of clauses."""
+"""House rules on citations: every cited clause exists in the index."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ PROSE = ("src/**/*.py", "src/**/*.sql", "tests/**/*.py", "bench/*.py", "docs/**/
 
 
 def unknown_clauses(path: Path) -> Iterator[Finding]:
-    """Refuse bracketed ids that the index does not have."""
+    """Refuse bracketed ids that are not in the index."""
     known = spec.clauses()
     for citation in spec.bracketed(path):
         if citation.id not in known:
@@ -21,7 +21,7 @@ def unknown_clauses(path: Path) -> Iterator[Finding]:
 
 
 def unknown_mentions(path: Path) -> Iterator[Finding]:
-    """Refuse sections and decisions in prose that the index does not have."""
+    """Refuse sections and decisions in prose that are not in the index."""
     known = spec.clauses()
     for citation in spec.mentioned(path):
         if not spec.resolves(citation.id, known):
@@ -36,12 +36,10 @@ def _relative(path: Path) -> str:
 
 
 def test_bracketed_citations_resolve():
-    """A test that cites a clause cites one that exists."""
     assert none(finding for path in (ROOT / "tests").rglob("*.py") for finding in unknown_clauses(path))
 
 
 def test_prose_citations_resolve():
-    """A comment or page that names a section or decision names one that exists."""
     paths = [path for pattern in PROSE for path in ROOT.glob(pattern)]
     assert none(finding for path in paths for finding in unknown_mentions(path))
 
@@ -57,14 +55,14 @@ def test_prose_citations_resolve():
     ],
 )
 def test_a_bad_sample_is_found(rule, bad, tmp_path):
-    """A rule that cannot fail proves nothing; the numbers are put in late, so that this file itself is clean."""
+    """Numbers are inserted when the test runs, so that this file passes the rule."""
     sample = tmp_path / "a.py"
     sample.write_text(bad.format(99))
     assert list(rule(sample))
 
 
-def test_a_clause_that_nobody_cites_is_listed():
-    """`make spec` tells what is missing, and what comes later only when asked."""
+def test_clauses_without_a_citation_are_listed():
+    """`make spec` lists what is missing; what comes later only with ALL=1."""
     known = {
         "built": spec.Clause("built", "", "", built=True),
         "cited": spec.Clause("cited", "", "", built=True),
@@ -75,8 +73,8 @@ def test_a_clause_that_nobody_cites_is_listed():
     assert [clause.id for clause in spec.uncited(known, cited, later=True)] == ["built", "later"]
 
 
-def test_decisions_of_this_project_are_clauses(tmp_path):
-    """A decision is found by its heading, and a row that cannot be read is refused."""
+def test_headings_of_decisions_are_clauses(tmp_path):
+    """A row that cannot be parsed is refused."""
     (tmp_path / "docs/reference").mkdir(parents=True)
     index, decisions = tmp_path / spec.INDEX, tmp_path / spec.DECISIONS
     index.write_text("## Some\n| `spec 1` | one | now |\n")

@@ -1,4 +1,4 @@
-"""House rules on pages: what the code knows is documented, what is generated is current, and links lead somewhere."""
+"""House rules on pages: they document the code, generated ones are current, and links resolve."""
 
 import ast
 import re
@@ -23,41 +23,40 @@ _LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)")
 
 
 def page(path: str) -> str:
-    """Return a page's text."""
     return (ROOT / path).read_text("utf-8")
 
 
 def codes(source: Source) -> Iterator[tuple[int, str]]:
-    """Yield the type codes that a file writes as strings."""
+    """Yield the type codes in the strings of a file."""
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and _CODE.fullmatch(node.value):
             yield node.lineno, node.value
 
 
 def stray_codes(source: Source) -> Iterator[Finding]:
-    """Refuse type codes outside the catalogue."""
+    """Refuse type codes that are not in the catalogue."""
     if source.path != CATALOGUE:
         for line, code in codes(source):
             yield Finding(source.path, line, f"{code} is spelled out: use the Problem of {CATALOGUE}")
 
 
 def undocumented_codes(source: Source, errors: str) -> Iterator[Finding]:
-    """Refuse codes that the page of errors does not have."""
+    """Refuse codes that are not on the page of errors."""
     for line, code in codes(source):
         if f"`{code}`" not in errors:
             yield Finding(source.path, line, f"{code} is missing in docs/reference/errors.md: run make docs")
 
 
 def undocumented_variables(source: Source, settings: str) -> Iterator[Finding]:
-    """Refuse environment variables that the page of settings does not have."""
+    """Refuse environment variables that are not on the page of settings."""
     for number, line in enumerate(source.lines, 1):
         for variable in _VARIABLE.findall(line):
             if f"`{variable}`" not in settings:
                 yield Finding(source.path, number, f"{variable} is missing in docs/reference/settings.md")
 
 
-def wordless_targets(source: Source) -> Iterator[Finding]:
-    """Refuse commands that `make` cannot explain."""
+def undescribed_targets(source: Source) -> Iterator[Finding]:
+    """Refuse `make` targets without a description."""
     for number, line in enumerate(source.lines, 1):
         if (target := _TARGET.match(line)) and " ## " not in target[2]:
             yield Finding(
@@ -66,7 +65,7 @@ def wordless_targets(source: Source) -> Iterator[Finding]:
 
 
 def unexplained_dependencies(requirements: list[str], dependencies: str) -> Iterator[Finding]:
-    """Refuse packages of which nobody says what they are for."""
+    """Refuse dependencies without an explanation."""
     for requirement in requirements:
         name = Requirement(requirement).name
         if f"| `{name}` |" not in dependencies:
@@ -74,7 +73,7 @@ def unexplained_dependencies(requirements: list[str], dependencies: str) -> Iter
 
 
 def dead_links(source: Source) -> Iterator[Finding]:
-    """Refuse links between pages that lead nowhere."""
+    """Refuse links between pages that do not resolve."""
     for number, line in enumerate(source.lines, 1):
         for target in _LINK.findall(line):
             if not (ROOT / source.path).parent.joinpath(target).exists():
@@ -82,7 +81,7 @@ def dead_links(source: Source) -> Iterator[Finding]:
 
 
 def unknown_routes(source: Source, paths: dict[str, Any]) -> Iterator[Finding]:
-    """Refuse routes in pages, in words or as a curl line, that the API does not have."""
+    """Refuse routes in text and curl commands that the API does not have."""
     for number, line in enumerate(source.lines, 1):
         called = [(method or "GET", f"/v1{path}") for method, path in _CURLED.findall(line)]
         for method, path in _ROUTE.findall(line) + called:
@@ -93,14 +92,14 @@ def unknown_routes(source: Source, paths: dict[str, Any]) -> Iterator[Finding]:
 
 
 def unlisted_records(index: str, names: list[str]) -> Iterator[Finding]:
-    """Refuse decision records that their index does not list."""
+    """Refuse decision records that are not in the index."""
     for name in names:
         if f"]({name})" not in index:
             yield Finding("docs/adr/README.md", 1, f"{name} is not listed")
 
 
-def test_error_codes_stand_in_the_catalogue_only_and_are_documented():
-    """A client finds every code that it may meet. [D-12]"""
+def test_error_codes_are_in_the_catalogue_and_documented():
+    """[D-12]"""
     errors = page("docs/reference/errors.md")
     sources = repository(".py", under="src/")
     assert none(finding for source in sources for finding in stray_codes(source))
@@ -108,24 +107,21 @@ def test_error_codes_stand_in_the_catalogue_only_and_are_documented():
 
 
 def test_environment_variables_are_documented():
-    """Nobody has to read the code to set it up."""
     settings = page("docs/reference/settings.md")
     sources = repository(".py", under="src/")
     assert none(finding for source in sources for finding in undocumented_variables(source, settings))
 
 
 def test_generated_pages_are_current():
-    """What the code prints is what the pages say; `make docs` writes them."""
+    """`make docs` writes them."""
     assert list(generated.stale()) == []
 
 
-def test_commands_explain_themselves():
-    """`make` lists every command with its words."""
-    assert none(wordless_targets(Source("Makefile", page("Makefile"))))
+def test_make_targets_have_descriptions():
+    assert none(undescribed_targets(Source("Makefile", page("Makefile"))))
 
 
 def test_dependencies_are_explained():
-    """Every package that we ask for has a reason."""
     project = tomllib.loads(page("pyproject.toml"))
     groups = project["dependency-groups"]
     asked = project["project"]["dependencies"] + groups["build"] + groups["dev"]
@@ -133,20 +129,17 @@ def test_dependencies_are_explained():
     assert none(unexplained_dependencies(named, page("docs/reference/dependencies.md")))
 
 
-def test_links_lead_somewhere():
-    """No page points at what is not there."""
+def test_links_resolve():
     assert none(finding for source in repository(".md") for finding in dead_links(source))
 
 
 def test_pages_name_routes_that_exist():
-    """Whoever follows a page finds what it promises."""
     paths = reference.openapi_document()["paths"]
     pages = [source for source in repository(".md") if source.path != "docs/reference/clauses.md"]
     assert none(finding for source in pages for finding in unknown_routes(source, paths))
 
 
 def test_decision_records_are_listed():
-    """The index knows every record."""
     names = [path.name for path in (ROOT / "docs/adr").glob("[0-9]*.md")]
     assert names
     assert none(unlisted_records(page("docs/adr/README.md"), names))
@@ -158,7 +151,7 @@ def test_decision_records_are_listed():
         stray_codes(Source("a.py", 'x = "engine.new"')),
         undocumented_codes(Source(CATALOGUE, 'x = "engine.new"'), "| `engine.old` |"),
         undocumented_variables(Source("a.py", 'x = "FATURA_NEW"'), "| `FATURA_NEWER` |"),
-        wordless_targets(Source("Makefile", "all: one two")),
+        undescribed_targets(Source("Makefile", "all: one two")),
         unexplained_dependencies(["new>=1"], "| `newer` |"),
         dead_links(Source("README.md", "see [this](docs/nothing.md#part)")),
         unknown_routes(Source("README.md", 'curl -X POST "$API/products/$ID/now"'), {"/v1/products": {}}),
@@ -167,7 +160,6 @@ def test_decision_records_are_listed():
     ],
 )
 def test_a_bad_sample_is_found(found):
-    """A rule that cannot fail proves nothing."""
     assert list(found)
 
 

@@ -1,4 +1,4 @@
-"""House rules on exactness: money never meets a float, and the domain never asks what time it is."""
+"""House rules on exactness: money is never a float, and the domain reads no clock."""
 
 import ast
 import re
@@ -20,7 +20,7 @@ HARMLESS = {"combine", "fromisoformat", "fromtimestamp", "fromordinal", "fromiso
 
 
 def inexact(node: ast.AST) -> str | None:
-    """Name the construct that a node brings in when it can make a number inexact."""
+    """Return the name of a construct that can make a number inexact."""
     match node:
         case ast.Constant(value=float()):
             return "a float"
@@ -35,7 +35,7 @@ def inexact(node: ast.AST) -> str | None:
 
 
 def inexact_rooms(source: Source) -> Iterator[Finding]:
-    """Refuse floats and their like anywhere in the rooms where money is computed and kept."""
+    """Refuse floats in the packages that compute and store money."""
     for node in ast.walk(source.tree):
         if what := inexact(node):
             line = getattr(node, "lineno", 1)
@@ -43,7 +43,7 @@ def inexact_rooms(source: Source) -> Iterator[Finding]:
 
 
 def inexact_money(source: Source) -> Iterator[Finding]:
-    """Refuse floats and their like in any simple statement that also names money."""
+    """Refuse floats in any statement that also names money."""
     lines = source.lines
     for statement in ast.walk(source.tree):
         if not isinstance(statement, ast.stmt) or hasattr(statement, "body"):
@@ -59,7 +59,7 @@ def inexact_money(source: Source) -> Iterator[Finding]:
 
 
 def ambient(source: Source) -> Iterator[Finding]:
-    """Refuse clocks and chance, which are arguments."""
+    """Refuse clocks and randomness, which must be arguments."""
     for node in ast.walk(source.tree):
         match node:
             case ast.Call(func=ast.Attribute(value=ast.Name(id=of) | ast.Attribute(attr=of), attr=asked)):
@@ -70,24 +70,22 @@ def ambient(source: Source) -> Iterator[Finding]:
 
 
 def is_exact_room(path: str) -> bool:
-    """Say whether a file belongs to the rooms where nothing inexact is needed at all."""
+    """Return whether the file may contain no float at all."""
     return path.startswith(EXACT_ROOMS) and not path.startswith(tuple(SECONDS_AND_PATHS))
 
 
-def test_the_rooms_of_money_are_exact():
-    """The domain and the store know integers only. [spec 2.1 money, D-7]"""
+def test_domain_and_store_use_no_floats():
+    """[spec 2.1 money, D-7]"""
     rooms = [source for source in repository(".py", under="src/") if is_exact_room(source.path)]
     assert rooms
     assert none(finding for source in rooms for finding in inexact_rooms(source))
 
 
-def test_money_is_exact_everywhere():
-    """No statement of the engine mixes money with a float."""
+def test_no_statement_mixes_money_and_floats():
     assert none(finding for source in repository(".py", under="src/") for finding in inexact_money(source))
 
 
-def test_the_domain_is_told_the_time():
-    """The domain reads no clock and draws no chance."""
+def test_the_domain_reads_no_clock_and_no_random_number():
     assert none(
         finding for source in repository(".py", under="src/fatura/domain/") for finding in ambient(source)
     )
@@ -111,10 +109,8 @@ def test_the_domain_is_told_the_time():
     ],
 )
 def test_a_bad_sample_is_found(rule, bad):
-    """A rule that cannot fail proves nothing."""
     assert list(rule(Source("a.py", bad)))
 
 
 def test_seconds_may_be_fractions():
-    """The rule is about money, not about waiting."""
     assert not list(inexact_money(Source("a.py", "timeout_seconds = 0.5")))

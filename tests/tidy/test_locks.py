@@ -1,4 +1,4 @@
-"""House rules on the locks: they pin what pyproject.toml asks for, by hash, and agree with each other."""
+"""House rules on the lock files: they pin the requirements of pyproject.toml by hash and agree."""
 
 import re
 import tomllib
@@ -16,12 +16,11 @@ _PIN = re.compile(r"^([a-z0-9.-]+)==([^ ;]+)")
 
 
 def lock(path: str) -> Source:
-    """Return a lock's text."""
     return Source(path, (ROOT / path).read_text("utf-8"))
 
 
 def pins(source: Source) -> dict[str, set[str]]:
-    """Return the versions of each package; there are several where platforms differ."""
+    """Return the versions of each package; platforms may have different ones."""
     found: dict[str, set[str]] = {}
     for pin in filter(None, map(_PIN.match, source.lines)):
         found.setdefault(pin[1], set()).add(pin[2])
@@ -29,7 +28,7 @@ def pins(source: Source) -> dict[str, set[str]]:
 
 
 def unpinned(source: Source, asked: list[str]) -> Iterator[Finding]:
-    """Refuse a lock in which something that was asked for is missing, or pinned outside its bounds."""
+    """Refuse requirements that are missing in a lock or pinned outside their bounds."""
     pinned = pins(source)
     for requirement in map(Requirement, asked):
         versions = pinned.get(canonicalize_name(requirement.name), set())
@@ -40,7 +39,7 @@ def unpinned(source: Source, asked: list[str]) -> Iterator[Finding]:
 
 
 def unhashed(source: Source) -> Iterator[Finding]:
-    """Refuse pins without a hash, and anything that is no pin, hash or comment."""
+    """Refuse pins without a hash, and other lines."""
     for number, (line, follows) in enumerate(pairwise([*source.lines, ""]), 1):
         if _PIN.match(line):
             if not line.endswith("\\") or not follows.startswith("    --hash=sha256:"):
@@ -52,30 +51,29 @@ def unhashed(source: Source) -> Iterator[Finding]:
 
 
 def apart(run: Source, dev: Source) -> Iterator[Finding]:
-    """Refuse locks of which the larger does not hold the smaller."""
+    """Refuse locks that disagree: the larger one must contain the smaller."""
     pinned = pins(dev)
     for name, versions in pins(run).items():
         if pinned.get(name) != versions:
             yield Finding(dev.path, 1, f"{name} is not {sorted(versions)} as in {run.path}: run make lock")
 
 
-def asked_for(*groups: str) -> list[str]:
-    """Return what pyproject.toml asks for, with the given groups."""
+def required(*groups: str) -> list[str]:
+    """Return the requirements of pyproject.toml with the given groups."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     listed = [each for group in groups for each in project["dependency-groups"][group]]
     return project["project"]["dependencies"] + [each for each in listed if isinstance(each, str)]
 
 
-def test_locks_hold_what_is_asked_for():
+def test_locks_contain_all_requirements():
     """`make lock` was run after the last change of pyproject.toml."""
-    assert none(unpinned(lock(RUN), asked_for("build")))
-    assert none(unpinned(lock(DEV), asked_for("build", "dev")))
+    assert none(unpinned(lock(RUN), required("build")))
+    assert none(unpinned(lock(DEV), required("build", "dev")))
     assert none(apart(lock(RUN), lock(DEV)))
 
 
 @pytest.mark.parametrize("path", [RUN, DEV])
-def test_locks_pin_by_hash_alone(path):
-    """No server is named, and no file is taken unseen."""
+def test_locks_pin_by_hash_and_name_no_server(path):
     assert none(unhashed(lock(path)))
 
 
@@ -93,11 +91,9 @@ HASHED = "one==1.0 \\\n    --hash=sha256:00\n    # via two\n"
     ],
 )
 def test_a_bad_sample_is_found(found):
-    """A rule that cannot fail proves nothing."""
     assert list(found)
 
 
 def test_a_good_sample_passes():
-    """Name, version, hash, comment."""
     assert not list(unhashed(Source(RUN, HASHED)))
     assert not list(unpinned(Source(RUN, HASHED), ["One>=1"]))

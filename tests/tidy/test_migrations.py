@@ -1,4 +1,4 @@
-"""House rules on migrations, held over all of them together, in their order."""
+"""House rules on migrations, checked over all files in their order."""
 
 from typing import Any
 
@@ -34,13 +34,11 @@ GOOD = """
 
 
 def parsed(sql: str) -> list[Any]:
-    """Return the statements of a script."""
     return [raw.stmt for raw in parse_sql(sql)]
 
 
 @pytest.mark.parametrize("rule", rules.RULES)
 def test_the_migrations_keep_the_rules(rule):
-    """The schema could be spread over machines, account by account, as it stands."""
     sources = repository(".sql", under="src/fatura/store/migrations/")
     statements = [statement for source in sources for statement in parsed(source.text)]
     assert len(list(rules.tables(statements))) > 15, "the tables were not found"
@@ -49,7 +47,6 @@ def test_the_migrations_keep_the_rules(rule):
 
 @pytest.mark.parametrize("rule", rules.RULES)
 def test_good_migrations_pass(rule):
-    """The rules refuse nothing that the schema needs."""
     assert list(rule(parsed(GOOD))) == []
 
 
@@ -88,6 +85,5 @@ def test_good_migrations_pass(rule):
     ],
 )  # fmt: skip
 def test_a_bad_migration_is_found(rule, was, becomes):
-    """A rule that cannot fail proves nothing."""
     assert was in GOOD
     assert list(rule(parsed(GOOD.replace(was, becomes, 1))))

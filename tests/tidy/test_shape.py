@@ -136,5 +136,4 @@ RAMBLING = '"""One\n' + "more line\n" * MAX_DOCSTRING_LINES + '"""\n'
     ],
 )
 def test_a_bad_sample_is_found(rule, path, bad):
-    """A rule that cannot fail proves nothing."""
     assert list(rule(Source(path, bad)))

@@ -1,4 +1,4 @@
-"""House rules on SQL: literal, in the store and the sandbox's books only, and on one account's rows."""
+"""House rules on SQL: it is literal, in its packages, and within one account."""
 
 import ast as python
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ ROOMS = ("src/fatura/store/", "src/fatura/gateways/adapters/")
 
 
 def broken(statement: Statement) -> Iterator[Finding]:
-    """Yield what a statement does against the rules."""
+    """Yield the rules that a statement violates."""
     own = sql_rules.discovery_reads if statement.discovers else sql_rules.on_own_account
     for rule in (own, *sql_rules.ALWAYS):
         for message in rule(statement.tree):
@@ -22,30 +22,28 @@ def broken(statement: Statement) -> Iterator[Finding]:
 
 
 def misplaced(source: Source) -> Iterator[Finding]:
-    """Yield SQL outside its rooms."""
+    """Refuse SQL outside its packages."""
     if not source.path.startswith(ROOMS):
         for line, _, _ in literals(source):
             yield Finding(source.path, line, f"SQL lives in {' and '.join(ROOMS)}")
 
 
 def put_together(source: Source) -> Iterator[Finding]:
-    """Yield SQL that is not a literal."""
+    """Refuse SQL that is not a literal."""
     for line in glued(source):
         yield Finding(
             source.path, line, "SQL is put together from pieces: write it out, pass what varies as $n"
         )
 
 
-def test_sql_is_literal_and_in_its_rooms():
-    """Nobody puts a statement together, and nobody but the store writes one."""
+def test_sql_is_literal_and_in_its_packages():
     sources = repository(".py", under="src/")
     assert none(
         finding for source in sources for rule in (misplaced, put_together) for finding in rule(source)
     )
 
 
-def test_every_statement_keeps_to_its_account():
-    """The statements of the engine could run on many machines, account by account."""
+def test_every_statement_stays_within_its_account():
     found = [each for source in repository(".py", under=ROOMS[0]) for each in statements(source)]
     found += [each for source in repository(".py", under=ROOMS[1]) for each in statements(source)]
     assert len(found) > 50, "the statements were not found"
@@ -117,7 +115,6 @@ NEW = "INSERT INTO t (account_id, n) VALUES ($1, 1)"
     ],
 )
 def test_a_bad_statement_is_found(rule, bad):
-    """A rule that cannot fail proves nothing."""
     assert list(rule(parse_sql(bad)[0].stmt))
 
 
@@ -141,7 +138,6 @@ def test_a_bad_statement_is_found(rule, bad):
     ],
 )
 def test_a_good_statement_passes(good):
-    """The rules refuse nothing that the engine needs."""
     assert not list(broken(Statement("a.py", 1, "", parse_sql(good)[0].stmt)))
 
 
@@ -153,13 +149,13 @@ def test_a_good_statement_passes(good):
         "SELECT t.account_id FROM t JOIN i ON i.account_id = t.account_id AND i.n = t.n",
     ],
 )
-def test_a_good_look_over_all_accounts_passes(good):
-    """What each node can answer for its own accounts."""
+def test_good_discovery_passes(good):
+    """Each node can answer for its own accounts."""
     assert not list(broken(Statement("a.py", 1, "discover_t", parse_sql(good)[0].stmt)))
 
 
-def misnamed_looks(source: Source) -> Iterator[Finding]:
-    """Yield functions that look over all accounts and are not named so, or are and do not."""
+def misnamed_discovery(source: Source) -> Iterator[Finding]:
+    """Refuse functions whose name does not say whether they read over all accounts."""
     for node in python.walk(source.tree):
         if isinstance(node, python.FunctionDef | python.AsyncFunctionDef):
             given = [python.unparse(each.annotation) for each in node.args.args if each.annotation]
@@ -169,33 +165,31 @@ def misnamed_looks(source: Source) -> Iterator[Finding]:
                 )
 
 
-def test_looks_over_all_accounts_are_named_so():
-    """So the rules know which statement may look over all accounts. [D-47]"""
+def test_discovery_is_named_so():
+    """The rules know by the name which statements may read over all accounts. [D-47]"""
     sources = repository(".py", under="src/fatura/store/")
     assert none(
         finding
         for each in sources
         if each.path != "src/fatura/store/db.py"
-        for finding in misnamed_looks(each)
+        for finding in misnamed_discovery(each)
     )
 
 
 @pytest.mark.parametrize("bad", ["def discover_t(tx: Tx): ...", "async def find(look: Discovery): ..."])
-def test_a_misnamed_look_is_found(bad):
-    """Either way."""
-    assert list(misnamed_looks(Source("a.py", bad)))
+def test_misnamed_discovery_is_found(bad):
+    assert list(misnamed_discovery(Source("a.py", bad)))
 
 
 @pytest.mark.parametrize(
     "escaping", ["(SELECT 1 FROM t)", "-- why\nSELECT 1 FROM t", "LOCK TABLE t", "VALUES (1)"]
 )
 def test_unusual_statements_are_found_too(escaping):
-    """Whatever they begin with."""
     assert len(list(statements(Source("a.py", f"x = {escaping!r}")))) == 1
 
 
-def test_statements_are_found_where_they_stand():
-    """Docstrings and prose are not SQL; constants and arguments are, with the name they belong to."""
+def test_statements_are_found_with_their_line_and_owner():
+    """Docstrings and prose are not SQL; constants and arguments are."""
     text = '"""SELECT is explained here"""\nONE = "SELECT 1"\ndef discover_plans():\n    return run("SELECT 2")\n'
     found = list(statements(Source("a.py", text.replace('"""SELECT', '"""Here SELECT'))))
     assert [(each.line, each.owner, each.discovers) for each in found] == [
@@ -213,18 +207,15 @@ def test_statements_are_found_where_they_stand():
         'sql = "DELETE FROM {}".format(table)',
     ],
 )
-def test_a_statement_in_pieces_is_found(bad):
-    """Whatever the way of gluing."""
+def test_a_statement_built_from_pieces_is_found(bad):
     assert list(put_together(Source("a.py", bad)))
 
 
-def test_a_statement_in_the_wrong_room_is_found():
-    """Use cases have no SQL."""
+def test_a_statement_outside_its_packages_is_found():
     assert list(misplaced(Source("src/fatura/usecases/catalog/plans.py", 'sql = "SELECT 1"')))
 
 
 @pytest.mark.parametrize("bad", ['x = "SELECT FROM WHERE"', 'x = "SELECT 1; SELECT 2"'])
-def test_what_is_not_one_statement_is_refused(bad):
-    """A literal that begins like SQL is SQL."""
+def test_literals_that_are_not_one_statement_are_refused(bad):
     with pytest.raises(NotSqlError):
         list(statements(Source("a.py", bad)))

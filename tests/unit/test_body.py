@@ -1,4 +1,4 @@
-"""Bodies: strict JSON, at most 256 KiB, in at most so long. [D-11]"""
+"""Request bodies: strict JSON of at most 256 KiB within a deadline. [D-11]"""
 
 import asyncio
 import json
@@ -60,8 +60,8 @@ def refused(sent: bytes) -> list[tuple[str, str]]:
         pytest.param(b"[" * 100_000 + b"]" * 100_000, id="very deep"),
     ],
 )
-def test_what_is_no_strict_json_is_refused_as_a_whole(sent):
-    """The path is empty: no field is to blame. [D-11]"""
+def test_invalid_json_is_refused_without_a_field(sent):
+    """The path is empty. [D-11]"""
     assert [path for path, _ in refused(sent)] == [""]
 
 
@@ -83,20 +83,20 @@ def test_what_is_no_strict_json_is_refused_as_a_whole(sent):
         ),
     ],
 )
-def test_every_bad_place_is_named(sent, fields):
-    """Keys that stand twice, NUL characters, lone surrogates: all of them, in keys and values. [D-11]"""
+def test_every_invalid_place_is_named(sent, fields):
+    """Duplicate keys, NUL characters and lone surrogates, in keys and values. [D-11]"""
     assert refused(sent) == fields
 
 
-def test_the_list_of_bad_places_ends_somewhere():
-    """A body of nothing but bad places is not answered by megabytes. [D-104]"""
+def test_the_list_of_invalid_places_is_limited():
+    """[D-104]"""
     sent = json.dumps(["\0"] * 20_000).encode()
     assert len(refused(sent)) == body.MAX_LISTED
 
 
 @pytest.mark.parametrize(("opening", "closing"), [(b"[", b"]"), (b'{"a":', b"}")])
-def test_nesting_ends_at_32(opening, closing):
-    """32 levels pass, 33 do not; brackets inside of text are no levels. [D-11]"""
+def test_nesting_is_limited_to_32_levels(opening, closing):
+    """Brackets in text do not count. [D-11]"""
     body.parse(opening * MAX_DEPTH + b"1" + closing * MAX_DEPTH)
     deeper = opening * MAX_DEPTH + b"[]" + closing * MAX_DEPTH
     assert [message for _, message in refused(deeper)] == [TOO_DEEP]
@@ -113,14 +113,13 @@ def test_nesting_ends_at_32(opening, closing):
         (b"null", None),
     ],
 )
-def test_json_is_read_as_it_stands(sent, value):
-    """What is strict JSON passes, whatever its spelling."""
+def test_strict_json_is_accepted_in_any_spelling(sent, value):
     assert body.parse(sent) == value
 
 
 @pytest.mark.parametrize(("sent", "kind"), [(b"10", int), (b"10.0", float), (b"1e3", float), (b"true", bool)])
-def test_numbers_keep_their_kind(sent, kind):
-    """So that models can tell 10 from 10.0 and 1e3. [D-8]"""
+def test_numbers_keep_their_type(sent, kind):
+    """Models can distinguish 10 from 10.0 and 1e3. [D-8]"""
     assert type(body.parse(sent)) is kind
 
 
@@ -134,20 +133,18 @@ _values = some.recursive(
 
 
 @given(_values, some.booleans())
-def test_any_json_value_is_read_back(value, ascii_only):
-    """Parsing undoes encoding."""
+def test_parsing_reverses_encoding(value, ascii_only):
     assert body.parse(json.dumps(value, ensure_ascii=ascii_only).encode()) == value
 
 
 @given(some.binary(max_size=60))
-def test_no_bytes_break_the_parser(sent):
-    """Whatever comes is JSON, or refused as such."""
+def test_any_bytes_are_parsed_or_refused(sent):
     with suppress(EngineError):
         body.parse(sent)
 
 
 def arriving(pieces: Iterable[bytes], *, end: bool = True) -> Any:
-    """Return an ASGI receive that brings pieces, then the end or a disconnect."""
+    """Return an ASGI receive that yields pieces, then the end or a disconnect."""
     messages = [{"type": "http.request", "body": piece, "more_body": True} for piece in pieces]
     messages.append({"type": "http.request", "more_body": False} if end else {"type": "http.disconnect"})
     waiting = iter(messages)
@@ -159,7 +156,7 @@ def arriving(pieces: Iterable[bytes], *, end: bool = True) -> Any:
 
 
 async def test_the_limit_is_256_kib_exactly():
-    """The last byte decides, whether the length is announced or not. [D-11]"""
+    """With or without a Content-Length. [D-11]"""
     whole = b"x" * MAX_BYTES
     assert MAX_BYTES == 262_144
     assert await body.read(arriving([whole]), announced_bytes=MAX_BYTES) == whole
@@ -170,14 +167,13 @@ async def test_the_limit_is_256_kib_exactly():
         assert raised.value.problem is PAYLOAD_TOO_LARGE
 
 
-async def test_a_client_that_leaves_is_no_body():
-    """Half a body is never taken for a whole one."""
+async def test_half_a_body_is_not_accepted_when_the_client_disconnects():
     with pytest.raises(ClientDisconnect):
         await body.read(arriving([b'{"a":1}'], end=False), announced_bytes=None)
 
 
-async def test_a_body_that_drips_is_refused(monkeypatch):
-    """The deadline is for the whole body: pieces in time do not stretch it."""
+async def test_a_slow_body_is_refused(monkeypatch):
+    """The deadline is for the whole body, not for each piece."""
     monkeypatch.setattr(body, "READ_SECONDS", 0.1)
 
     async def drip() -> Any:
@@ -191,7 +187,7 @@ async def test_a_body_that_drips_is_refused(monkeypatch):
 
 @asynccontextmanager
 async def things() -> AsyncGenerator[httpx.AsyncClient]:
-    """A client of the tiny API that sends a key with everything."""
+    """A client of the tiny API that sends a key with every request."""
     async with client_of(tiny_api()) as client:
         client.headers["Idempotency-Key"] = "once"
         yield client
@@ -212,8 +208,8 @@ async def things() -> AsyncGenerator[httpx.AsyncClient]:
         (None, 400),
     ],
 )
-async def test_only_json_is_taken(media_type, status):
-    """Any other media type is a 400 that names the header. [D-11]"""
+async def test_other_media_types_are_refused(media_type, status):
+    """The 400 names the header. [D-11]"""
     async with things() as client:
         headers = {} if media_type is None else {"Content-Type": media_type}
         answer = await client.post("/v1/things", content=b'{"name":"x"}', headers=headers)
@@ -226,8 +222,8 @@ async def test_only_json_is_taken(media_type, status):
     ("sent", "status"),
     [(b"", 200), (b"{}", 200), (b" {} ", 200), (b'{"a":1}', 400), (b"[]", 400), (b"null", 400)],
 )
-async def test_a_route_without_a_body_takes_none_or_an_empty_object(sent, status):
-    """Anything else would be ignored silently. [D-11]"""
+async def test_a_route_without_a_body_accepts_none_or_an_empty_object(sent, status):
+    """It would ignore anything else. [D-11]"""
     async with things() as client:
         path = "/v1/things/019a0000-0000-7000-8000-000000000000/archive"
         answer = await client.post(path, content=sent, headers={"Content-Type": "application/json"})
@@ -237,15 +233,15 @@ async def test_a_route_without_a_body_takes_none_or_an_empty_object(sent, status
 
 
 @pytest.mark.parametrize("sent", [b"", b"null", b"[]", b'"x"', b"1"])
-async def test_a_body_that_is_no_object_is_said_so(sent):
-    """Also when there is none. [D-11]"""
+async def test_a_body_that_is_not_an_object_is_refused(sent):
+    """Also a missing one. [D-11]"""
     async with things() as client:
         answer = await client.post("/v1/things", content=sent, headers={"Content-Type": "application/json"})
         assert fields_of(answer) == [("", "must be a JSON object")]
 
 
 async def test_an_oversized_body_is_413():
-    """413 comes before the header, the media type and the fields. [D-10, D-11]"""
+    """Before the Idempotency-Key, the media type and the fields are checked. [D-10, D-11]"""
     async with client_of(tiny_api()) as client:
         answer = await client.post(
             "/v1/things", content=b"x" * (MAX_BYTES + 1), headers={"Content-Type": "text/plain"}

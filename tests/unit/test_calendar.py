@@ -1,4 +1,4 @@
-"""Sao Paulo's dates and the calendar of cycles, rule by rule. Published vectors and forty years stand beside this."""
+"""Dates in Sao Paulo and the calendar of cycles, rule by rule."""
 
 from datetime import UTC, date, datetime, timedelta
 
@@ -44,8 +44,8 @@ def at(text: str) -> datetime:
         pytest.param("2026-03-01T03:00:00Z", "2026-03-01", id="UTC-3"),
     ],
 )
-def test_today_comes_from_the_instant(instant, local):
-    """An instant's date is Sao Paulo's, whatever its clocks did that day. [D-1, spec 2.1 dates]"""
+def test_an_instant_has_the_date_of_sao_paulo(instant, local):
+    """Whatever its clocks did on that day. [D-1, spec 2.1 dates]"""
     assert local_date(at(instant)) == day(local)
 
 
@@ -59,8 +59,8 @@ def test_today_comes_from_the_instant(instant, local):
         ("2026-12-10", "2026-12-10T03:00:00Z", 24),
     ],
 )
-def test_first_instant_of_a_day(local, instant, hours):
-    """A day begins at its first instant, though its midnight may not exist. [D-1]"""
+def test_a_day_begins_at_its_first_instant(local, instant, hours):
+    """Its midnight may not exist. [D-1]"""
     start = start_of_day(date.fromisoformat(local))
     assert start == at(instant)
     following = start_of_day(date.fromisoformat(local) + timedelta(days=1))
@@ -68,8 +68,8 @@ def test_first_instant_of_a_day(local, instant, hours):
 
 
 @given(st.dates(date(1990, 1, 1), date(2090, 1, 1)))
-def test_days_adjoin(local):
-    """Before its first instant it is the day before, from it on the day. [D-1]"""
+def test_each_instant_belongs_to_one_day(local):
+    """[D-1]"""
     start = start_of_day(local)
     assert start.tzinfo is UTC
     assert local_date(start) == local
@@ -91,8 +91,8 @@ def test_days_adjoin(local):
         (5, "2026-02-10", ("5", "2026-02-10", "2026-02-10")),
     ],
 )
-def test_first_cycle(given_day, first_charge, expected):
-    """Charge day, period start and due date of cycle 1. [D-3, spec 4.4 chargeDay, spec 4.4 firstChargeDate]"""
+def test_the_first_cycle_has_these_dates(given_day, first_charge, expected):
+    """Charge day, period start and due date. [D-3, spec 4.4 chargeDay, spec 4.4 firstChargeDate]"""
     today = date(2026, 1, 31)
     cycle = first_cycle(today, charge_day=given_day, first_charge_date=day(first_charge))
     charge_day, start, due = expected
@@ -100,8 +100,8 @@ def test_first_cycle(given_day, first_charge, expected):
 
 
 @given(st.dates(date(2021, 1, 1), date(2061, 1, 1)), st.integers(1, 28))
-def test_only_a_charge_day(today, charge_day):
-    """Given alone, it is first met by walking day by day from today + LEAD. [D-3]"""
+def test_a_charge_day_alone_is_its_next_date_after_the_lead(today, charge_day):
+    """Expected dates are found by counting days from today + LEAD. [D-3]"""
     due = today + timedelta(days=3)
     while due.day != charge_day:
         due += timedelta(days=1)
@@ -110,8 +110,8 @@ def test_only_a_charge_day(today, charge_day):
 
 
 @given(st.dates(date(2021, 1, 1), date(2061, 1, 1)))
-def test_neither_day_nor_date(today):
-    """Charged as soon as the lead allows; the day of creation, capped, anchors what follows. [D-3]"""
+def test_without_day_and_date_the_charge_is_as_early_as_possible(today):
+    """The day of creation, at most 28, becomes the charge day. [D-3]"""
     cycle = first_cycle(today, charge_day=None, first_charge_date=None)
     assert cycle == FirstCycle(min(today.day, 28), today, today + timedelta(days=3))
 
@@ -121,8 +121,8 @@ def test_neither_day_nor_date(today):
     st.integers(1, 28),
     st.sampled_from([1, 3, 6, 12]),
 )
-def test_second_cycle_after_any_first(start, charge_day, months):
-    """Walk from the capped start plus the period to the charge day; a whole period has passed. [D-4]"""
+def test_the_second_cycle_is_a_whole_period_after_any_first(start, charge_day, months):
+    """It starts on the charge day. [D-4]"""
     expected = cap_day(start) + relativedelta(months=months)
     while expected.day != charge_day:
         expected += timedelta(days=1)
@@ -134,7 +134,7 @@ def test_second_cycle_after_any_first(start, charge_day, months):
 
 @pytest.mark.parametrize("start", ["2026-01-28", "2026-01-29", "2026-01-30", "2026-01-31"])
 def test_a_start_late_in_the_month_counts_as_the_28th(start):
-    """A start on the 29th to 31st is followed by the 28th. [D-4]"""
+    """From the 29th to the 31st. [D-4]"""
     following = next_period_start(date.fromisoformat(start), charge_day=28, period_months=1)
     assert following == date(2026, 2, 28)
 
@@ -148,14 +148,14 @@ def test_a_start_late_in_the_month_counts_as_the_28th(start):
         ("2018-11-07", "2018-11-04T03:00:00Z"),
     ],
 )
-def test_generation_instant(due, instant):
-    """A cycle is due for generation as the third day before its date begins. [D-2, spec 8 generation lead]"""
+def test_generation_is_due_three_days_before_the_due_date(due, instant):
+    """At the start of that day. [D-2, spec 8 generation lead]"""
     assert generation_instant(date.fromisoformat(due)) == at(instant)
 
 
 @given(st.dates(date(2021, 1, 1), date(2061, 1, 1)))
 def test_generation_begins_when_today_reaches_it(due):
-    """`nextDueDate - LEAD <= today` holds from that instant on and not before. [D-2]"""
+    """`nextDueDate - LEAD <= today` is true from that instant on. [D-2]"""
     instant = generation_instant(due)
     assert due - timedelta(days=3) <= local_date(instant)
     assert due - timedelta(days=3) > local_date(instant - MICROSECOND)
@@ -170,8 +170,8 @@ def test_generation_begins_when_today_reaches_it(due):
         pytest.param("2026-12-10", "2027-05-20T15:30:00Z", "2027-05-21T15:30:00Z", id="long missed"),
     ],
 )
-def test_a_missed_cycle_waits_a_day(due, generated_at, expected):
-    """After a late cycle the next missed one follows 24 hours later. [D-5]"""
+def test_missed_cycles_are_24_hours_apart(due, generated_at, expected):
+    """[D-5]"""
     found = next_generation_instant(date.fromisoformat(due), generated_at=at(generated_at))
     assert found == at(expected)
 
@@ -180,6 +180,6 @@ def test_a_missed_cycle_waits_a_day(due, generated_at, expected):
     ("today", "latest"),
     [("2026-01-31", "2031-01-31"), ("2026-11-20", "2031-11-20"), ("2027-02-28", "2032-02-28")],
 )
-def test_first_charge_five_years_ahead(today, latest):
-    """The first charge lies at most five years ahead. [D-4]"""
+def test_the_first_charge_is_at_most_five_years_ahead(today, latest):
+    """[D-4]"""
     assert latest_first_charge(date.fromisoformat(today)) == date.fromisoformat(latest)

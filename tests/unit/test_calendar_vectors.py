@@ -1,7 +1,7 @@
-"""Due dates that others published for their engines, held against ours where the rules are the same.
+"""Due dates published by other billing engines, compared where their rules equal ours.
 
-Our charge day is 1..28, so a published 29th to 31st stands for the 28th here (D-4); vectors with a partial first
-period, which we do not bill, are left out. Where a published date differs from D-3, the row says so.
+Our charge day is 1..28, so a published 29th to 31st is the 28th here (D-4). Vectors with a partial first period, which
+we do not bill, are omitted. A row says where a published date differs from D-3.
 """
 
 from datetime import date, timedelta
@@ -18,7 +18,7 @@ def day(text: str) -> date:
 
 
 def due_dates(start: date, months: int):
-    """Yield the due dates of a subscription whose firstChargeDate is `start`, for ever."""
+    """Yield the due dates of a subscription with this firstChargeDate, without end."""
     cycle = first_cycle(start, charge_day=None, first_charge_date=start)
     due = cycle.due_date
     while True:
@@ -55,15 +55,15 @@ LAGO = rows("""
 
 
 @pytest.mark.parametrize(("months", "start", "billed", "others"), LAGO)
-def test_lago_anniversaries(months, start, billed, others):
-    """Lago's anniversary dates, capped at 28, are ours; days it does not bill are not. [D-4]"""
+def test_due_dates_equal_lagos_anniversaries(months, start, billed, others):
+    """Capped at 28; days that Lago does not bill are no due dates. [D-4]"""
     found = until(day(start), int(months), last=date(2031, 1, 1))
     assert {cap_day(day(each)) for each in billed.split()} <= set(found)
     assert not {day(each) for each in others.split()} & set(found)
 
 
 def test_lago_fifteen_months_from_new_years_eve():
-    """getlago/lago-api spec/scenarios/subscriptions/billing_spec.rb: 15 runs, 15 invoices. [D-4]"""
+    """getlago/lago-api spec/scenarios/subscriptions/billing_spec.rb: 15 runs create 15 invoices. [D-4]"""
     published = """2023-01-31 2023-02-28 2023-03-31 2023-04-30 2023-05-31 2023-06-30 2023-07-31 2023-08-31
         2023-09-30 2023-10-31 2023-11-30 2023-12-31 2024-01-31 2024-02-29 2024-03-31"""
     found = list(islice(due_dates(date(2022, 12, 31), 1), 16))
@@ -85,7 +85,7 @@ KILL_BILL_FIRST = rows("""
 
 @pytest.mark.parametrize(("start", "charge_day", "first", "_how"), KILL_BILL_FIRST)
 def test_kill_bill_first_billing_day(start, charge_day, first, _how):
-    """The first charge day from a start on, whatever the period; ours starts a lead after today. [D-3]"""
+    """The first charge day from a start on; ours is a lead after today. [D-3]"""
     cycle = first_cycle(day(start) - LEAD, charge_day=int(charge_day), first_charge_date=None)
     assert (cycle.period_start, cycle.due_date) == (day(first), day(first))
 
@@ -108,12 +108,12 @@ def test_kill_bill_first_billing_day(start, charge_day, first, _how):
     ],
 )
 def test_kill_bill_periods_begun(start, target, periods):
-    """killbill/killbill: so many monthly periods have begun by the target date. [D-4]"""
+    """killbill/killbill: number of monthly periods begun by the target date. [D-4]"""
     assert len(until(day(start), 1, last=day(target))) == periods
 
 
 def test_kill_bill_months_on():
-    """killbill/killbill TestInvoiceDateUtils: 2016-04-08 advanced by 0 to 7 months stays on the 8th. [D-4]"""
+    """killbill/killbill TestInvoiceDateUtils: 2016-04-08 plus 0 to 7 months stays on the 8th. [D-4]"""
     found = list(islice(due_dates(date(2016, 4, 8), 1), 8))
     assert found == [date(2016, 4 + months, 8) for months in range(8)]
 
@@ -144,14 +144,14 @@ METEROID = rows("""
 
 @pytest.mark.parametrize(("months", "start", "target", "elapsed"), METEROID)
 def test_meteroid_elapsed_cycles(months, start, target, elapsed):
-    """So many cycles have ended by the target date. [D-4]"""
+    """Number of cycles ended by the target date. [D-4]"""
     begun = until(day(start), int(months), last=day(target))
     assert max(0, len(begun) - 1) == int(elapsed)
 
 
 @pytest.mark.parametrize("months", [1, 3, 6, 12])
 def test_meteroid_every_date_lies_in_one_period(months):
-    """Meteroid's consistency test: elapsed cycles and the containing period agree for every date. [D-4]"""
+    """Elapsed cycles and the period of every date agree. [D-4]"""
     start = date(2024, 1, 31)
     starts = list(islice(due_dates(start, months), 14))
     for offset in range((starts[12] - start).days):
@@ -179,7 +179,7 @@ def test_flexprice_next_billing_date(months, start, following):
 
 
 def test_polar_anchor_does_not_drift():
-    """polarsource/polar#10664: Jan 31, Feb 28, then Mar 29 for ever; ours stays on its day. [D-4]"""
+    """polarsource/polar#10664: Jan 31 and Feb 28 are followed by the 29th of each month; ours keeps its day. [D-4]"""
     found = list(islice(due_dates(date(2025, 1, 31), 1), 26))
     assert found[0] == date(2025, 1, 31)
     assert {due.day for due in found[1:]} == {28}

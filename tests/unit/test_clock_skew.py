@@ -1,4 +1,4 @@
-"""How far the host's clock is off the database's is asked once a second, and at once when the clock was set."""
+"""The difference to the database's clock is read once a second, and at once after the host's clock was set."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -6,7 +6,7 @@ from fatura.usecases.operations.clock_skew import ClockSkew
 
 
 class _Clocks:
-    """The host's clock, which can be set, and the database's, which counts how often it is asked."""
+    """A host clock that can be set, and a database clock that counts its reads."""
 
     def __init__(self) -> None:
         self.set_by = timedelta()
@@ -20,8 +20,8 @@ class _Clocks:
         return datetime.now(UTC)
 
 
-async def test_one_answer_counts_for_a_while() -> None:
-    """Lanes that look again and again cost the database one connection a second. [D-5]"""
+async def test_one_read_is_used_for_a_second() -> None:
+    """Lanes then cost the database one connection a second. [D-5]"""
     clocks, clock_skew = _Clocks(), ClockSkew()
     skews = [await clock_skew.get(clocks.host, clocks.database) for _ in range(100)]
     assert clocks.asked == 1
@@ -29,7 +29,7 @@ async def test_one_answer_counts_for_a_while() -> None:
 
 
 async def test_a_clock_that_was_set_is_noticed_at_once() -> None:
-    """However lately the database was asked, and whichever way the clock was set. [D-5]"""
+    """Forwards or backwards, even right after a read. [D-5]"""
     clocks, clock_skew = _Clocks(), ClockSkew()
     for years in (10, 0, -10):
         clocks.set_by = timedelta(days=365 * years)

@@ -1,4 +1,4 @@
-"""The text of API keys: what is made can be taken apart, and nothing else can."""
+"""Creating and parsing API keys."""
 
 import hashlib
 from uuid import UUID
@@ -14,8 +14,8 @@ KEY = format_key(ACCOUNT, Mode.SANDBOX, secret=bytes(range(32)))
 
 
 @given(st.uuids(), st.sampled_from(Mode), st.binary(min_size=32, max_size=32))
-def test_a_key_tells_its_account(account_id, mode, secret):
-    """A made key is parsed to its account, mode and hash. [D-41, spec 5.2]"""
+def test_a_key_contains_its_account(account_id, mode, secret):
+    """And its mode and hash. [D-41, spec 5.2]"""
     key = format_key(account_id, mode, secret=secret)
     parsed = parse_key(key)
     assert parsed is not None
@@ -24,8 +24,8 @@ def test_a_key_tells_its_account(account_id, mode, secret):
 
 
 @pytest.mark.parametrize(("mode", "start"), [(Mode.LIVE, "rk_live_"), (Mode.SANDBOX, "rk_test_")])
-def test_the_start_of_a_key(mode, start):
-    """`rk_`, the mode, the account, the secret: 22 and 43 letters and digits. [spec 5.1, D-41]"""
+def test_a_key_has_its_four_parts(mode, start):
+    """`rk_`, the mode, the account and the secret: 22 and 43 letters and digits. [spec 5.1, D-41]"""
     key = format_key(ACCOUNT, mode, secret=bytes(32))
     assert key.startswith(start)
     account, secret = key.removeprefix(start).split("_")
@@ -35,14 +35,14 @@ def test_the_start_of_a_key(mode, start):
 
 @given(st.lists(st.binary(min_size=32, max_size=32), min_size=2, max_size=2, unique=True))
 def test_different_secrets_make_different_keys(secrets):
-    """No two secrets share a key or a hash. [D-41]"""
+    """And different hashes. [D-41]"""
     one, other = (format_key(ACCOUNT, Mode.LIVE, secret=secret) for secret in secrets)
     assert one != other
     assert parse_key(one) != parse_key(other)
 
 
-def test_the_visible_prefix_hides_the_secret():
-    """A list shows four characters of the secret, and not more. [D-41]"""
+def test_the_prefix_shows_four_characters_of_the_secret():
+    """[D-41]"""
     shown = visible_prefix(KEY)
     assert KEY.startswith(shown)
     assert len(KEY) - len(shown) == 43 - 4
@@ -76,20 +76,19 @@ TOO_LARGE = "7n42DGM5Tflk9n8mt7Fhc8"
         KEY[:-1] + "\0",
     ],
 )
-def test_what_nobody_gave_out(text):
-    """A malformed key is no key, and costs no query. [D-41, spec 5.3]"""
+def test_a_malformed_key_is_refused_without_a_query(text):
+    """[D-41, spec 5.3]"""
     assert parse_key(text) is None
 
 
-def test_the_largest_account():
-    """One less than what is too large is an account's id."""
+def test_the_largest_account_id_is_accepted_and_the_next_refused():
     parsed = parse_key(KEY[:8] + TOO_LARGE[:-1] + "7" + KEY[30:])
     assert parsed is not None
     assert parsed.account_id == UUID(int=2**128 - 1)
 
 
 @given(st.text(max_size=90))
-def test_any_text(text):
-    """Whatever a header holds, it is a key or not; nothing is raised. [D-41]"""
+def test_any_text_is_a_key_or_refused(text):
+    """Nothing is raised. [D-41]"""
     parsed = parse_key(text)
     assert parsed is None or text.startswith("rk_")

@@ -1,4 +1,4 @@
-"""When pushes are repeated and given up, how an endpoint fares, and what its answers mean; without an endpoint."""
+"""Retries of deliveries, the health of endpoints and the meaning of their responses."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -25,20 +25,20 @@ OPEN = Delivery(1, 0, 0, None, None, NOW, None, None)
 
 
 def patient(**duration: int) -> AttemptResult:
-    """Return a failure that asks to wait."""
+    """Return a failure whose response asks to wait."""
     return AttemptResult(Outcome.HTTP_ERROR, 503, 5, "answered 503", "", timedelta(**duration))
 
 
-def test_the_delays_of_an_event():
-    """Twelve attempts over 75 hours and 37 minutes and a half. [D-39 schedule]"""
+def test_an_event_is_attempted_twelve_times():
+    """Within 75 hours, 37 minutes and 30 seconds. [D-39 schedule]"""
     assert MAX_ATTEMPTS == 12
     seconds = [int(delay.total_seconds()) for delay in RETRY_DELAYS]
     assert seconds == [5, 30, 120, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400]
 
 
 @pytest.mark.parametrize("jitter_permille", [0, 100])
-def test_an_event_fails_by_its_schedule(jitter_permille: int):
-    """Jitter is only added; after the twelfth failure it is given up if anything else got through. [D-39 schedule]"""
+def test_an_event_is_given_up_after_the_schedule(jitter_permille: int):
+    """Jitter only adds; an event is given up only if others were delivered. [D-39 schedule]"""
     health = EndpointHealth(1, 1, NOW, NOW, NOW)
     each, at = OPEN, NOW
     for failures, delay in enumerate(RETRY_DELAYS, 1):
@@ -50,8 +50,8 @@ def test_an_event_fails_by_its_schedule(jitter_permille: int):
     assert (last.attempts, last.status, last.given_up_at) == (12, DeliveryStatus.GIVEN_UP, at)
 
 
-def test_an_event_is_not_given_up_while_nothing_gets_through():
-    """Daily, and once more at the end of the five days. [D-39 schedule]"""
+def test_an_event_is_not_given_up_while_all_deliveries_fail():
+    """It is retried daily, and once more after five days. [D-39 schedule]"""
     tried = Delivery(1, 11, 11, NOW, NOW + 2 * DAY, NOW + 3 * DAY, None, None)
     dead = EndpointHealth(1, 400, NOW, NOW - HOUR, NOW + 3 * DAY)
     at = NOW + 3 * DAY
@@ -62,8 +62,8 @@ def test_an_event_is_not_given_up_while_nothing_gets_through():
     assert (again.failures, again.next_attempt_at) == (13, NOW + 5 * DAY)
 
 
-def test_an_event_that_was_made_due_meanwhile_stays_so():
-    """Somebody asked for it while an attempt was under way; a closed one stays closed. [D-39 redeliver]"""
+def test_a_redelivery_requested_during_an_attempt_stays_due():
+    """A closed event stays closed. [D-39 redeliver]"""
     asked = Delivery(1, 3, 3, NOW, NOW, NOW + HOUR, None, None)
     after = asked.failed(BAD, now=NOW, health=NEW_ENDPOINT, claimed_for=NOW, jitter_permille=0)
     assert (after.attempts, after.failures, after.next_attempt_at) == (4, 4, NOW + HOUR)
@@ -73,8 +73,8 @@ def test_an_event_that_was_made_due_meanwhile_stays_so():
     assert (late.attempts, late.status, late.failures) == (2, DeliveryStatus.DELIVERED, 0)
 
 
-def test_retry_after_is_a_least():
-    """It lengthens the wait, never shortens it. [D-39 Retry-After]"""
+def test_retry_after_only_lengthens_the_delay():
+    """[D-39 Retry-After]"""
     for minutes, expected in ((10, timedelta(minutes=10)), (0, timedelta(seconds=5))):
         each = OPEN.failed(
             patient(minutes=minutes), now=NOW, health=NEW_ENDPOINT, claimed_for=NOW, jitter_permille=0
@@ -83,7 +83,7 @@ def test_retry_after_is_a_least():
 
 
 def test_an_endpoint_goes_down_and_up():
-    """Single probes, ever more rarely; a success brings it up, step by step. [D-39 probes]"""
+    """It gets single probes with growing delays; after a success concurrency grows step by step. [D-39 probes]"""
     health, at, waits = NEW_ENDPOINT, NOW, list[int]()
     for _ in range(7):
         health = health.after_round([BAD, BAD], now=at)
@@ -101,8 +101,8 @@ def test_an_endpoint_goes_down_and_up():
     assert health.last_delivered_at == at
 
 
-def test_an_endpoint_that_asks_for_patience_is_sent_less():
-    """The longest wait of a round counts, though some of it got through. [D-39 Retry-After]"""
+def test_an_endpoint_is_paused_for_the_longest_retry_after():
+    """Even if some deliveries of the round succeeded. [D-39 Retry-After]"""
     busy = EndpointHealth(64, 0, None, None, None)
     slower = busy.after_round([GOOD, patient(seconds=30), patient(seconds=90)], now=NOW)
     assert (slower.max_concurrent, slower.next_attempt_at) == (32, NOW + timedelta(seconds=90))
@@ -123,13 +123,15 @@ def test_an_endpoint_that_asks_for_patience_is_sent_less():
         (EndpointHealth(8, 0, None, NOW, None), [GOOD, BAD], False),
     ],
 )
-def test_an_endpoint_is_hopeless(health: EndpointHealth, answers: list[AttemptResult], *, hopeless: bool):
-    """After five days of failing everything, or at a 410. [D-39 disabling, D-39 gone]"""
+def test_an_endpoint_is_disabled_after_five_days_or_a_410(
+    health: EndpointHealth, answers: list[AttemptResult], *, hopeless: bool
+):
+    """Five days in which every attempt failed. [D-39 disabling, D-39 gone]"""
     assert health.should_disable(answers, now=NOW) is hopeless
 
 
-def test_what_failed_before_nobody_tried_does_not_count():
-    """For longer than an open event waits; a day between two attempts is no such gap. [D-39 disabling]"""
+def test_failures_before_a_long_gap_do_not_count():
+    """A gap is longer than an open event waits; a day is none. [D-39 disabling]"""
     failed = EndpointHealth(1, 9, NOW - 4 * DAY, NOW - 6 * DAY, NOW)
     assert failed.after_round([BAD], now=NOW + 27 * HOUR).failing_since == NOW - 4 * DAY
     later = NOW + 30 * DAY
@@ -156,8 +158,10 @@ def test_what_failed_before_nobody_tried_does_not_count():
         (ExchangeOutcome.UNREACHABLE, None, "http_error", "too long"),
     ],
 )
-def test_what_an_exchange_means(ended: ExchangeOutcome, status: int | None, outcome: str, error: str | None):
-    """2xx in time is delivered, whatever its body. [D-39 outcomes]"""
+def test_a_2xx_in_time_is_a_delivery(
+    ended: ExchangeOutcome, status: int | None, outcome: str, error: str | None
+):
+    """Whatever its body. [D-39 outcomes]"""
     exchange = Exchange(
         ended, status, b"body", 7, None if ended is ExchangeOutcome.ANSWERED else "too long", "60"
     )
@@ -189,6 +193,6 @@ def test_what_an_exchange_means(ended: ExchangeOutcome, status: int | None, outc
         ("\udcff" * 50, None),
     ],
 )
-def test_reading_retry_after(header: str | None, waits: timedelta | None):
-    """Seconds or a date, at most a day; anything else says nothing. [D-39 Retry-After]"""
+def test_retry_after_is_seconds_or_a_date(header: str | None, waits: timedelta | None):
+    """At most a day; other values are ignored. [D-39 Retry-After]"""
     assert parse_retry_after(header, real_now=NOW) == waits

@@ -1,4 +1,4 @@
-"""Which discount applies in a cycle, against a chooser that paints instead of looking up."""
+"""Which discount applies in a cycle, against a second implementation."""
 
 from itertools import permutations
 
@@ -15,7 +15,7 @@ Rule = tuple[int, int, int | None]
 
 
 def painted(rules: list[Rule]) -> list[int | None]:
-    """Paint each rule's cycles over those of the rules after it; what shows is what applies."""
+    """Apply the rules last to first over all cycles, so the first one wins."""
     canvas: list[int | None] = [None] * LAST
     for percent, first, last in reversed(rules):
         for cycle in range(first, (LAST if last is None else min(last, LAST)) + 1):
@@ -43,8 +43,8 @@ def chosen(rules: list[Rule]) -> list[int | None]:
         100:1-6 100:1-6            | 100 100 100 100 100 100
     """),
 )
-def test_first_rule_that_covers_the_cycle(schedule, cycles):
-    """The list's order is the priority; rules never stack. [spec 2.3 discount resolution, spec 2.3 discounts]"""
+def test_the_first_rule_that_covers_the_cycle_applies(schedule, cycles):
+    """Rules never add up. [spec 2.3 discount resolution, spec 2.3 discounts]"""
     rules: list[Rule] = []
     for text in schedule.split():
         percent, ends = text.split(":")
@@ -57,8 +57,8 @@ def test_first_rule_that_covers_the_cycle(schedule, cycles):
 RANGES = [(first, last) for first in range(1, 5) for last in (*range(first, 5), None)]
 
 
-def test_every_pair_and_order_of_ranges():
-    """All ordered pairs of ranges within four cycles, ends open or not. [spec 2.3 discount resolution]"""
+def test_every_ordered_pair_of_ranges_resolves_alike():
+    """Within four cycles, with and without an end. [spec 2.3 discount resolution]"""
     for one, other in permutations(RANGES, 2):
         rules: list[Rule] = [(11, *one), (22, *other)]
         assert chosen(rules) == painted(rules)
@@ -66,7 +66,7 @@ def test_every_pair_and_order_of_ranges():
 
 @st.composite
 def schedules(draw: st.DrawFn) -> list[Rule]:
-    """Draw up to twenty rules."""
+    """Generate up to twenty rules."""
     rules: list[Rule] = []
     for _ in range(draw(st.integers(0, 20))):
         first = draw(st.integers(1, LAST + 2))
@@ -76,6 +76,6 @@ def schedules(draw: st.DrawFn) -> list[Rule]:
 
 
 @given(schedules())
-def test_any_schedule(rules):
-    """Up to twenty rules, as they come. [spec 2.3 discount resolution]"""
+def test_any_twenty_rules_resolve_alike(rules):
+    """[spec 2.3 discount resolution]"""
     assert chosen(rules) == painted(rules)

@@ -1,4 +1,4 @@
-"""The order in which tables are spread over machines."""
+"""The order in which tables are distributed."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from fatura.store.migrations.distribute import ForeignKey, order
 
 
 def keys(text: str) -> list[ForeignKey]:
-    """Read `child > parent` pairs."""
+    """Parse `child > parent` pairs."""
     pairs = [pair.split(">") for pair in text.split()]
     return [ForeignKey(child, parent, f"{child}_{parent}", "") for child, parent in pairs]
 
@@ -24,6 +24,6 @@ def keys(text: str) -> list[ForeignKey]:
     ],
 )  # fmt: skip
 def test_parents_come_before_children(tables, references, ordered, closing):
-    """What closes a circle comes last of all; what is spread already is not waited for. [D-47]"""
+    """Keys that close a cycle are added last; parents that are already distributed are skipped. [D-47]"""
     found, late = order(tables.split(), keys(references))
     assert (found, [key.name for key in late]) == (ordered.split(), closing.split())

@@ -1,4 +1,4 @@
-"""The documentation: readable without the internet, and complete. [spec 4.6 GET /docs 200]"""
+"""The documentation works without the internet and is complete. [spec 4.6 GET /docs 200]"""
 
 import re
 from base64 import b64encode
@@ -14,12 +14,12 @@ from tests.unit.tiny_api import client_of, tiny_api
 
 @pytest.fixture(scope="module")
 def document():
-    """The document of all routes."""
+    """The OpenAPI document of all routes."""
     return create_app().openapi()
 
 
 async def test_the_page_loads_nothing_from_other_hosts():
-    """All it names is here; its policy lets the browser ask nobody else. [spec 4.6 GET /docs 200]"""
+    """Its content security policy refuses them as well. [spec 4.6 GET /docs 200]"""
     async with client_of(tiny_api(), None) as client:
         page = await client.get("/docs")
         assert page.headers["content-type"] == "text/html; charset=utf-8"
@@ -33,8 +33,7 @@ async def test_the_page_loads_nothing_from_other_hosts():
         assert "http" not in policy
 
 
-async def test_the_inline_script_is_the_one_allowed():
-    """By its hash: no other inline script runs."""
+async def test_only_the_inline_script_with_the_allowed_hash_runs():
     async with client_of(tiny_api(), None) as client:
         page = await client.get("/docs")
         (script,) = re.findall(r"<script>(.*?)</script>", page.text, re.DOTALL)
@@ -43,8 +42,8 @@ async def test_the_inline_script_is_the_one_allowed():
         assert '"validatorUrl": null' in script
 
 
-async def test_the_document_is_served(document):
-    """OpenAPI 3.1, valid. [spec 4.6 GET /docs-json 200]"""
+async def test_the_document_is_valid_openapi_31(document):
+    """[spec 4.6 GET /docs-json 200]"""
     async with client_of(create_app(), None) as client:
         answer = await client.get("/docs-json")
         assert answer.json() == document
@@ -65,11 +64,11 @@ def test_every_operation_lists_its_problems(document):
     for place, operation in operations(document):
         if place.startswith("GET /health"):
             continue
-        problems = {status: told for status, told in operation["responses"].items() if status >= "400"}
+        problems = {status: answer for status, answer in operation["responses"].items() if status >= "400"}
         assert {"429", "500", "503"} <= set(problems), place
         assert ("404" in problems) >= ("{" in place), place
-        for status, told in problems.items():
-            content = told["content"]["application/problem+json"]
+        for status, answer in problems.items():
+            content = answer["content"]["application/problem+json"]
             types = content["schema"]["allOf"][1]["properties"]["type"]["enum"]
             assert {known[type_] for type_ in types} == {int(status)}, place
             assert set(content["examples"]) == set(types), place
@@ -81,8 +80,7 @@ def test_every_operation_lists_its_problems(document):
         assert operation["description"], place
 
 
-def test_every_schema_says_its_limits(document):
-    """No field is just text or just a number on input; nothing of the framework's own is left over."""
+def test_every_input_schema_has_limits(document):
     schemas = document["components"]["schemas"]
     assert not {"HTTPValidationError", "ValidationError"} & set(schemas)
     for name, schema in schemas.items():

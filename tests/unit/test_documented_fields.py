@@ -1,4 +1,4 @@
-"""What the types of bodies and queries write into the OpenAPI document is what they take."""
+"""The field types document in OpenAPI what they accept."""
 
 import re
 from typing import Annotated
@@ -45,7 +45,7 @@ Note = Annotated[str, Text(0, 5)]
     ],
 )
 def test_types_document_their_limits(kind, schema):
-    """The OpenAPI document says what is checked. [spec 4.6 GET /docs-json 200]"""
+    """[spec 4.6 GET /docs-json 200]"""
     documented = TypeAdapter(kind).json_schema()
     documented.pop("examples", None)
     assert documented == schema
@@ -69,8 +69,8 @@ def test_types_document_their_limits(kind, schema):
         (Instant, "2026-12-10T03:00:00+03:00", False),
     ],
 )
-def test_patterns_document_what_is_taken(kind, value, is_documented):
-    """A client that checks by the document sends nothing that is refused. [spec 4.6 GET /docs-json kept, D-47]"""
+def test_documented_patterns_accept_the_same_values(kind, value, is_documented):
+    """A client that validates by the document sends no refused value. [spec 4.6 GET /docs-json kept, D-47]"""
     schema = TypeAdapter(kind).json_schema()
     [pattern] = [each["pattern"] for each in schema.get("anyOf", [schema]) if "pattern" in each]
     assert bool(re.search(pattern, value)) is is_documented

@@ -1,4 +1,4 @@
-"""Which URLs a merchant may give us to call, judged by their text alone."""
+"""Which URLs of merchants are accepted, judged by their text alone."""
 
 from urllib.parse import urlsplit
 
@@ -76,14 +76,14 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("url", PUBLIC)
-def test_public_https(url):
-    """A public name over https, with any port, path and query. [spec 4.2 pricing endpoint]"""
+def test_public_names_over_https_are_accepted(url):
+    """With any port, path and query. [spec 4.2 pricing endpoint]"""
     assert refusal(url) is None
 
 
 @pytest.mark.parametrize("url", [pytest.param(url, id=name) for name, url in REFUSED.items()])
-def test_refused(url):
-    """Everything else is told in words. [spec 4.2 pricing endpoint, D-47 outbound]"""
+def test_other_urls_are_refused_with_a_reason(url):
+    """[spec 4.2 pricing endpoint, D-47 outbound]"""
     said = refusal(url)
     assert said
     assert said.isascii()
@@ -110,14 +110,14 @@ def test_refused(url):
         ("http://localhost:80:80/price", {"localhost"}, False),
     ],
 )
-def test_the_operators_exceptions(url, allowed, accepted):
-    """A host, or a host with its port, may be http and private; nothing beside it. [D-47 outbound]"""
+def test_the_operator_may_allow_hosts(url, allowed, accepted):
+    """A host, or a host with its port, over http and with private addresses. [D-47 outbound]"""
     assert (refusal(url, allowed=allowed) is None) is accepted
 
 
 @given(st.text(max_size=80))
-def test_any_text(text):
-    """Whatever is sent, it is judged and nothing is raised. [D-11]"""
+def test_any_text_is_accepted_or_refused(text):
+    """Nothing is raised. [D-11]"""
     for url in (text, f"https://{text}", f"https://merchant.example{text}"):
         said = refusal(url)
         assert said is None or said
@@ -129,8 +129,8 @@ def test_any_text(text):
 )
 @example("@b.example/", "https://a.example")
 @example("a.example:443/?@b.example", "https://")
-def test_other_readers_see_the_same_host(text, before):
-    """What is accepted leads every other parser to the host and port that were judged. [D-47 outbound]"""
+def test_other_parsers_see_the_same_host_and_port(text, before):
+    """[D-47 outbound]"""
     url = before + text
     try:
         target = read(url, allowed={"ax", "0"})
@@ -153,7 +153,7 @@ def test_other_readers_see_the_same_host(text, before):
         ("http://[::1]:80/../a//b", "[::1]", "/../a//b"),
     ],
 )
-def test_what_is_sent(url, authority, path):
-    """The host without the scheme's own port, and path and query as they were given. [D-47 outbound]"""
+def test_the_request_has_host_path_and_query_as_given(url, authority, path):
+    """The default port of the scheme is omitted. [D-47 outbound]"""
     target = read(url, allowed={"::1"})
     assert (target.authority, target.path) == (authority, path)

@@ -1,4 +1,4 @@
-"""What every answer carries, and what failures of ours let out: a code and a request id. [D-13]"""
+"""Every answer has a request id, and failures of ours reveal only a code. [D-13]"""
 
 import json
 
@@ -33,17 +33,17 @@ async def client():
         ("choice", GATEWAY_CHOICE_REQUIRED, None),
     ],
 )
-async def test_failures_say_nothing_of_our_inside(client, failure, problem, retry_after):
-    """The client gets a code and a requestId; what happened is in the logs. [spec 7 problem+json, D-12]"""
+async def test_failures_reveal_no_internals(client, failure, problem, retry_after):
+    """The details are in the logs. [spec 7 problem+json, D-12]"""
     with structlog.testing.capture_logs() as logs:
         answer = await client.get(f"/v1/failures/{failure}")
     check(answer, problem)
     assert SECRET not in answer.text
     assert answer.headers.get("retry-after") == retry_after
     assert answer.json().get("meta") == ({"options": []} if failure == "choice" else None)
-    told = [entry["event"] for entry in logs]
+    logged = [entry["event"] for entry in logs]
     expected = {"bug": ["request.failed"], "choice": []}.get(failure, ["request.database_failed"])
-    assert told == [*expected, "request"]
+    assert logged == [*expected, "request"]
 
 
 @pytest.mark.parametrize("path", ["/v1/things", "/v1/nothing", "/v1/failures/bug", "/health", "/docs"])
@@ -51,8 +51,8 @@ async def test_failures_say_nothing_of_our_inside(client, failure, problem, retr
     ("sent", "taken"),
     [("x", True), ("a~!" + "x" * 125, True), (TOO_LONG, False), ("a b", False), ("", False)],
 )
-async def test_the_request_id_is_echoed_or_made(client, path, sent, taken):
-    """1..128 visible ASCII characters come back, on every kind of answer. [D-13]"""
+async def test_the_request_id_is_returned_or_created(client, path, sent, taken):
+    """1 to 128 visible ASCII characters are returned, in every kind of answer. [D-13]"""
     answer = await client.get(path, headers={"X-Request-Id": sent})
     assert (answer.headers["x-request-id"] == sent) is taken
     assert len(answer.headers["x-request-id"]) == len(sent if taken else UNKNOWN_ID)
@@ -61,14 +61,14 @@ async def test_the_request_id_is_echoed_or_made(client, path, sent, taken):
 
 
 async def test_head_is_get_without_a_body(client):
-    """Monitors ask that way. [spec 4.1 GET /health 200] [D-102]"""
+    """Monitoring tools send HEAD. [spec 4.1 GET /health 200] [D-102]"""
     assert (await client.head("/v1/things")).status_code == 200
     assert (await client.head("/health")).status_code == 200
     assert (await client.get("/health")).json() == {"status": "ok"}
 
 
 async def test_one_line_is_logged_for_each_request(client):
-    """With its route's template, its status and whose it was. [D-13]"""
+    """With the template of the route, the status and the account. [D-13]"""
     with structlog.testing.capture_logs(processors=[structlog.contextvars.merge_contextvars]) as logs:
         await client.get(f"/v1/things/{UNKNOWN_ID}", headers={"X-Request-Id": "mine"})
         await client.get("/v1/nothing")
@@ -86,7 +86,6 @@ async def test_one_line_is_logged_for_each_request(client):
     assert (second["route"], second["status"], "account_id" in second) == ("unmatched", 404, False)
 
 
-async def test_details_are_json_that_any_client_reads(client):
-    """Odd characters in a path come back as JSON, not as they are."""
+async def test_unusual_characters_in_a_path_are_escaped_in_the_answer(client):
     answer = await client.get("/v1/things/%22%3C%0A%E2%80%A8")
     assert json.loads(answer.content)["detail"] == 'No thing has the id "<\n\u2028.'

@@ -1,4 +1,4 @@
-"""The types of bodies and queries: what they take, what they say when they refuse, what they document."""
+"""The types of bodies and queries: what they accept, how they refuse, what they document."""
 
 from datetime import UTC, date, datetime
 from typing import Annotated, Any
@@ -36,7 +36,7 @@ CONTEXT = settings.read({"FATURA_OUTBOUND_ALLOW": "localhost:9000"})
 
 
 def read(kind: Any, value: Any) -> Any:
-    """Return what a type makes of a value, or the words in which it refuses it."""
+    """Return the value that a type reads, or the message with which it refuses."""
     try:
         return TypeAdapter(kind).validate_python(value, context=CONTEXT)
     except ValidationError as error:
@@ -46,7 +46,6 @@ def read(kind: Any, value: Any) -> Any:
 
 
 def refuses(kind: Any, value: Any) -> bool:
-    """Say whether a type refuses a value."""
     return isinstance(read(kind, value), ValueError)
 
 
@@ -70,7 +69,7 @@ def test_only_json_integers_are_integers(kind, value):
     ],
 )
 def test_integers_have_their_bounds(kind, least, most):
-    """Both ends belong to it, what lies beyond is refused by saying what is expected. [D-8]"""
+    """Both ends are accepted; the message says what is expected. [D-8]"""
     assert (read(kind, least), read(kind, most)) == (least, most)
     for value in (least - 1, most + 1, -1, 10**30):
         assert str(read(kind, value)) == f"must be an integer from {least} to {most}"
@@ -79,15 +78,14 @@ def test_integers_have_their_bounds(kind, least, most):
 @pytest.mark.parametrize(
     ("value", "taken"), [(1, True), (3, True), (6, True), (12, True), (0, False), (2, False)]
 )
-def test_periods(value, taken):
-    """Exactly 1, 3, 6 or 12. [spec 8 periodMonths]"""
+def test_a_period_is_1_3_6_or_12_months(value, taken):
+    """[spec 8 periodMonths]"""
     assert refuses(PeriodMonths, value) is not taken
     assert str(read(PeriodMonths, 24)) == "must be 1, 3, 6 or 12"
 
 
 @pytest.mark.parametrize("value", ["1", "01", "100", "00100"])
 def test_integers_of_a_query_are_digits(value):
-    """A query is text."""
     assert read(Number, value) == int(value)
 
 
@@ -95,7 +93,7 @@ def test_integers_of_a_query_are_digits(value):
     "value", ["", " 1", "1 ", "+1", "1.0", "1e1", "0x1", "1_0", "\u0661", "true", "9" * 30, "-"]
 )
 def test_other_text_of_a_query_is_no_integer(value):
-    """Whatever Python would read. [D-16]"""
+    """Even if Python would read it. [D-16]"""
     assert str(read(Number, value)) == "must be an integer from 1 to 100"
 
 
@@ -119,7 +117,7 @@ def test_other_text_of_a_query_is_no_integer(value):
     ],
 )
 def test_text_counts_code_points_and_is_not_blank(value, taken):
-    """Lengths are of code points; blank after trimming is refused; text stays as sent. [D-11]"""
+    """Text is blank if nothing is left after trimming. [D-11]"""
     found = read(ExternalRef, value)
     assert (found == value) is taken
     if not taken:
@@ -128,14 +126,14 @@ def test_text_counts_code_points_and_is_not_blank(value, taken):
 
 @pytest.mark.parametrize("value", ["", "  ", "12345", "\n"])
 def test_text_without_a_minimum_may_be_empty_or_blank(value):
-    """An empty description is fine. [D-11]"""
+    """For example a description. [D-11]"""
     assert read(Note, value) == value
     assert str(read(Note, "123456")) == "must be text of at most 5 characters"
 
 
 @given(some.text(min_size=1, max_size=120).filter(str.strip))
 def test_text_is_kept_exactly_as_sent(text):
-    """No trimming, no normalising. [D-11]"""
+    """Without trimming or normalization. [D-11]"""
     assert read(ExternalRef, text) == text
 
 
@@ -143,8 +141,8 @@ CANONICAL = "019a2f6e-1c3b-7d52-9f0a-6b1c2d3e4f50"
 
 
 @pytest.mark.parametrize("value", [CANONICAL, CANONICAL.upper(), "00000000-0000-0000-0000-000000000000"])
-def test_canonical_uuids(value):
-    """36 characters in either case. [D-11]"""
+def test_canonical_uuids_are_accepted(value):
+    """36 characters, in upper or lower case. [D-11]"""
     assert read(Id, value) == UUID(value)
 
 
@@ -172,8 +170,8 @@ def test_other_spellings_of_uuids_are_refused(value):
 
 
 @pytest.mark.parametrize("value", ["2026-02-28", "2024-02-29", "0001-01-01", "9999-12-31"])
-def test_dates(value):
-    """Dates are YYYY-MM-DD. [spec 2.1 dates]"""
+def test_dates_are_year_month_day(value):
+    """[spec 2.1 dates]"""
     assert read(Day, value) == date.fromisoformat(value)
 
 
@@ -210,8 +208,8 @@ def test_other_spellings_of_dates_are_refused(value):
         ("2018-11-04", datetime(2018, 11, 4, 3, tzinfo=UTC)),
     ],
 )
-def test_instants(value, instant):
-    """Instants are in UTC; a date is the first instant of its Sao Paulo day. [spec 2.1 instants]"""
+def test_instants_are_in_utc(value, instant):
+    """A date means the first instant of its day in Sao Paulo. [spec 2.1 instants]"""
     assert read(Instant, value) == instant
 
 
@@ -219,8 +217,7 @@ def test_instants(value, instant):
     "value",
     ["2026-12-10T03:00:00", "2026-12-10T03:00:00+00:00", "2026-12-10 03:00:00Z", "2026-12-10T25:00:00Z", 0],
 )
-def test_other_instants_are_refused(value):
-    """An instant without `Z` could be anybody's."""
+def test_instants_without_a_zone_are_refused(value):
     assert refuses(Instant, value)
 
 
@@ -228,7 +225,7 @@ def test_other_instants_are_refused(value):
     "value", ["ana@example.com", "Ana.Souza+x@Mail.Example.ORG", "jo\u00e3o@exemplo.com.br", "a@b.test"]
 )
 def test_emails_are_kept_as_sent(value):
-    """Valid addresses, in the spelling of the client. [D-11]"""
+    """[D-11]"""
     assert read(Email, value) == value
 
 
@@ -237,29 +234,28 @@ def test_emails_are_kept_as_sent(value):
     ["", "ana", "ana@", "@example.com", "ana@example", "a b@example.com", "Ana <ana@example.com>", " ana@example.com",
      "ana@example.com\n", "a@b..com", "a@-b.com", "x" * 65 + "@example.com", "a@" + "b" * 250 + ".com", 1, None],
 )  # fmt: skip
-def test_what_is_no_email_is_refused(value):
-    """The address alone, nothing around it."""
+def test_invalid_emails_are_refused(value):
+    """Also an address with a name around it."""
     assert str(read(Email, value)) == "must be an e-mail address of at most 254 characters"
 
 
 @pytest.mark.parametrize(
     ("value", "taken"), [("true", True), ("false", True), ("1", False), ("True", False), ("", False)]
 )
-def test_flags_of_a_query(value, taken):
-    """`true` or `false`, nothing that merely looks like it. [D-16]"""
+def test_flags_of_a_query_are_true_or_false(value, taken):
+    """[D-16]"""
     assert read(Flag, value) == (value == "true") if taken else refuses(Flag, value)
 
 
 @pytest.mark.parametrize("value", [0, 1, "true", None, 1.0])
 def test_booleans_of_a_body_are_json_booleans(value):
-    """Strictly."""
     assert [read(StrictBool, flag) for flag in (True, False)] == [True, False]
     assert str(read(StrictBool, value)) == "must be true or false"
 
 
 @pytest.mark.parametrize("value", ["https://merchant.example/price?x=1", "http://localhost:9000/price"])
-def test_urls_that_may_be_called(value):
-    """URLs of https at a public name, or what the operator allows. [D-47]"""
+def test_urls_of_public_names_over_https_are_accepted(value):
+    """And those that the operator allows. [D-47]"""
     assert read(Url, value) == value
 
 

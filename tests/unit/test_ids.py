@@ -1,4 +1,4 @@
-"""UUIDv7 keys that carry the account's instant."""
+"""UUIDv7 ids with the time of the account."""
 
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -14,7 +14,7 @@ INSTANTS = st.timedeltas(timedelta(days=10_000), timedelta(days=80_000)).map(EPO
 
 @given(INSTANTS)
 def test_an_id_carries_its_instant(at):
-    """Version 7, the variant of the RFC, and the instant to the millisecond. [spec 2.1 ids]"""
+    """Version 7, the RFC variant, and the instant in milliseconds. [spec 2.1 ids]"""
     made = new_id(at)
     assert (made.version, made.variant) == (7, "specified in RFC 4122")
     carried = EPOCH + timedelta(milliseconds=made.int >> 80)
@@ -22,29 +22,28 @@ def test_an_id_carries_its_instant(at):
 
 
 @given(INSTANTS, st.integers(1, 10**10))
-def test_later_is_greater(at, milliseconds):
-    """Ids sort by the account's clock, even when it stands still for a while or another account's ran on."""
+def test_later_ids_are_greater(at, milliseconds):
+    """By the account's clock, even if it stands still or another account's is ahead."""
     assert new_id(at) < new_id(at + timedelta(milliseconds=milliseconds))
 
 
-def test_many_at_once():
-    """A batch of one instant repeats none."""
+def test_a_batch_of_one_instant_has_distinct_ids():
     made = new_ids(datetime(2026, 12, 10, tzinfo=UTC), 50_000)
     assert len(set(made)) == len(made)
     assert {each.int >> 80 for each in made} == {made[0].int >> 80}
 
 
 @given(INSTANTS, st.uuids(), st.integers(1, 2**31 - 1))
-def test_an_invoice_s_id_tells_what_it_bills(at, subscription_id, cycle):
-    """A UUIDv7 like any other, whose free bits are those of subscription and cycle at any instant. [D-123]"""
+def test_an_invoice_id_encodes_subscription_and_cycle(at, subscription_id, cycle):
+    """A valid UUIDv7 at any instant. [D-123]"""
     [made] = invoice_ids(at, [(subscription_id, cycle)])
     assert (made.version, made.variant) == (7, "specified in RFC 4122")
     assert made.int >> 80 == new_id(at).int >> 80
     assert mark_of(made) == billed_mark(subscription_id, cycle)
 
 
-def test_marks_differ():
-    """By subscription and by cycle; and they stay what they are, since gateways keep them. [D-123]"""
+def test_encoded_bits_differ_by_subscription_and_cycle():
+    """They never change, because gateways store them. [D-123]"""
     subscriptions = [UUID(int=number) for number in range(300)]
     marks = {billed_mark(each, cycle) for each in subscriptions for cycle in range(1, 101)}
     assert len(marks) == 30_000

@@ -1,4 +1,4 @@
-"""What a cycle bills, built without a database: birth, total, installments, items."""
+"""Building the invoice of a cycle: status, total, installments and items."""
 
 from uuid import UUID
 
@@ -41,8 +41,8 @@ def terms(*products: BilledProduct, months: int = 1, installments: int = 1) -> B
         pytest.param([fixed(0), variable()], "draft", None, 0, id="variable and free"),
     ],
 )
-def test_birth(products, status, total, fixed_total):
-    """Ready without a variable item, paid when nothing is due, else draft. [D-24, D-9, spec 3.3 rule 2]"""
+def test_an_invoice_is_created_ready_paid_or_draft(products, status, total, fixed_total):
+    """Draft with a variable item, paid with a total of zero. [D-24, D-9, spec 3.3 rule 2]"""
     draft = build(terms(*products), cycle=1, method=PaymentMethod.PIX)
     assert (draft.status, draft.total_cents, draft.fixed_total_cents) == (status, total, fixed_total)
     assert draft.has_pending_items is (total is None)
@@ -61,15 +61,15 @@ def test_birth(products, status, total, fixed_total):
         ("boleto", 12, None),
     ],
 )
-def test_installments(method, maximum, installments):
-    """The terms' maximum on a card above 1, else null. [D-25, spec 2.3 payment method]"""
+def test_installments_are_the_maximum_of_a_card_plan(method, maximum, installments):
+    """Null for 1 and for other methods. [D-25, spec 2.3 payment method]"""
     draft = build(terms(fixed(500), installments=maximum), cycle=1, method=PaymentMethod(method))
     assert draft.installments == installments
     assert draft.payment_method == method
 
 
-def test_items_in_full():
-    """An item carries months, price, discount and amount; a variable one awaits its value. [spec 2.5 item]"""
+def test_items_have_months_price_discount_and_amount():
+    """A variable item has no amount yet. [spec 2.5 item]"""
     draft = build(
         terms(fixed(1000, (25, 2, 2), place=0), variable(place=1), fixed(7, place=2), months=3),
         cycle=2,
@@ -87,14 +87,14 @@ def test_items_in_full():
 
 
 def test_a_whole_discount_is_a_priced_item_of_zero():
-    """100 % off is priced, not skipped. [D-7]"""
+    """Not a skipped item. [D-7]"""
     [item] = build(terms(fixed(500, (100, 1, 1))), cycle=1, method=PaymentMethod.PIX).items
     assert (item.pricing_status, item.amount_cents, item.discount_percent) == ("priced", 0, 100)
 
 
 @given(st.lists(st.none() | st.integers(0, MAX_CENTS), min_size=1, max_size=20), st.integers(1, 12))
 def test_total_is_the_sum_of_priced_items(prices, cycle):
-    """The total is the sum, and null while any item awaits its value. [D-9, spec 2.5 invoice]"""
+    """It is null while any item is pending. [D-9, spec 2.5 invoice]"""
     products = [
         variable(place) if cents is None else fixed(cents, place=place) for place, cents in enumerate(prices)
     ]

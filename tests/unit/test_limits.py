@@ -8,7 +8,7 @@ from tests.unit.tiny_api import OTHER_KEY, client_of, tiny_api
 
 
 class Watch:
-    """Seconds that pass when told."""
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.seconds = 1000.0
@@ -31,7 +31,7 @@ def taken(limiter: RateLimiter, key: str = "key") -> int:
 
 @pytest.mark.parametrize("rate", [1, 3, 7, 200, 1000])
 def test_an_idle_key_may_burst_to_twice_the_rate(rate):
-    """Twice the rate at once, then the rate itself. [D-48]"""
+    """[D-48]"""
     watch = Watch()
     limiter = RateLimiter(rate, clock=watch)
     assert taken(limiter) == 2 * rate
@@ -41,8 +41,8 @@ def test_an_idle_key_may_burst_to_twice_the_rate(rate):
     assert taken(limiter) == 2 * rate
 
 
-def test_the_refusal_says_when_to_ask_again():
-    """Retry-After is in whole seconds, at least one, and it is enough. [D-48]"""
+def test_a_refusal_says_when_to_retry():
+    """Retry-After is in whole seconds, at least one, and long enough. [D-48]"""
     watch = Watch()
     limiter = RateLimiter(1, clock=watch)
     assert taken(limiter) == 2
@@ -55,20 +55,20 @@ def test_the_refusal_says_when_to_ask_again():
 
 
 def test_keys_do_not_share_a_bucket():
-    """One key's flood is its own. [D-48]"""
+    """[D-48]"""
     limiter = RateLimiter(5, clock=Watch())
     assert (taken(limiter, "one"), taken(limiter, "two")) == (10, 10)
 
 
 def test_zero_is_no_limit():
-    """0 switches it off. [D-48]"""
+    """[D-48]"""
     limiter = RateLimiter(0)
     for _ in range(10_000):
         limiter.take("key")
 
 
 def test_idle_keys_are_forgotten():
-    """Memory follows the keys that are busy, not all that ever were."""
+    """Memory depends on the number of busy keys."""
     watch = Watch()
     limiter = RateLimiter(10, clock=watch)
     for number in range(20 * FEWEST_REMEMBERED):
@@ -77,8 +77,8 @@ def test_idle_keys_are_forgotten():
     assert len(limiter) <= FEWEST_REMEMBERED
 
 
-async def test_a_flood_is_answered_429_before_the_rest_is_looked_at():
-    """429 comes after 401 and before 413, 400 and the Idempotency-Key. [D-10, D-48]"""
+async def test_429_comes_before_all_checks_but_401():
+    """Before 413, 400 and the Idempotency-Key. [D-10, D-48]"""
     app = tiny_api(FATURA_RATE_LIMIT="2")
     async with client_of(app) as client:
         statuses = [(await client.get("/v1/things")).status_code for _ in range(6)]
@@ -92,8 +92,8 @@ async def test_a_flood_is_answered_429_before_the_rest_is_looked_at():
         assert (await client.get("/v1/things")).status_code == 200
 
 
-async def test_strangers_leave_no_trace_in_memory():
-    """A flood of unknown keys makes no bucket. [D-48]"""
+async def test_unknown_keys_use_no_memory():
+    """[D-48]"""
     app = tiny_api(FATURA_RATE_LIMIT="2")
     async with client_of(app, None) as client:
         for number in range(50):

@@ -1,4 +1,4 @@
-"""What an item costs: integers, half cents up, held against exact fractions. Not which discount applies."""
+"""The amount of an item: integers, half cents rounded up, compared with exact fractions."""
 
 from fractions import Fraction
 from math import floor
@@ -11,7 +11,7 @@ from fatura.domain.money import MAX_CENTS, item_amount_cents
 
 
 def half_up(exact: Fraction) -> int:
-    """Round as taught in school, for what is never negative."""
+    """Round a non-negative fraction half up."""
     return floor(exact + Fraction(1, 2))
 
 
@@ -21,7 +21,7 @@ def oracle(cents: int, months: int, percent: int) -> int:
 
 @pytest.mark.parametrize("months", [1, 3, 6, 12])
 def test_every_percentage_of_small_prices(months):
-    """All percentages of all prices up to two reais, and around the largest. [spec 2.3 amount, D-7]"""
+    """And of prices around the maximum. [spec 2.3 amount, D-7]"""
     for cents in (*range(201), *range(MAX_CENTS - 3, MAX_CENTS + 1)):
         for percent in range(101):
             found = item_amount_cents(cents, months=months, discount_percent=percent)
@@ -30,8 +30,8 @@ def test_every_percentage_of_small_prices(months):
 
 
 @given(st.integers(0, MAX_CENTS), st.sampled_from([1, 3, 6, 12]), st.integers(0, 100))
-def test_any_price(cents, months, percent):
-    """The exact amount is at most half a cent away, and a tie goes up. [D-7, D-8]"""
+def test_amounts_differ_from_the_exact_value_by_half_a_cent_at_most(cents, months, percent):
+    """Ties are rounded up. [D-7, D-8]"""
     found = item_amount_cents(cents, months=months, discount_percent=percent)
     exact = Fraction(months * cents * (100 - percent), 100)
     assert Fraction(-1, 2) < found - exact <= Fraction(1, 2)
@@ -40,7 +40,7 @@ def test_any_price(cents, months, percent):
 
 @given(st.integers(0, MAX_CENTS), st.sampled_from([1, 3, 6, 12]), st.integers(1, 100))
 def test_more_discount_never_costs_more(cents, months, percent):
-    """A percent more never makes it dearer. [spec 2.3 amount]"""
+    """[spec 2.3 amount]"""
     more = item_amount_cents(cents, months=months, discount_percent=percent)
     assert more <= item_amount_cents(cents, months=months, discount_percent=percent - 1)
 
@@ -61,8 +61,8 @@ def test_more_discount_never_costs_more(cents, months, percent):
         pytest.param(MAX_CENTS, 12, 1, 11_879_999_999_988, id="beyond what a float tells apart"),
     ],
 )
-def test_amounts(monthly, months, percent, amount):
-    """Period times monthly price, less the discount, half up. [spec 2.3 amount, spec 2.2 monthly price, D-7]"""
+def test_an_item_costs_months_at_its_price_less_the_discount(monthly, months, percent, amount):
+    """Rounded half up. [spec 2.3 amount, spec 2.2 monthly price, D-7]"""
     assert item_amount_cents(monthly, months=months, discount_percent=percent) == amount
 
 
@@ -74,13 +74,13 @@ def test_amounts(monthly, months, percent, amount):
         ([100, 100], 33, [67, 67]),
     ],
 )
-def test_lines_are_rounded_one_by_one(lines, percent, amounts):
+def test_each_item_is_rounded_by_itself(lines, percent, amounts):
     """polarsource/polar server/tests/discount/test_model.py: the discount is taken per line. [D-7]"""
     found = [item_amount_cents(cents, months=1, discount_percent=percent) for cents in lines]
     assert found == amounts
 
 
 def test_ties_go_up_as_kill_bill_rounds():
-    """killbill/killbill util/currency/KillBillMoney.java rounds HALF_UP; not to even. [D-7]"""
+    """killbill/killbill util/currency/KillBillMoney.java rounds HALF_UP, not to even. [D-7]"""
     found = [item_amount_cents(cents, months=1, discount_percent=50) for cents in (1, 3, 5, 7, 9)]
     assert found == [1, 2, 3, 4, 5]

@@ -1,4 +1,4 @@
-"""Logs are one JSON line each, without secrets."""
+"""Each log event is one line of JSON without secrets."""
 
 import io
 import json
@@ -12,7 +12,7 @@ from fatura.observability import BLANK, configure_logs, log, redact
 
 @pytest.fixture
 def lines():
-    """What is logged, as JSON goes out; the configuration of before comes back."""
+    """The logged lines as JSON; restores the configuration afterwards."""
     before = structlog.get_config()
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
@@ -31,19 +31,18 @@ def lines():
      "credentials_sealed", "document", "email", "password", "token"],
 )  # fmt: skip
 def test_secrets_are_blanked_by_their_names(name):
-    """However deep they stand, whatever their spelling."""
+    """At any depth and in any spelling."""
     assert redact(None, "info", {name: "x"}) == {name: BLANK}
     assert redact(None, "info", {"a": [{"b": {name: {"c": 1}}}]}) == {"a": [{"b": {name: BLANK}}]}
 
 
 @pytest.mark.parametrize("name", ["event", "request_id", "idempotent", "keys", "documents_count", "route"])
 def test_other_names_are_kept(name):
-    """A log without facts helps nobody."""
     assert redact(None, "info", {name: ["x", 1]}) == {name: ["x", 1]}
 
 
-def test_a_line_is_one_line_whatever_is_in_it(lines):
-    """Line breaks, control characters and lone surrogates cannot forge a second line."""
+def test_logged_text_cannot_forge_a_second_line(lines):
+    """Line breaks, control characters and lone surrogates are escaped."""
     log.info("x", text='a\n{"event":"forged"}\r\x1b[31m', odd="\ud800", other=object)
     (line,) = lines()
     assert (line["event"], line["level"], line["odd"]) == ("x", "info", "\ud800")
@@ -65,7 +64,7 @@ def test_failures_are_logged_with_their_traceback(lines):
 
 
 def test_libraries_log_the_same_way(lines):
-    """What a library logs becomes JSON with its logger's name."""
+    """As JSON, with the name of the logger."""
     structlog.contextvars.bind_contextvars(request_id="r")
     try:
         int("odd")

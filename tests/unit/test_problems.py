@@ -1,4 +1,4 @@
-"""Failures as the client reads them, and the order in which a request is checked. [spec 7 problem+json, D-10]"""
+"""Errors as clients read them, and the order in which a request is checked. [spec 7 problem+json, D-10]"""
 
 import httpx
 import pytest
@@ -24,15 +24,15 @@ async def client():
 
 
 def check(answer: httpx.Response, problem: Problem) -> None:
-    """Check that an answer is this problem, whole."""
+    """Check that an answer is exactly this problem."""
     assert answer.status_code == problem.status
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.headers["x-content-type-options"] == "nosniff"
-    told = answer.json()
-    assert set(told) - {"meta"} == {"type", "title", "status", "detail", "requestId"}
-    assert (told["type"], told["title"], told["status"]) == (problem.type, problem.title, problem.status)
-    assert told["requestId"] == answer.headers["x-request-id"]
-    assert told["detail"]
+    body = answer.json()
+    assert set(body) - {"meta"} == {"type", "title", "status", "detail", "requestId"}
+    assert (body["type"], body["title"], body["status"]) == (problem.type, problem.title, problem.status)
+    assert body["requestId"] == answer.headers["x-request-id"]
+    assert body["detail"]
 
 
 ORDER = [
@@ -44,13 +44,13 @@ ORDER = [
 
 
 @pytest.mark.parametrize(("path", "headers", "content", "problem"), ORDER)
-async def test_the_first_thing_wrong_is_told(path, headers, content, problem):
+async def test_the_first_error_of_a_request_is_returned(path, headers, content, problem):
     """Route, 401, 413, 400 by the header, 400 by the rest. [D-10, D-11]"""
     async with client_of(tiny_api(), None) as client:
         check(await client.post(path, headers=headers, content=content), problem)
 
 
-async def test_a_malformed_id_is_told_after_a_malformed_body(client):
+async def test_a_malformed_body_comes_before_a_malformed_id(client):
     """400 comes before 404. [D-10]"""
     check(await client.patch("/v1/things/nonsense", json={"name": ""}), INVALID_REQUEST)
     check(await client.patch("/v1/things/nonsense", json={"name": "x"}), NOT_FOUND)
@@ -59,8 +59,8 @@ async def test_a_malformed_id_is_told_after_a_malformed_body(client):
 @pytest.mark.parametrize(
     "path", ["/", "/v1", "/v1/", "/v1/things/", "//v1/things", "/v1/Things", "/redoc", "/openapi.json"]
 )
-async def test_unknown_routes(client, path):
-    """404, with no redirect to something like it. [D-11]"""
+async def test_unknown_routes_are_404(client, path):
+    """Without a redirect to a similar one. [D-11]"""
     check(await client.get(path), NOT_FOUND)
 
 
@@ -75,8 +75,8 @@ async def test_unknown_routes(client, path):
         ("POST", "/docs", "GET, HEAD"),
     ],
 )
-async def test_wrong_methods(client, method, path, allowed):
-    """405 says all that the path takes. [D-11]"""
+async def test_wrong_methods_are_405(client, method, path, allowed):
+    """The answer lists the allowed methods. [D-11]"""
     answer = await client.request(method, path)
     check(answer, METHOD_NOT_ALLOWED)
     assert answer.headers["allow"] == allowed
@@ -100,8 +100,8 @@ async def test_wrong_methods(client, method, path, allowed):
         [("X-Api-Key", KEY)],
     ],
 )
-async def test_one_bearer_key_or_401(headers):
-    """A missing or malformed key: one header, one scheme, one token. [spec 5.1, spec 5.3, spec 7 401]"""
+async def test_a_missing_or_malformed_key_is_401(headers):
+    """One header, one scheme, one token. [spec 5.1, spec 5.3, spec 7 401]"""
     async with client_of(tiny_api(), None) as client:
         answer = await client.get("/v1/things", headers=headers)
         check(answer, UNAUTHORIZED)
@@ -109,8 +109,8 @@ async def test_one_bearer_key_or_401(headers):
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
-async def test_the_scheme_is_read_in_any_case(scheme):
-    """As HTTP says. [spec 5.1]"""
+async def test_the_scheme_may_have_any_case(scheme):
+    """As HTTP requires. [spec 5.1]"""
     async with client_of(tiny_api(), None) as client:
         assert (
             await client.get("/v1/things", headers={"Authorization": f"{scheme} {KEY}"})
@@ -118,7 +118,7 @@ async def test_the_scheme_is_read_in_any_case(scheme):
 
 
 async def test_every_invalid_field_is_listed_in_one_answer(client):
-    """Paths as the client wrote them, messages that say what is expected. [spec 7 400, D-11]"""
+    """With the path as the client wrote it and what is expected. [spec 7 400, D-11]"""
     body = {
         "name": " ",
         "ref": 7,
@@ -170,14 +170,13 @@ async def test_every_invalid_field_is_listed_in_one_answer(client):
         ({"name": "x", "Name": "y"}, ("Name", "is not a field of this request")),
     ],
 )  # fmt: skip
-async def test_each_refusal_has_its_path_and_words(client, body, field):
-    """In plain words, without the checker's own. [D-11]"""
+async def test_each_invalid_field_has_a_path_and_a_plain_message(client, body, field):
+    """[D-11]"""
     answer = await client.post("/v1/things", json=body, headers={"Idempotency-Key": "k"})
     assert field in fields_of(answer)
 
 
-async def test_a_patch_tells_null_from_left_out(client):
-    """What is left out is not sent; null is a value."""
+async def test_a_patch_distinguishes_null_from_an_omitted_field(client):
     path = f"/v1/things/{UNKNOWN_ID}"
     assert (await client.patch(path, json={})).json() == {}
     assert (await client.patch(path, json={"note": None})).json() == {"note": None}
@@ -200,7 +199,7 @@ async def test_a_patch_tells_null_from_left_out(client):
     ],
 )
 async def test_a_malformed_query_is_400(client, query, fields):
-    """Each parameter by its name. [D-11, D-16, spec 8 page size]"""
+    """Each parameter is named. [D-11, D-16, spec 8 page size]"""
     answer = await client.get(f"/v1/things?{query}")
     check(answer, INVALID_REQUEST)
     assert [path for path, _ in fields_of(answer)] == fields
@@ -273,15 +272,15 @@ async def test_routes_without_authentication_accept_any_query(client):
         "x" * 2000,
     ],
 )
-async def test_an_id_that_cannot_be_one_is_an_unknown_one(client, text):
-    """404, in the words of an unknown id. [spec 5.4, D-11]"""
+async def test_a_malformed_id_is_404(client, text):
+    """With the message of an unknown id. [spec 5.4, D-11]"""
     answer = await client.get(f"/v1/things/{text}")
     check(answer, NOT_FOUND)
     assert answer.json()["detail"].startswith("No thing has the id ")
 
 
-async def test_ids_are_read_in_either_case(client):
-    """And handlers know the route by its template, the request by its path. [spec 2.1 ids]"""
+async def test_ids_may_have_either_case(client):
+    """[spec 2.1 ids]"""
     path = f"/v1/things/{UNKNOWN_ID.upper()}"
     found = (await client.get(path)).json()
     assert found == {"got": UNKNOWN_ID, "route": "GET /v1/things/{thingId}", "target": f"GET {path}"}
@@ -289,7 +288,7 @@ async def test_ids_are_read_in_either_case(client):
 
 @pytest.mark.parametrize("key", ["x" * 256, "", "a b", "\u00e9", "a\tb"])
 async def test_a_malformed_idempotency_key_is_400(client, key):
-    """1 to 255 visible ASCII characters, wherever the key counts. [D-14]"""
+    """It is 1 to 255 visible ASCII characters. [D-14]"""
     headers = {"Idempotency-Key": key.encode()}
     for path in ("/v1/things", f"/v1/things/{UNKNOWN_ID}/archive"):
         answer = await client.post(path, headers=headers)
@@ -299,13 +298,13 @@ async def test_a_malformed_idempotency_key_is_400(client, key):
 
 
 async def test_two_idempotency_keys_are_400(client):
-    """Nobody can say which one counts. [D-14]"""
+    """[D-14]"""
     answer = await client.post("/v1/things", headers=[("Idempotency-Key", "a"), ("Idempotency-Key", "a")])
     assert [path for path, _ in fields_of(answer)] == ["Idempotency-Key"]
 
 
 async def test_the_endpoint_gets_key_and_body(client):
-    """What tells a repeat of a request from another request. [D-14]"""
+    """Both identify a repeated request. [D-14]"""
     answer = await client.post(
         "/v1/things", json={"name": "x"}, headers={"Idempotency-Key": "!~" + "x" * 253}
     )

@@ -1,4 +1,4 @@
-"""Slow, oversized and broken clients on a real socket, each behind a server with the limits of production."""
+"""Slow, oversized and malformed requests on a real socket, with the limits of production."""
 
 import asyncio
 import socket
@@ -24,7 +24,7 @@ Connect = Callable[[], Any]
 
 @pytest.fixture
 async def connect(monkeypatch) -> AsyncGenerator[Connect]:
-    """A way to open connections to the tiny API, whose patience is short."""
+    """Open connections to the tiny API, whose deadlines are short."""
     monkeypatch.setattr(protocol, "PATIENCE_SECONDS", PATIENCE)
     monkeypatch.setattr(body, "READ_SECONDS", PATIENCE)
     with socket.create_server(("127.0.0.1", 0)) as probe:
@@ -61,13 +61,13 @@ async def answer(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], byt
 
 async def check(reader: asyncio.StreamReader, problem: Problem) -> None:
     """Check that the next answer is this problem."""
-    status, headers, told = await answer(reader)
+    status, headers, received = await answer(reader)
     assert (status, headers["content-type"]) == (problem.status, "application/problem+json")
-    assert problem.type.encode() in told
+    assert problem.type.encode() in received
 
 
 async def closed_after(reader: asyncio.StreamReader) -> float:
-    """Return how many seconds the server waits before it closes the connection."""
+    """Return after how many seconds the server closes the connection."""
     started = asyncio.get_running_loop().time()
     async with asyncio.timeout(GRACE):
         with suppress(ConnectionResetError):  # what arrives after the close is answered so
@@ -76,15 +76,15 @@ async def closed_after(reader: asyncio.StreamReader) -> float:
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET", b"GET /health HTTP/1.1\r\nHost: x\r\nX-A: b"])
-async def test_a_head_that_does_not_end_is_cut_off(connect, sent):
-    """Whether nothing comes, or half a line."""
+async def test_an_unfinished_head_is_closed_at_the_deadline(connect, sent):
+    """Whether nothing is sent or half a line."""
     async with connect() as (reader, writer):
         writer.write(sent)
         assert PATIENCE * 0.5 < await closed_after(reader) < PATIENCE * 4
 
 
-async def test_a_head_that_drips_is_cut_off(connect):
-    """Bytes that keep coming do not stretch the deadline. [D-103]"""
+async def test_a_slow_head_is_closed_at_the_deadline(connect):
+    """Further bytes do not extend the deadline. [D-103]"""
 
     async def drip(writer: asyncio.StreamWriter) -> None:
         writer.write(b"GET /health HTTP/1.1\r\n")
@@ -99,22 +99,22 @@ async def test_a_head_that_drips_is_cut_off(connect):
 
 
 async def test_an_oversized_head_is_refused(connect):
-    """As a problem, before it fills the memory."""
+    """With a problem, before it fills the memory."""
     async with connect() as (reader, writer):
         writer.write(b"GET /health HTTP/1.1\r\nX-A: " + b"a" * 10_000_000)
         await check(reader, INVALID_REQUEST)
 
 
-async def test_what_is_no_http_is_a_problem_too(connect):
-    """Also before there is a request. [spec 7 problem+json]"""
+async def test_invalid_http_is_answered_with_a_problem(connect):
+    """[spec 7 problem+json]"""
     async with connect() as (reader, writer):
         writer.write(b"HELLO\r\n\r\n")
         await check(reader, INVALID_REQUEST)
         await closed_after(reader)
 
 
-async def test_a_body_that_drips_is_refused(connect):
-    """400 at the deadline for the whole body."""
+async def test_a_slow_body_is_refused_at_the_deadline(connect):
+    """400; the deadline is for the whole body."""
     async with connect() as (reader, writer):
         writer.write(f"{POST}Content-Length: 100\r\n\r\n".encode() + b'{"name":')
         await check(reader, INVALID_REQUEST)
@@ -122,7 +122,7 @@ async def test_a_body_that_drips_is_refused(connect):
 
 
 async def test_an_announced_oversized_body_is_413_at_once(connect):
-    """By its Content-Length, before it is sent; the rest is read for a while, so that the answer arrives. [D-11]"""
+    """By its Content-Length. The server reads on for a while, so that the answer arrives. [D-11]"""
     async with connect() as (reader, writer):
         writer.write(f"{POST}Content-Length: {body.MAX_BYTES + 1}\r\n\r\n".encode())
         await check(reader, PAYLOAD_TOO_LARGE)
@@ -131,7 +131,7 @@ async def test_an_announced_oversized_body_is_413_at_once(connect):
 
 
 async def test_a_chunked_oversized_body_is_413(connect):
-    """Counted as it comes, for it says no length. [D-11]"""
+    """It is counted as it arrives. [D-11]"""
     chunk = f"{0x8000:x}\r\n".encode() + b"x" * 0x8000 + b"\r\n"
     async with connect() as (reader, writer):
         writer.write(f"{POST}Transfer-Encoding: chunked\r\n\r\n".encode() + chunk * 9)
@@ -141,17 +141,17 @@ async def test_a_chunked_oversized_body_is_413(connect):
 
 
 async def test_a_chunked_body_is_read(connect):
-    """Chunks are put together. [D-11]"""
+    """[D-11]"""
     async with connect() as (reader, writer):
         writer.write(f"{POST}Transfer-Encoding: chunked\r\n\r\n5\r\n".encode() + b'{"nam\r\n')
         await asyncio.sleep(PATIENCE / 4)
         writer.write(b'9\r\ne": "xyz"\r\n1\r\n}\r\n0\r\n\r\n')
-        status, _, told = await answer(reader)
-        assert (status, b'"got":"xyz"' in told) == (201, True)
+        status, _, received = await answer(reader)
+        assert (status, b'"got":"xyz"' in received) == (201, True)
 
 
-async def test_the_body_of_a_stranger_is_not_waited_for(connect):
-    """401 comes before the body, and a body that never ends does not hold the connection. [D-10]"""
+async def test_an_unauthenticated_request_is_answered_before_its_body(connect):
+    """A body without end does not keep the connection open. [D-10]"""
     async with connect() as (reader, writer):
         writer.write(b"POST /v1/things HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
         await check(reader, UNAUTHORIZED)
@@ -159,7 +159,7 @@ async def test_the_body_of_a_stranger_is_not_waited_for(connect):
 
 
 async def test_a_connection_is_kept_between_requests(connect):
-    """Idle longer than the patience for a head: an idle client owes nothing."""
+    """An idle client may wait longer than the deadline for a head."""
     async with connect() as (reader, writer):
         for _ in range(2):
             writer.write(GET.encode())
@@ -170,18 +170,17 @@ async def test_a_connection_is_kept_between_requests(connect):
 
 
 async def test_pipelined_requests_are_answered_in_order(connect):
-    """One after the other."""
     async with connect() as (reader, writer):
         writer.write(b"".join(GET.replace("Host", f"X-Request-Id: r{n}\r\nHost").encode() for n in range(3)))
         assert [(await answer(reader))[1]["x-request-id"] for _ in range(3)] == ["r0", "r1", "r2"]
 
 
 async def test_head_has_no_body(connect):
-    """But the length that GET would have."""
+    """But the length of the GET answer."""
     async with connect() as (reader, writer):
         writer.write(b"HEAD /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         async with asyncio.timeout(GRACE):
-            told = await reader.read()
-        assert told.startswith(b"HTTP/1.1 200")
-        assert told.endswith(b"\r\n\r\n")
-        assert b"content-length: 15\r\n" in told
+            received = await reader.read()
+        assert received.startswith(b"HTTP/1.1 200")
+        assert received.endswith(b"\r\n\r\n")
+        assert b"content-length: 15\r\n" in received

@@ -1,4 +1,4 @@
-"""Which addresses may be called, judged by the denied blocks and not by what they call themselves."""
+"""Which addresses may be called: all except the denied blocks."""
 
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
@@ -16,34 +16,34 @@ TAKEN_FOR_GLOBAL = (
 
 
 @pytest.mark.parametrize("address", PRIVATE_ADDRESSES + TAKEN_FOR_GLOBAL)
-def test_denied(address):
-    """Private, reserved, documentation, metadata, and every disguise of IPv4 in IPv6. [D-47 outbound]"""
+def test_denied_addresses_are_refused(address):
+    """Private, reserved, documentation and metadata addresses, and IPv4 embedded in IPv6. [D-47 outbound]"""
     assert not is_public(address)
 
 
 @pytest.mark.parametrize("address", PUBLIC_ADDRESSES)
-def test_public(address):
-    """All the others, up to the edges of the denied blocks. [D-47 outbound]"""
+def test_public_addresses_are_allowed(address):
+    """Up to the edges of the denied blocks. [D-47 outbound]"""
     assert is_public(address)
 
 
 @pytest.mark.parametrize(
     "text", ["", "localhost", "127.1", "0x7f.0.0.1", "8.8.8.8 ", "8.8.8.8:53", "08.8.8.8", "[2003::1]"]
 )
-def test_what_is_no_address(text):
-    """It may not be called either: nothing is guessed. [D-47 outbound]"""
+def test_text_that_is_no_address_is_refused(text):
+    """[D-47 outbound]"""
     assert not is_public(text)
 
 
 @given(st.ip_addresses(v=4))
-def test_no_ipv4_that_python_knows_to_be_private(address: IPv4Address):
-    """The table denies at least what the standard library does. [D-47 outbound]"""
+def test_private_ipv4_addresses_are_refused(address: IPv4Address):
+    """At least those that the standard library knows. [D-47 outbound]"""
     assert address.is_global or not is_public(str(address))
 
 
 @given(st.ip_addresses(v=6))
-def test_no_ipv6_that_python_knows_to_be_private(address: IPv6Address):
-    """Likewise. [D-47 outbound]"""
+def test_private_ipv6_addresses_are_refused(address: IPv6Address):
+    """At least those that the standard library knows. [D-47 outbound]"""
     assert address.is_global or not is_public(str(address))
 
 
@@ -51,14 +51,14 @@ def test_no_ipv6_that_python_knows_to_be_private(address: IPv6Address):
     st.ip_addresses(v=4),
     st.sampled_from(["::ffff:0:0", "::", "64:ff9b::", "64:ff9b:1::", "::ffff:0:0:0", "fe80::"]),
 )
-def test_no_ipv4_hidden_at_the_end(hidden: IPv4Address, prefix: str):
-    """Mapped, compatible, translated: whatever is inside. [D-47 outbound]"""
+def test_ipv4_at_the_end_of_ipv6_is_refused(hidden: IPv4Address, prefix: str):
+    """Mapped, compatible and translated, even public ones. [D-47 outbound]"""
     assert not is_public(str(IPv6Address(int(ip_address(prefix)) + int(hidden))))
 
 
 @given(st.ip_addresses(v=4), st.integers(0, 2**64 - 1))
-def test_no_ipv4_hidden_in_a_tunnel(hidden: IPv4Address, rest: int):
-    """6to4 carries it after the prefix, Teredo twice. [D-47 outbound]"""
+def test_ipv4_in_a_tunnel_address_is_refused(hidden: IPv4Address, rest: int):
+    """6to4 has it after the prefix, Teredo twice. [D-47 outbound]"""
     six_to_four = (0x2002 << 112) + (int(hidden) << 80) + rest
     teredo = (0x20010000 << 96) + (int(hidden) << 64) + rest
     assert not is_public(str(IPv6Address(six_to_four)))

@@ -1,4 +1,4 @@
-"""An answer while it is read: whatever comes, in whatever pieces, no byte beyond the limits is taken."""
+"""Reading responses: any bytes in any pieces, never beyond the limits."""
 
 import pytest
 from hypothesis import given
@@ -15,7 +15,7 @@ ALL_BYTES = MAX_HEADER_BYTES + MAX_BODY_BYTES + MAX_FRAMING_BYTES
 
 
 def read(data: bytes, *, pieces: int = 4096) -> Response:
-    """Feed an answer piece by piece, as a connection does: never more than is wanted."""
+    """Feed a response piece by piece, never more than is requested."""
     response = Response()
     while data and not response.is_ended:
         size = min(pieces, response.wanted_bytes)
@@ -26,23 +26,23 @@ def read(data: bytes, *, pieces: int = 4096) -> Response:
 
 
 @given(st.integers(1, len(ANSWER)))
-def test_any_pieces(pieces):
-    """However it is cut, an answer is the same. [D-30]"""
+def test_a_response_is_the_same_in_any_pieces(pieces):
+    """[D-30]"""
     response = read(ANSWER, pieces=pieces)
     assert (response.status, bytes(response.body), response.is_whole) == (200, b"{}", True)
 
 
 @given(st.binary(max_size=400), st.integers(1, 50))
-def test_any_bytes(data, pieces):
-    """Nonsense is a fault or not yet an answer, and never an exception. [D-30]"""
+def test_any_bytes_are_a_fault_or_incomplete(data, pieces):
+    """They raise nothing. [D-30]"""
     response = read(data, pieces=pieces)
     response.end(was_clean=True)
     assert response.is_ended
 
 
 @given(st.integers(0, len(ANSWER) - 1), st.binary(max_size=400), st.booleans())
-def test_any_bytes_inside_an_answer(place, data, was_clean):
-    """Likewise when it turns into nonsense halfway. [D-30]"""
+def test_invalid_bytes_inside_a_response_are_a_fault(place, data, was_clean):
+    """[D-30]"""
     response = read(ANSWER[:place] + data)
     response.end(was_clean=was_clean)
     assert response.is_ended
@@ -61,8 +61,8 @@ def test_any_bytes_inside_an_answer(place, data, was_clean):
     ],
 )
 @pytest.mark.parametrize("pieces", [1000, 4096])
-def test_what_never_ends_is_cut(before, piece, most, pieces):
-    """At 16 KiB of heads, at 64 KiB of body, and at 16 KiB of what is between chunks. [D-30 bounds]"""
+def test_responses_without_end_are_cut(before, piece, most, pieces):
+    """At 16 KiB of heads, 64 KiB of body and 16 KiB between chunks. [D-30 bounds]"""
     response = read(before + piece * (1_000_000 // len(piece)), pieces=pieces)
     assert response.fault is not None
     assert response.bytes_read <= most
@@ -81,6 +81,6 @@ def test_what_never_ends_is_cut(before, piece, most, pieces):
         (b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}", False),
     ],
 )
-def test_what_is_kept_open(head, stays_open):
-    """Only a connection that said one whole answer, and not a byte more. [D-30]"""
+def test_a_connection_is_kept_only_after_one_complete_response(head, stays_open):
+    """Without any further byte. [D-30]"""
     assert read(head).leaves_open is stays_open

@@ -1,4 +1,4 @@
-"""The signature of what the engine sends: its scheme, what is refused, and what other people's verifiers make of it."""
+"""The signature of webhooks and price calls: its scheme, refusals, and verification by other packages."""
 
 import base64
 import hashlib
@@ -29,7 +29,7 @@ NOW = 1_700_000_000
 
 
 def accepts(body: bytes, header: str | None, secret: str = NEW, *, now: float = NOW) -> bool:
-    """Say whether `verify` takes a header; anything but its own error fails the test."""
+    """Return whether `verify` accepts a header; any error but its own fails the test."""
     try:
         verify(body, header, secret=secret, now=now)
     except SignatureError:
@@ -44,14 +44,14 @@ def test_the_scheme():
 
 
 def test_a_vector_that_never_changes():
-    """What merchants in other languages compute, as OpenSSL computed it. [spec 5.6]"""
+    """Computed with OpenSSL, as merchants in other languages would. [spec 5.6]"""
     assert sign(b'{"amount":100}', ["whsec_c2VjcmV0"], timestamp=NOW) == (
         "t=1700000000,v1=f7f4d0c1e5589c3771724f7e77293a9d66377e29df8351855f4dd392c0603535"
     )
 
 
 def test_two_secrets_during_a_rotation():
-    """The newer first, and a receiver with either of them accepts; one with a third does not. [D-40, D-40 receiver]"""
+    """The newer first; a receiver with either accepts, one with a third does not. [D-40, D-40 receiver]"""
     header = sign(BODY, [NEW, OLD], timestamp=NOW)
     assert [part.partition("=")[0] for part in header.split(",")] == ["t", "v1", "v1"]
     assert header.startswith(sign(BODY, [NEW], timestamp=NOW))
@@ -72,21 +72,21 @@ def test_two_secrets_during_a_rotation():
         (86_400, False),
     ],
 )
-def test_the_tolerance(off, accepted):
-    """300 seconds, either way. [spec 5.6, spec 8 signature tolerance]"""
+def test_timestamps_may_differ_by_300_seconds(off, accepted):
+    """In both directions. [spec 5.6, spec 8 signature tolerance]"""
     assert accepts(BODY, sign(BODY, [NEW], timestamp=NOW), now=NOW + off) is accepted
 
 
-def test_the_clock_of_the_machine():
-    """Unless told, the time is real. [spec 5.6]"""
+def test_the_default_time_is_that_of_the_machine():
+    """[spec 5.6]"""
     verify(BODY, sign(BODY, [NEW], timestamp=int(time.time())), secret=NEW)
     with pytest.raises(SignatureError, match="300 seconds off"):
         verify(BODY, sign(BODY, [NEW], timestamp=int(time.time()) - 310), secret=NEW)
 
 
 @given(st.binary(max_size=300), st.data())
-def test_a_changed_body(body, data):
-    """One bit is enough, wherever it is; so is the same JSON written anew. [spec 5.6]"""
+def test_a_changed_body_is_refused(body, data):
+    """A single bit is enough. [spec 5.6]"""
     header = sign(body, [NEW], timestamp=NOW)
     assert accepts(body, header)
     assert not accepts(body + b" ", header)
@@ -97,8 +97,8 @@ def test_a_changed_body(body, data):
         assert not accepts(bytes(changed), header)
 
 
-def test_the_same_json_written_anew():
-    """The bytes count, not what they mean. [spec 5.6]"""
+def test_the_same_json_in_other_bytes_is_refused():
+    """[spec 5.6]"""
     assert not accepts(json.dumps(json.loads(BODY)).encode(), sign(BODY, [NEW], timestamp=NOW))
 
 
@@ -119,8 +119,8 @@ GOOD = V1.removeprefix("v1=")
     ],
     ids=["plain", "blank", "turned", "other schemes", "wrong ones before", "nonsense beside", "many"],
 )
-def test_headers_accepted(header):
-    """Any `v1` that matches; schemes of another day are passed over. [D-40 receiver]"""
+def test_any_matching_v1_is_accepted(header):
+    """Other schemes in the header are ignored. [D-40 receiver]"""
     assert accepts(BODY, header)
 
 
@@ -163,26 +163,26 @@ def test_headers_accepted(header):
         "\0",
     ],
 )
-def test_headers_refused(header):
-    """Whatever a stranger sends is refused as such, and never another error. [spec 5.6]"""
+def test_malformed_headers_are_refused(header):
+    """With no other error. [spec 5.6]"""
     assert not accepts(BODY, header)
 
 
 @given(st.one_of(st.text(), st.from_regex(r"(t=\d{0,30}|v1=[0-9a-f]{0,70}|,){0,8}", fullmatch=True)))
-def test_any_header(header):
-    """Nobody without the secret hits upon a signature, and nothing else is raised. [spec 5.6]"""
+def test_any_header_without_the_secret_is_refused(header):
+    """Nothing else is raised. [spec 5.6]"""
     assert not accepts(BODY, header)
 
 
-def test_an_empty_secret_is_no_secret():
-    """A receiver that was started without one must not take what anybody can sign. [spec 5.6]"""
-    anybodys = hmac.new(b"", f"{NOW}.".encode() + BODY, hashlib.sha256).hexdigest()
+def test_an_empty_secret_is_refused():
+    """Anyone could sign with it. [spec 5.6]"""
+    forged = hmac.new(b"", f"{NOW}.".encode() + BODY, hashlib.sha256).hexdigest()
     with pytest.raises(SignatureError, match="empty"):
-        verify(BODY, f"t={NOW},v1={anybodys}", secret="", now=NOW)
+        verify(BODY, f"t={NOW},v1={forged}", secret="", now=NOW)
 
 
 def test_signatures_are_compared_in_constant_time(monkeypatch):
-    """Every `v1` goes through `hmac.compare_digest`, also after one has matched. [spec 5.6]"""
+    """Every `v1` is compared with `hmac.compare_digest`, even after a match. [spec 5.6]"""
     compared: list[bytes] = []
 
     def watched(one: bytes, other: bytes) -> bool:
@@ -197,14 +197,14 @@ def test_signatures_are_compared_in_constant_time(monkeypatch):
 
 
 def stripe_accepts(body: bytes, header: str, secret: str) -> bool:
-    """Say what Stripe's own package thinks of a header."""
+    """Return whether Stripe's package accepts a header."""
     try:
         return WebhookSignature.verify_header(body, header, secret, tolerance=300)
     except SignatureVerificationError:
         return False
 
 
-def test_what_stripes_package_says():
+def test_stripes_package_verifies_the_signature():
     """It accepts both secrets of a rotation, and no third, changed or old body. [spec 5.6, D-40, D-42 keys]"""
     now = int(time.time())
     header = sign(BODY, [NEW, OLD], timestamp=now)
@@ -216,7 +216,7 @@ def test_what_stripes_package_says():
 
 
 def standard_accepts(body: bytes, secrets: list[str], secret: str, *, message_id: str, at: int) -> bool:
-    """Say what the package of Standard Webhooks thinks of our headers."""
+    """Return whether the package of Standard Webhooks accepts our headers."""
     headers = {
         "webhook-id": message_id,
         "webhook-timestamp": str(at),
@@ -229,8 +229,8 @@ def standard_accepts(body: bytes, secrets: list[str], secret: str, *, message_id
     return True
 
 
-def test_what_standard_webhooks_says():
-    """Keyed with the decoded bytes: either secret of a rotation, and nothing changed. [D-42 keys, D-40]"""
+def test_standard_webhooks_verifies_the_signature():
+    """Keyed with the decoded bytes; it accepts either secret of a rotation. [D-42 keys, D-40]"""
     now, both = int(time.time()), [NEW, OLD]
     for secret, accepted in ((NEW, True), (OLD, True), (OTHER, False)):
         assert standard_accepts(BODY, both, secret, message_id="msg_1", at=now) is accepted
@@ -247,8 +247,8 @@ def test_what_standard_webhooks_says():
 
 
 @pytest.mark.parametrize("secret", ["whsec_!", "whsec_abc", "whsec_é", "whsec_", ""])
-def test_a_secret_that_is_none(secret):
-    """What is not base64 cannot key the standard's signature, and it is said so. [D-42 keys]"""
+def test_a_secret_that_is_not_base64_is_refused(secret):
+    """The standard's signature needs its bytes. [D-42 keys]"""
     with pytest.raises(SignatureError, match="base64"):
         standard_signature("msg_1", BODY, secrets=[secret], timestamp=NOW)
 
@@ -265,9 +265,9 @@ print(sorted(foreign), sorted(name for name in sys.modules if name.startswith("f
 
 
 def test_it_needs_nothing_but_python():
-    """Imported where no package is installed, and it brings nothing else of the engine. [D-40 receiver]"""
+    """It imports no package and no other module of the engine. [D-40 receiver]"""
     source = Path(fatura.__file__).parents[1]
-    told = subprocess.run(
+    printed = subprocess.run(
         [sys.executable, "-I", "-S", "-c", ALONE, str(source)],
         env={"PATH": os.environ["PATH"]},
         capture_output=True,
@@ -275,4 +275,4 @@ def test_it_needs_nothing_but_python():
         check=False,
         timeout=30,
     )
-    assert (told.stdout, told.stderr) == ("['fatura'] ['fatura.signature']\n", "")
+    assert (printed.stdout, printed.stderr) == ("['fatura'] ['fatura.signature']\n", "")

@@ -1,4 +1,4 @@
-"""Secrets at rest: what is sealed opens in its own place only, under any key of the ring."""
+"""Encryption of secrets: values open only in their own place, with any key of the ring."""
 
 import base64
 from uuid import UUID, uuid4
@@ -23,16 +23,15 @@ def opened(vault: Vault, sealed: bytes, *, place=PLACE, account_id=ACCOUNT, row_
 
 
 @given(st.binary(max_size=300))
-def test_opens_what_it_sealed(plain):
-    """Sealed and opened is the same; the ciphertext does not show the plain text."""
+def test_a_sealed_value_can_be_opened(plain):
+    """The ciphertext does not contain the plain text."""
     vault = Vault([NEW])
     sealed = seal(vault, plain)
     assert opened(vault, sealed) == plain
     assert len(plain) < 8 or plain not in sealed
 
 
-def test_never_the_same_twice():
-    """Equal secrets do not look equal at rest."""
+def test_equal_secrets_have_different_ciphertexts():
     assert seal(Vault([NEW])) != seal(Vault([NEW]))
 
 
@@ -40,14 +39,14 @@ def test_never_the_same_twice():
     "elsewhere",
     [{"place": "gateway_connection.credentials_sealed"}, {"account_id": UUID(int=7)}, {"row_id": "row-2"}],
 )
-def test_bound_to_its_place(elsewhere):
-    """A ciphertext moved to another column, account or row does not open."""
+def test_a_value_copied_to_another_place_does_not_open(elsewhere):
+    """To another column, account or row."""
     with pytest.raises(KeyRingError, match="does not open"):
         opened(Vault([NEW]), seal(Vault([NEW])), **elsewhere)
 
 
-def test_every_changed_byte_is_noticed():
-    """Neither key id, nonce nor ciphertext can be changed."""
+def test_a_value_with_a_changed_byte_does_not_open():
+    """In the key id, nonce or ciphertext."""
     sealed = seal(Vault([NEW]))
     for place in range(len(sealed)):
         changed = bytes(byte ^ (at == place) for at, byte in enumerate(sealed))
@@ -56,14 +55,13 @@ def test_every_changed_byte_is_noticed():
 
 
 @pytest.mark.parametrize("length", [0, 3, 4, 10, 16, 20])
-def test_cut_short(length):
-    """What was cut off does not open either."""
+def test_a_truncated_value_does_not_open(length):
     with pytest.raises(KeyRingError):
         opened(Vault([NEW]), seal(Vault([NEW]))[:length])
 
 
-def test_a_new_key_in_front_opens_the_old():
-    """The first key seals, all of them open."""
+def test_older_keys_of_the_ring_open_their_values():
+    """The first key seals."""
     sealed_old = seal(Vault([OLD]))
     ring = Vault([NEW, OLD])
     assert opened(ring, sealed_old) == b"529.982.247-25"
@@ -71,7 +69,7 @@ def test_a_new_key_in_front_opens_the_old():
 
 
 def test_a_missing_key_is_named():
-    """A ring without the key says which place needs it."""
+    """The error names the column that needs it."""
     with pytest.raises(KeyRingError, match=r"customer\.document_sealed was sealed with key [0-9a-f]{8}"):
         opened(Vault([NEW]), seal(Vault([OLD])))
 
@@ -88,8 +86,8 @@ def test_a_missing_key_is_named():
         ["é" * 44],
     ],
 )
-def test_a_ring_that_is_none(ring):
-    """A missing or malformed key is refused at the start, and not shown."""
+def test_a_missing_or_malformed_key_is_refused(ring):
+    """The error does not show it."""
     with pytest.raises(KeyRingError) as refused:
         Vault(ring)
     assert OLD not in str(refused.value)

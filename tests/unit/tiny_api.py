@@ -1,4 +1,4 @@
-"""A small API on the real foundation, with a few routes and two known keys; it needs no database."""
+"""A small API with the HTTP layer of the engine, a few routes and two keys, without a database."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -43,7 +43,7 @@ ThingId = Annotated[UUID, Noun("thing")]
 
 
 class Thing(BaseModel):
-    """What the routes answer."""
+    """The answer of the routes."""
 
     got: str
 
@@ -154,7 +154,7 @@ async def archive_thing(call: Call, thing_id: ThingId) -> Response:
 
 @routes.post("/v1/things/{thingId}/poke", answers=Thing, key=Key.IGNORED)
 async def poke_thing(call: Call, thing_id: Annotated[str, Noun("thing", read_text_id)]) -> Response:
-    """Act, whatever the Idempotency-Key, on an id that is any text."""
+    """Act on an id that is any text."""
     return shown({"got": thing_id, "key": call.idempotency_key})
 
 
