@@ -1,4 +1,4 @@
-"""A careful client of the API under faults: it repeats what has no definite answer, and keeps a journal of its own."""
+"""A careful API client under faults: repeats requests without a definite answer, and keeps a journal."""
 
 import asyncio
 import itertools
@@ -13,17 +13,17 @@ import httpx
 from tests.support.world import Json
 
 CLIENTS = 20
-"""How many ask beside each other: more than the API has connections, now and then."""
+"""Concurrent clients: sometimes more than the API has connections."""
 PACE_SECONDS = 0.2
-"""How long a client takes for one write at least: about a hundred writes a second in all."""
+"""Minimum duration of one write: about a hundred writes per second in total."""
 ABANDONED_PERCENT = 10
-"""How many creates without a definite answer are never asked for again: each is there whole, or not at all."""
+"""Chance that a create without a definite answer is never repeated. It must exist completely or not at all."""
 PATIENCE_SECONDS = 60
 
 
 @dataclass(slots=True, eq=False)
 class Write:
-    """One write as its client knows it; `reference` is in it, and in no other."""
+    """One write as its client knows it. Its `reference` is unique."""
 
     kind: str
     method: str
@@ -38,7 +38,7 @@ class Write:
 
 @dataclass(slots=True, eq=False)
 class Client:
-    """All clients of a run, their journal, and every answer that should not have been."""
+    """All clients of a run, their journal, and every wrong answer."""
 
     url: str
     api_key: str
@@ -52,16 +52,15 @@ class Client:
 
     @property
     def acknowledged(self) -> list[Write]:
-        """Return the writes that were answered with a success, in the order in which they were first asked for."""
+        """Return the writes that were answered with a success, in the order of their first request."""
         return [write for write in self.journal if write.acknowledged_at is not None]
 
     def acknowledged_since(self, instant: float) -> int:
-        """Return how many writes were acknowledged after an instant."""
         recent = self.journal[-20 * CLIENTS :]
         return sum(1 for write in recent if (write.acknowledged_at or 0) > instant)
 
     async def run(self) -> None:
-        """Write until `stop`; what was begun is asked for until its answer is definite."""
+        """Write until `stop`, and repeat begun writes until their answer is definite."""
         limits = httpx.Limits(max_connections=CLIENTS)
         opened = httpx.AsyncClient(base_url=self.url, timeout=PATIENCE_SECONDS, limits=limits)
         async with opened as http, asyncio.TaskGroup() as group:
@@ -69,17 +68,16 @@ class Client:
                 group.create_task(self._one(http, number), name=f"client {number}")
 
     def stop(self) -> None:
-        """Begin nothing new."""
         self._stop.set()
 
     async def replay(self, write: Write) -> bool:
-        """Ask once more for what was acknowledged; say whether the same answer was replayed."""
+        """Repeat an acknowledged write. Return whether the same answer was replayed."""
         async with httpx.AsyncClient(base_url=self.url, timeout=PATIENCE_SECONDS) as http:
             response = await self._send(http, write)
         return response.json() == write.answer and "idempotent-replayed" in response.headers
 
     async def _one(self, http: httpx.AsyncClient, number: int) -> None:
-        chance = Random(f"{self.seed} {number}")  # noqa: S311 - it guards nothing
+        chance = Random(f"{self.seed} {number}")  # noqa: S311 - not for security
         mine: list[Write] = []
         for serial in itertools.count():
             if self._stop.is_set():
@@ -93,7 +91,6 @@ class Client:
             await asyncio.sleep(max(0.0, PACE_SECONDS - (monotonic() - began)))
 
     def _next(self, chance: Random, mine: list[Write], *, reference: str) -> Write:
-        """Choose what to write: a product, a customer with a subscription, or a change of one's own customer."""
         turn = chance.random()
         if turn < 0.6 and mine:
             customer = chance.choice(mine).answer["customer"]["id"]
@@ -108,7 +105,7 @@ class Client:
         return Write("subscription", "POST", "/v1/subscriptions", reference, body)
 
     async def _settle(self, http: httpx.AsyncClient, write: Write, chance: Random) -> None:
-        """Ask until the answer is definite, or (for a few) until the first that is not."""
+        """Repeat until the answer is definite, or for a few writes give up at the first unknown outcome."""
         while True:
             if await self._send_once(http, write):
                 return
@@ -118,7 +115,7 @@ class Client:
             await asyncio.sleep(chance.uniform(0.2, 1))
 
     async def _send_once(self, http: httpx.AsyncClient, write: Write) -> bool:
-        """Ask once; say whether that settled it."""
+        """Return whether the answer was definite."""
         write.asked += 1
         try:
             response = await self._send(http, write)

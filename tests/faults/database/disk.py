@@ -1,4 +1,4 @@
-"""Disk full under load: first where the tables lie, then where the log lies, each on a small file system."""
+"""A full disk under load, on small file systems: first that of the tables, then that of the WAL."""
 
 import asyncio
 import errno
@@ -19,27 +19,24 @@ from tests.faults.database.server import Server, server
 from tests.faults.report import Options, Report
 from tests.support.postgres_processes import IS_ROOT
 
-NEEDS = "disk full needs root, and leave to mount a tmpfs"
+NEEDS = "disk full needs root and permission to mount a tmpfs"
 SMALL_LOG = {"min_wal_size": "32MB", "max_wal_size": "64MB"}
 REFUSED = 20
-"""How many requests have to be refused before the disk is given back."""
+"""Number of refused requests before the disk space is freed."""
 _CHUNK = bytes(1 << 16)
 
 
 @dataclass(frozen=True, slots=True)
 class SmallDisk:
-    """A file system that is soon full."""
-
     path: Path
 
     @property
     def data(self) -> Path:
-        """The folder in it that is PostgreSQL's."""
         return self.path / "data"
 
     @contextmanager
     def full(self) -> Generator[None]:
-        """Fill it to the last byte, and give the room back."""
+        """Fill the disk during the block, then free the space."""
         filler = self.path / "filler"
         try:
             with filler.open("wb", buffering=0) as file:
@@ -51,7 +48,7 @@ class SmallDisk:
 
 @contextmanager
 def small_disk(path: Path, *, megabytes: int) -> Generator[SmallDisk]:
-    """Mount a file system of some size. Raises subprocess.CalledProcessError where that is not allowed."""
+    """Mount a small tmpfs. Raises subprocess.CalledProcessError where that is not allowed."""
     path.mkdir(mode=0o711)
     command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=0711", "tmpfs", path]
     subprocess.run(command, check=True, capture_output=True)
@@ -62,7 +59,6 @@ def small_disk(path: Path, *, megabytes: int) -> Generator[SmallDisk]:
 
 
 def may_mount(folder: Path) -> bool:
-    """Say whether this process may mount a file system."""
     if not IS_ROOT:
         return False
     try:
@@ -73,7 +69,7 @@ def may_mount(folder: Path) -> bool:
 
 
 async def fill_disks(options: Options, report: Report, folder: Path) -> None:
-    """Fill both disks one after the other under load, and add what was found."""
+    """Fill both disks one after the other under load, and add the results."""
     if not may_mount(folder):
         report.left_out = NEEDS
         return
@@ -84,7 +80,7 @@ async def fill_disks(options: Options, report: Report, folder: Path) -> None:
     ):
         await _move_tables(database, tables)
         async with open_engine(database.url, folder, seed=options.seed) as engine:
-            scene = Scene(engine, Random(options.seed))  # noqa: S311 - it guards nothing
+            scene = Scene(engine, Random(options.seed))  # noqa: S311 - not for security
             async with loaded(scene, report, owner_url=database.owner_url, title="disk full", full=True):
                 await _fill_tables(scene, tables)
                 await scene.recovered("the tables' disk was full", since=await database.returned())
@@ -93,13 +89,13 @@ async def fill_disks(options: Options, report: Report, folder: Path) -> None:
 
 
 async def _fill_tables(scene: Scene, tables: SmallDisk) -> None:
-    """Statements that need a page more are refused; the server lives."""
+    """Statements that need another page are refused; the server stays up."""
     with tables.full():
         await scene.refused(REFUSED)
 
 
 async def _fill_log(scene: Scene, database: Server, log: SmallDisk) -> None:
-    """The server panics; whoever supervises it starts it again when there is room."""
+    """The server panics and is started again when there is space."""
     with log.full():
         switching = asyncio.create_task(_use_up_log(database))
         await scene.refused(REFUSED)
@@ -108,7 +104,7 @@ async def _fill_log(scene: Scene, database: Server, log: SmallDisk) -> None:
 
 
 async def _use_up_log(database: Server) -> None:
-    """Begin one file of the log after the other, for as long as the server lives."""
+    """Start new WAL files until the server fails."""
     try:
         async with database.owner() as owner:
             while True:
@@ -118,14 +114,14 @@ async def _use_up_log(database: Server) -> None:
 
 
 def _move_log(data: Path, log: SmallDisk) -> None:
-    """Let the log of a stopped server lie on the small disk."""
+    """Move the WAL of a stopped server to the small disk."""
     here = data / "postgres" / "pg_wal"
     subprocess.run(["mv", here, log.data], check=True)
     here.symlink_to(log.data)
 
 
 async def _move_tables(database: Server, tables: SmallDisk) -> None:
-    """Let all tables lie on the small disk."""
+    """Move all tables to the small disk."""
     _give(tables.data, like=database.folder / "postgres")
     connection = await asyncpg.connect(database.owner_url.replace("@/fatura?", "@/postgres?"))
     await connection.execute(f"CREATE TABLESPACE small LOCATION '{tables.data}'")

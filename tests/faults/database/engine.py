@@ -1,4 +1,4 @@
-"""The engine as its operator runs it: an API and two workers, each a process, with an account that is billed."""
+"""An API and two workers as separate processes, with an account that is billed."""
 
 import asyncio
 import json
@@ -22,14 +22,14 @@ from tests.support.receiver import Receiver, open_receiver
 from tests.support.world import Json, plan_body
 
 API_CONNECTIONS = 4
-"""Fewer than clients that ask at once: requests wait for a connection, or are told to come again."""
+"""Fewer than concurrent clients, so requests wait for a connection or get a 503."""
 START_SECONDS = 180
 STOP_SECONDS = 25
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """The running processes, and what watches and uses them."""
+    """The running processes, and the clients and monitors that use them."""
 
     env: dict[str, str]
     client: Client
@@ -39,7 +39,7 @@ class Engine:
     logs: Path
 
     def dead(self) -> list[str]:
-        """Return which processes have ended, and how: none of them ever should."""
+        """Return the processes that ended, with their exit codes. None should."""
         return [
             f"{name} ended with exit code {process.poll()}"
             for name, process in self.processes.items()
@@ -47,7 +47,7 @@ class Engine:
         ]
 
     def failures(self) -> Counter[str]:
-        """Return what the processes logged as failures of their own, by how it ended, and how often."""
+        """Return the logged internal errors with their counts."""
         lines = [
             line for name in self.processes for line in (self.logs / f"{name}.log").read_text().splitlines()
         ]
@@ -55,7 +55,6 @@ class Engine:
         return Counter(f"{each['event']}: {each['exception'].splitlines()[-1]}" for each in said)
 
     async def findings(self) -> list[str]:
-        """Return what `fatura check` finds broken."""
         checked = await asyncio.to_thread(run, "check", "--json", env=self.env)
         if not checked.stdout:
             return [f"fatura check ended with {checked.returncode}: {checked.stdout} {checked.stderr}"]
@@ -124,7 +123,7 @@ def _set_up(url: str, api_key: str, webhook_url: str) -> Json:
 
 @contextmanager
 def _process(*words: str, env: dict[str, str], output: Path) -> Generator["subprocess.Popen[bytes]"]:
-    """Run a command of the engine's that may be broken on purpose, and end it with the block."""
+    """Run an engine command with the deliberate break, and end it with the block."""
     with output.open("wb") as file:
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.faults.breakable", *words],

@@ -29,7 +29,7 @@ _ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C", "TZ": "UT
 
 
 def bin_dir() -> Path | None:
-    """Return the newest folder with all of the programs that Patroni calls; None: something is not installed."""
+    """Return the newest folder with all programs that Patroni calls; None if one is not installed."""
     if not shutil.which("patroni") or not shutil.which("etcd"):
         return None
     folders = sorted(
@@ -40,8 +40,6 @@ def bin_dir() -> Path | None:
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """One PostgreSQL and the Patroni that runs it."""
-
     name: str
     folder: Path
     user: OsUser
@@ -51,16 +49,13 @@ class Node:
 
     @property
     def config(self) -> Path:
-        """Patroni's settings."""
         return self.folder / "patroni.json"
 
     def start(self) -> None:
-        """Start Patroni, which starts PostgreSQL as a leader or as a standby."""
         words = [shutil.which("patroni") or "patroni", self.config]
         self.process = started(words, user=self.user, output=self.folder / "patroni.log")
 
     def kill(self) -> None:
-        """Kill Patroni and its PostgreSQL as a power cut would."""
         assert self.process is not None
         with suppress(FileNotFoundError, ProcessLookupError):
             os.kill(
@@ -72,24 +67,20 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The nodes, and how to reach whichever leads."""
-
     nodes: Sequence[Node]
     password: str
 
     def url(self, role: str) -> str:
-        """Connects to the node that leads, as a role of ours."""
         hosts = ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
         database = "fatura" if role == "fatura" else "postgres"
         return f"postgresql://{role}:{self.password}@{hosts}/{database}?target_session_attrs=read-write"
 
     @property
     def owner_url(self) -> str:
-        """Connects to the engine's database as superuser."""
         return self.url("postgres").replace("/postgres?", "/fatura?")
 
     async def leader(self) -> Node:
-        """Wait until a leader has a synchronous standby, and return it."""
+        """Wait until a primary has a synchronous standby, and return it."""
         give_up_at = monotonic() + START_SECONDS
         async with httpx.AsyncClient(timeout=2) as http:
             while monotonic() < give_up_at:
@@ -101,7 +92,7 @@ class Cluster:
         raise TimeoutError(f"no leader with a synchronous standby within {START_SECONDS} s")
 
     async def returned(self) -> float:
-        """Wait until a node takes writes, and return the instant."""
+        """Wait until a node accepts writes, and return the instant."""
         give_up_at = monotonic() + START_SECONDS
         while True:
             try:
@@ -116,7 +107,7 @@ class Cluster:
 
 
 async def _roles(http: httpx.AsyncClient, node: Node) -> dict[str, str]:
-    """Return the role of every member that runs, as a node sees them; nothing when the node does not answer."""
+    """Return the role of every running member as a node reports them; empty if it does not answer."""
     try:
         members = (await http.get(f"http://127.0.0.1:{node.api_port}/cluster")).json()["members"]
     except (httpx.HTTPError, ValueError):
@@ -126,7 +117,7 @@ async def _roles(http: httpx.AsyncClient, node: Node) -> dict[str, str]:
 
 @asynccontextmanager
 async def open_cluster(folder: Path, programs: Path) -> AsyncGenerator[Cluster]:
-    """Start etcd and the nodes, make the engine's role and database, and leave no process behind."""
+    """Start etcd and the nodes, create the engine's role and database, and stop everything with the block."""
     user = os_user.choose(folder / "none", folder)
     etcd_port, password = free_port(), secrets.token_hex(16)
     nodes = [Node(f"node{number}", _own(user, folder / f"node{number}"), user) for number in range(NODES)]
@@ -161,7 +152,7 @@ def _etcd(folder: Path, port: int) -> Sequence[str | Path]:
 
 
 def _settings(node: Node, cluster: Cluster, *, etcd_port: int, programs: Path) -> dict[str, object]:
-    """Return Patroni's settings: a leader that is silent for five seconds has lost, and every commit has two homes."""
+    """Return Patroni's settings: failover after five silent seconds, and synchronous commits on two nodes."""
     return {
         "scope": "fatura",
         "name": node.name,
@@ -203,7 +194,7 @@ def _settings(node: Node, cluster: Cluster, *, etcd_port: int, programs: Path) -
 
 
 def started(words: Sequence[str | Path], *, user: OsUser, output: Path) -> "subprocess.Popen[bytes]":
-    """Start a program as the user whom PostgreSQL runs as, in a session of its own."""
+    """Start a program as PostgreSQL's user, in its own session."""
     with output.open("ab") as file:
         return subprocess.Popen(
             words,

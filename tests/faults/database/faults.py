@@ -1,4 +1,4 @@
-"""What is done to a PostgreSQL that is in use, one fault at a time, and how long the engine takes to get over each."""
+"""The faults that are injected into a PostgreSQL under load, and the time that the engine needs to recover."""
 
 import asyncio
 import os
@@ -16,19 +16,19 @@ from tests.faults.database.server import Server
 from tests.faults.report import Report
 
 AWAY_SECONDS = 8
-"""How long a fault that should make the engine unready is kept up, if it does not."""
+"""Maximum duration of a fault that should make the engine unready."""
 BUSY_WITHIN_SECONDS = 30
 REFUSED_WITHIN_SECONDS = 30
 STORM_SECONDS = 2
 HOLD_SECONDS = 6
-"""How long a stranger holds a lock that every write needs: longer than the engine waits for one."""
+"""How long the lock is held: longer than the engine's lock time-out."""
 PATIENCE_SECONDS = 120
-"""How long a run waits for what should take ten seconds: what takes longer is told with its figure."""
+"""Maximum wait for what should take ten seconds, so that longer times appear as figures."""
 
 
 @dataclass(slots=True, eq=False)
 class Scene:
-    """Where faults take place, and the longest times that were seen."""
+    """Where faults are injected, and the longest recovery times."""
 
     engine: Engine
     chance: Random
@@ -39,7 +39,7 @@ class Scene:
     problems: list[str] = field(default_factory=list[str])
 
     async def wait_for_load(self, writes_a_second: int) -> None:
-        """Wait until that many writes were acknowledged in the last second, so that a fault meets them."""
+        """Wait until that many writes were acknowledged in the last second."""
         give_up_at = monotonic() + BUSY_WITHIN_SECONDS
         rate = 0
         while rate < writes_a_second and monotonic() < give_up_at:
@@ -48,30 +48,30 @@ class Scene:
         self.rates.append(rate)
 
     async def refused(self, count: int) -> None:
-        """Wait until that many requests more were answered 503."""
+        """Wait until that many more requests were answered 503."""
         wanted, give_up_at = self.engine.client.statuses[503] + count, monotonic() + REFUSED_WITHIN_SECONDS
         while self.engine.client.statuses[503] < wanted and monotonic() < give_up_at:  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.05)
         if self.engine.client.statuses[503] < wanted:
-            self.problems.append(f"fewer than {count} requests were refused: the fault was none")
+            self.problems.append(f"fewer than {count} requests were refused: the fault had no effect")
 
     async def unready(self, since: float) -> None:
-        """Keep the database away until readiness says so."""
+        """Keep the database unavailable until the readiness probe fails."""
         seconds = await self.engine.readiness.until(503, since=since, within_seconds=AWAY_SECONDS)
         self.unready_after.append(AWAY_SECONDS if seconds is None else seconds)
 
     async def recovered(self, what: str, *, since: float) -> None:
-        """Wait until the engine is ready and all lanes go on, with no hand laid on it."""
+        """Wait until the engine is ready and all lanes work again."""
         ready = await self.engine.readiness.until(200, since=since, within_seconds=PATIENCE_SECONDS)
         recovery = await recovered_after(self.engine, since=since)
         self.ready_after.append(PATIENCE_SECONDS if ready is None else ready)
         self.going_after.append(PATIENCE_SECONDS if recovery is None else recovery)
         if ready is None or recovery is None:
-            self.problems.append(f"after {what} the engine did not go on within {PATIENCE_SECONDS} s")
+            self.problems.append(f"after {what} the engine did not recover within {PATIENCE_SECONDS} s")
         self.problems += [f"after {what}: {death}" for death in self.engine.dead()]
 
-    def told(self, report: Report, *, slack: float, least_rate: int) -> None:
-        """Add the figures; `slack` widens the times where the machine may be busy with others."""
+    def report_times(self, report: Report, *, slack: float, least_rate: int) -> None:
+        """Add the figures; `slack` widens the limits on busy machines."""
         if self.rates:
             report.count(
                 "writes acknowledged in the second before each fault, at least",
@@ -80,9 +80,9 @@ class Scene:
             )
         if self.unready_after:
             worst = max(self.unready_after)
-            report.count("s until /health/ready said 503, at worst", worst, at_most=3 * slack)
-        report.count("s until it said 200 again, at worst", max(self.ready_after), at_most=5 * slack)
-        report.count("s until all lanes went on, at worst", max(self.going_after), at_most=10 * slack)
+            report.count("suntil /health/ready was 503, at worst", worst, at_most=3 * slack)
+        report.count("s until it was 200 again, at worst", max(self.ready_after), at_most=5 * slack)
+        report.count("s until all lanes worked again, at worst", max(self.going_after), at_most=10 * slack)
         report.problems += self.problems
 
 
@@ -90,7 +90,7 @@ Fault = Callable[[Scene, Server], Awaitable[None]]
 
 
 async def kill_backend(scene: Scene, server: Server) -> None:
-    """Kill one backend with -9: PostgreSQL ends all others and recovers."""
+    """SIGKILL one backend. PostgreSQL ends all others and recovers."""
     killed = False
     while not killed:
         backends = await server.backends()
@@ -100,7 +100,7 @@ async def kill_backend(scene: Scene, server: Server) -> None:
 
 
 async def kill_postmaster(scene: Scene, server: Server) -> None:
-    """Kill the main process with -9, and start the server again when the engine has noticed."""
+    """SIGKILL the postmaster, and start the server when the engine is unready."""
     began = monotonic()
     await asyncio.to_thread(server.kill)
     await scene.unready(began)
@@ -108,14 +108,13 @@ async def kill_postmaster(scene: Scene, server: Server) -> None:
 
 
 async def freeze(scene: Scene, server: Server) -> None:
-    """Let the whole server stand still until the engine has noticed, and for seconds more."""
+    """Stop the whole server until the engine is unready, and some seconds longer."""
     with server.frozen():
         await scene.unready(monotonic())
         await asyncio.sleep(scene.chance.uniform(0.5, 3))
 
 
 async def terminate_many(scene: Scene, server: Server) -> None:
-    """End most of the engine's sessions at once, from inside, three times."""
     for _ in range(3):
         async with server.owner() as owner:
             await owner.execute(
@@ -125,7 +124,7 @@ async def terminate_many(scene: Scene, server: Server) -> None:
 
 
 async def cancel_statements(scene: Scene, server: Server) -> None:
-    """Cancel whatever statement runs, commits included, as a statement's time-out would."""
+    """Cancel running statements, including commits, as a statement time-out would."""
     until = monotonic() + STORM_SECONDS
     async with server.owner() as owner:
         while monotonic() < until:
@@ -135,14 +134,14 @@ async def cancel_statements(scene: Scene, server: Server) -> None:
 
 
 async def hold_lock(scene: Scene, server: Server) -> None:
-    """Hold what every write of the account needs: requests wait, and take up all of the API's connections."""
+    """Hold a lock that every write of the account needs, until requests use all connections of the API."""
     async with server.owner() as owner, owner.transaction():
         await owner.execute("SELECT FROM account_counter FOR UPDATE")
         await asyncio.sleep(HOLD_SECONDS)
 
 
 async def take_all_connections(scene: Scene, server: Server) -> None:
-    """Let strangers have every connection that the server gives, and end the engine's."""
+    """Use up the server's connections, and end the engine's."""
     strangers: list[asyncpg.Connection[asyncpg.Record]] = []
     async with server.owner() as owner:
         until = monotonic() + STORM_SECONDS
@@ -170,16 +169,16 @@ SHORT = ("the main process killed", "a backend killed", "the server frozen", "al
 
 
 async def recovered_after(engine: Engine, *, since: float) -> float | None:
-    """Wait until a subscription that was acknowledged after an instant is billed, charged and told to its merchant.
+    """Wait until a subscription acknowledged after `since` was billed, charged and reported to its merchant.
 
-    Returns after how many seconds that was; None: it was not within PATIENCE_SECONDS.
+    Return the seconds; None after PATIENCE_SECONDS.
     """
-    told: set[str] = set()
+    reported: set[str] = set()
     read = len(engine.receiver.received)
     while monotonic() < since + PATIENCE_SECONDS:
         fresh, read = engine.receiver.received[read:], len(engine.receiver.received)
         events = [each.json for each in fresh]
-        told |= {
+        reported |= {
             each["data"]["invoice"]["subscriptionId"] for each in events if each["type"] == "invoice.issued"
         }
         later = {
@@ -187,7 +186,7 @@ async def recovered_after(engine: Engine, *, since: float) -> float | None:
             for write in reversed(engine.client.journal)
             if write.kind == "subscription" and (write.acknowledged_at or 0) > since
         }
-        if told & later:
+        if reported & later:
             return monotonic() - since
         await asyncio.sleep(0.05)
     return None

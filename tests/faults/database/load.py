@@ -1,4 +1,4 @@
-"""The load around the faults of a run, and everything that is told of it in the end."""
+"""The load during the faults of a run, and the report at its end."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -11,16 +11,16 @@ from tests.faults.database.truth import compare
 from tests.faults.report import Report
 
 LEAST_WRITES_A_SECOND = 50
-"""How busy the database is when a fault meets it, at full scale."""
+"""Writes per second before a fault, at full scale."""
 
 
 @asynccontextmanager
 async def loaded(
     scene: Scene, report: Report, *, owner_url: str, title: str, full: bool
 ) -> AsyncGenerator[None]:
-    """Let clients write during the block, then add to the report what they were told and what is there.
+    """Let clients write during the block, then add the comparison to the report.
 
-    Times may be three times as long where the run is part of every commit: the machine is busy with others then.
+    In the short run times may be three times as long, since the machine is busy.
     """
     engine = scene.engine
     writing, began = asyncio.create_task(engine.client.run()), monotonic()
@@ -31,7 +31,7 @@ async def loaded(
         await writing
     seconds = monotonic() - began
     told = Report(report.run, report.seed)
-    scene.told(told, slack=1 if full else 3, least_rate=LEAST_WRITES_A_SECOND if full else 1)
+    scene.report_times(told, slack=1 if full else 3, least_rate=LEAST_WRITES_A_SECOND if full else 1)
     _report_client(told, engine.client, seconds=seconds)
     told.problems += [f"/health was {death}" for death in engine.readiness.deaths[:5]]
     told.problems += await engine.findings()
@@ -46,9 +46,8 @@ async def loaded(
 
 
 def _report_client(report: Report, client: Client, *, seconds: float) -> None:
-    """Add what the load was, and the answers that a client should never see."""
     report.count("writes acknowledged", len(client.acknowledged), at_least=1)
-    report.count("writes acknowledged a second, outages included", len(client.acknowledged) / seconds)
+    report.count("writes acknowledged per second, including outages", len(client.acknowledged) / seconds)
     report.count("answers 503 with Retry-After", client.statuses[503], at_least=1)
-    report.count("answers that are neither a success nor that", len(client.wrong), at_most=0)
+    report.count("other answers", len(client.wrong), at_most=0)
     report.problems += client.wrong[:5]

@@ -1,4 +1,4 @@
-"""Database faults under load: a real API and two workers on a durable PostgreSQL that is killed, frozen and used up."""
+"""A real API and two workers on a durable PostgreSQL that is killed, frozen and exhausted."""
 
 import asyncio
 import tempfile
@@ -13,11 +13,10 @@ from tests.faults.database.server import server
 from tests.faults.report import Options, Report, Scale
 
 ROUNDS = 2
-"""How often the full run inflicts every kind of fault."""
+"""How often the full run injects every kind of fault."""
 
 
 def run(options: Options) -> Report:
-    """Inflict faults under load, and compare what clients were told with what is there; fill disks at full scale."""
     report = Report("database", options.seed)
     with tempfile.TemporaryDirectory(prefix="fatura-database-") as name:
         folder = Path(name)
@@ -30,7 +29,7 @@ def run(options: Options) -> Report:
 
 
 async def _under_load(options: Options, report: Report, folder: Path) -> None:
-    chance = Random(options.seed)  # noqa: S311 - it guards nothing
+    chance = Random(options.seed)  # noqa: S311 - not for security
     full = options.scale is Scale.FULL
     rounds = [chance.sample(list(FAULTS), len(FAULTS)) for _ in range(ROUNDS)] if full else [SHORT]
     order = [name for each in rounds for name in each]

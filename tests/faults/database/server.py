@@ -1,4 +1,4 @@
-"""A PostgreSQL of a run's own with durable settings, and what its enemies can do to it."""
+"""A PostgreSQL with durable settings that can be killed and frozen."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ SETTINGS = {"fsync": "on", "synchronous_commit": "on", "max_connections": str(MA
 
 @dataclass(slots=True, eq=False)
 class Server:
-    """The server of a folder; it is started again after each death, at the same address."""
+    """Can be started again after each kill, at the same address."""
 
     folder: Path
     settings: dict[str, str]
@@ -29,41 +29,34 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Connects as the engine does."""
         return self._uses[-1].url
 
     @property
     def owner_url(self) -> str:
-        """Connects as superuser, over the socket that root or the server's user alone may enter."""
+        """Connects as superuser over the socket."""
         return self.url.replace("//fatura@", "//postgres@", 1)
 
     def start(self) -> None:
-        """Start it, if it does not run; it recovers by itself."""
         self._uses.append(postgres.start(self.folder, settings=self.settings))
 
     def stop(self) -> None:
-        """End it."""
         for use in self._uses:
             use.stop()
 
     def postmaster(self) -> int:
-        """Return the process id of the main process."""
         return postmaster(self.folder)
 
     def children(self) -> Sequence[int]:
-        """Return the process ids of all that the main process has started."""
         pid = self.postmaster()
         return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
     async def backends(self) -> Sequence[int]:
-        """Return the process ids of the engine's backends."""
         async with self.owner() as owner:
             rows = await owner.fetch("SELECT pid FROM pg_stat_activity WHERE usename = 'fatura'")
         return [row["pid"] for row in rows]
 
     @asynccontextmanager
     async def owner(self) -> AsyncGenerator[Any]:
-        """Connect as superuser."""
         connection = await asyncpg.connect(self.owner_url, timeout=10)
         try:
             yield connection
@@ -71,7 +64,7 @@ class Server:
             connection.terminate()
 
     async def returned(self, *, within_seconds: float = 60) -> float:
-        """Wait until the server lets the engine's role in, and return the instant."""
+        """Wait until the engine's role can connect, and return the instant."""
         give_up_at = monotonic() + within_seconds
         while True:
             try:
@@ -85,14 +78,12 @@ class Server:
                 return monotonic()
 
     def kill(self) -> None:
-        """Kill the main process as a power cut would; its children end by themselves."""
         victim, children = self.postmaster(), self.children()
         os.kill(victim, signal.SIGKILL)
         until(lambda: not any(map(is_running, [victim, *children])), seconds=30)
 
     @contextmanager
     def frozen(self) -> Generator[None]:
-        """Let every process of the server stand still."""
         pids = [self.postmaster(), *self.children()]
         for pid in pids:
             _signal(pid, signal.SIGSTOP)
@@ -110,7 +101,9 @@ def server(
     *,
     before: Callable[[Path], None] = lambda _folder: None,
 ) -> Generator[Server]:
-    """Start a server, and leave no process behind; `before` may change the folder of the new, stopped cluster."""
+    """Start a server and stop all its processes with the block; `before` may change the folder of the new
+    cluster.
+    """
     started = Server(folder, {**SETTINGS, **(settings or {})})
     try:
         started.start()

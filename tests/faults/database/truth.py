@@ -1,4 +1,4 @@
-"""After the faults: what the client was told, compared with what the API shows and what the tables hold."""
+"""Compare what the client's journal says with the API and the tables after the faults."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -13,9 +13,9 @@ from tests.faults.report import Report
 from tests.support.world import Json
 
 REPLAYED = 40
-"""How many acknowledged creates are asked for once more."""
+"""Number of acknowledged creates that are repeated."""
 _MOVES = {"cycleCount", "nextDueDate", "nextPeriodStart", "commitment", "customer"}
-"""Fields of a subscription that billing moves on, and the customer, who is compared apart."""
+"""Fields of a subscription that billing changes, and the customer, which is compared separately."""
 _ROWS = {
     "product": "SELECT name FROM product WHERE name LIKE 'op-%'",
     "customer": "SELECT external_ref FROM customer WHERE external_ref LIKE 'op-%'",
@@ -25,23 +25,23 @@ _ROWS = {
 
 
 async def compare(report: Report, client: Client, owner_url: str) -> None:
-    """Add what was lost, what is there unasked or twice, and what differs; `owner_url` sees all rows."""
+    """Add lost, phantom, duplicate and differing writes. `owner_url` reads all rows."""
     there = await _rows(owner_url)
     shown = {kind: await _shown(client, f"/v1/{kind}s") for kind in ("product", "subscription", "customer")}
     problems = [*_phantoms(client, there)]
-    report.count("phantoms: there unasked, twice or by half", len(problems), at_most=0)
+    report.count("phantom, duplicate or partial writes", len(problems), at_most=0)
     lost = [*_lost(client, shown)]
-    report.count("acknowledged writes lost or not as acknowledged", len(lost), at_most=0)
-    chance = Random(f"{client.seed} replays")  # noqa: S311 - it guards nothing
+    report.count("acknowledged writes lost or changed", len(lost), at_most=0)
+    chance = Random(f"{client.seed} replays")  # noqa: S311 - not for security
     creates = [write for write in client.acknowledged if write.method == "POST"]
     asked = chance.sample(creates, min(REPLAYED, len(creates)))
     failed = [write.reference for write in asked if not await client.replay(write)]
-    report.count("keys that replay another answer than the acknowledged one", len(failed), at_most=0)
+    report.count("keys that do not replay the acknowledged answer", len(failed), at_most=0)
     report.problems += [*problems, *lost, *(f"{each} is not replayed" for each in failed)][:20]
 
 
 def _phantoms(client: Client, there: Mapping[str, Counter[str]]) -> Iterator[str]:
-    """Find what no client asked for, what is there twice, and creates of which only a part is there."""
+    """Find rows that no client requested, duplicates, and partial creates."""
     asked = {kind: {write.reference for write in client.journal if write.kind == kind} for kind in _ROWS}
     asked["customer"] = asked["told"] = asked["subscription"]
     for kind, counted in there.items():
@@ -49,14 +49,14 @@ def _phantoms(client: Client, there: Mapping[str, Counter[str]]) -> Iterator[str
             if count > 1:
                 yield f"{kind} {reference} is there {count} times"
             if reference not in asked[kind]:
-                yield f"{kind} {reference} is there, and nobody asked for it"
+                yield f"{kind} {reference} exists without a request"
     for kind in ("customer", "told"):
         for reference in there[kind].keys() ^ there["subscription"].keys():
-            yield f"of the subscription {reference} only a part is there"
+            yield f"of the subscription {reference} only a part exists"
 
 
 def _lost(client: Client, shown: Mapping[str, Mapping[str, Json]]) -> Iterator[str]:
-    """Find acknowledged writes that are not shown, or otherwise than they were acknowledged."""
+    """Find acknowledged writes that are missing or differ."""
     last: dict[str, Write] = {}
     for write in client.acknowledged:
         if write.kind == "change":
@@ -64,12 +64,12 @@ def _lost(client: Client, shown: Mapping[str, Mapping[str, Json]]) -> Iterator[s
             continue
         found = shown[write.kind].get(write.answer["id"])
         if found is None:
-            yield f"{write.kind} {write.reference} was acknowledged and is not there"
+            yield f"{write.kind} {write.reference} was acknowledged and does not exist"
         elif _fixed(found) != _fixed(write.answer):
             yield f"{write.kind} {write.reference} was acknowledged as {write.answer}, and is {found}"
     for customer_id, write in last.items():
         if shown["customer"].get(customer_id) != write.answer:
-            yield f"the change {write.reference} was acknowledged, and is undone"
+            yield f"the change {write.reference} was acknowledged and undone"
 
 
 def _fixed(shape: Json) -> Json:
@@ -77,7 +77,6 @@ def _fixed(shape: Json) -> Json:
 
 
 async def _shown(client: Client, path: str) -> Mapping[str, Json]:
-    """Return all records of a list, by id."""
     records: dict[str, Json] = {}
     headers = {"Authorization": f"Bearer {client.api_key}"}
     async with httpx.AsyncClient(base_url=client.url, headers=headers, timeout=60) as http:
@@ -91,7 +90,6 @@ async def _shown(client: Client, path: str) -> Mapping[str, Json]:
 
 
 async def _rows(owner_url: str) -> Mapping[str, Counter[str]]:
-    """Return how often each reference stands in each table."""
     connection: Any = await asyncpg.connect(owner_url)
     try:
         return {kind: Counter(row[0] for row in await connection.fetch(sql)) for kind, sql in _ROWS.items()}

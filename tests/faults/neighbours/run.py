@@ -1,4 +1,4 @@
-"""Neighbours: merchants whose endpoints hang, drip or refuse, and one with a crowd to bill, delay nobody else."""
+"""Measure that merchants with hanging endpoints or many due subscriptions do not delay other merchants (H19)."""
 
 import asyncio
 import tempfile
@@ -17,12 +17,12 @@ from tests.faults.report import Options, Report, Scale
 from tests.support.world import Json, Merchant, subscription_body
 
 WELL = 4
-"""Merchants that are well, and whose waits are measured."""
+"""Healthy merchants, whose waits are measured."""
 ENROL_EVERY_SECONDS = 0.1
 REARM_EVERY_SECONDS = 0.5
-"""How often the burdens are put back to their worst, where the engine would have begun to spare itself."""
+"""How often the back-off of the unhealthy endpoints is reset."""
 SETTLE_SECONDS = 0.3
-"""What is told just before a round ends belongs to no round."""
+"""Events just before the end of a round belong to no round."""
 ARRIVE_WITHIN_SECONDS = 180
 HELD_SECONDS = DEADLINE_SECONDS - 1
 """How long a noisy round is kept up for what is still on its way: until just before the engine itself would cut the
@@ -31,7 +31,7 @@ MOST_TIMES_LONGER = {Scale.SHORT: 8.0, Scale.FULL: 2.0}
 """What the p99 may grow by. A place that a hanging call keeps is kept for 10 s, a hundred times a quiet wait: even the
 loose bound of the short scale, which runs beside anything, tells that from a machine that is busy."""
 LEAST_WAIT_SECONDS = 0.1
-"""A quiet wait that is shorter counts as this long: a ratio of milliseconds would measure the machine."""
+"""Lower bound of a quiet wait, since a ratio of milliseconds would measure the machine."""
 MOST_TIMES_LONGER_BESIDE_A_CROWD = {Scale.SHORT: None, Scale.FULL: 50.0}
 """A crowd works the processors and the disk, so its neighbours wait for some of its batches; never for the crowd,
 which takes minutes."""
@@ -51,20 +51,20 @@ QUESTIONS = """
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A stretch of time, by what was going on in it."""
+    """A period of measurement, by what happened in it."""
 
     doing: str
     began: datetime
     ended: datetime
 
     def holds(self, instant: datetime) -> bool:
-        """Say whether something began in it, and not just before its end."""
+        """Whether an instant is in the round, and not just before its end."""
         return self.began <= instant <= self.ended - timedelta(seconds=SETTLE_SECONDS)
 
 
 @dataclass(slots=True)
 class Waits:
-    """How long each kind of thing was waited for, in seconds, by what was going on."""
+    """Waiting times in seconds by kind, by what happened meanwhile."""
 
     deliveries: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
     generation: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
@@ -72,7 +72,7 @@ class Waits:
 
 
 def run(options: Options) -> Report:
-    """Measure the well merchants' waits in quiet and noisy rounds in turn, then beside a crowd (H19)."""
+    """Alternate quiet and noisy rounds, then measure during bulk billing."""
     report = Report("neighbours", options.seed)
     with place.server(planned_once=False) as server_url, tempfile.TemporaryDirectory() as folder:
         asyncio.run(_run(server_url, Path(folder), options, report))
@@ -94,7 +94,7 @@ async def _run(server_url: str, folder: Path, options: Options, report: Report) 
         waits = await _measure_waits(setup, rounds)
         report.count("events waiting at the endpoint that hangs", backlog)
         report.count("calls held by it", len(hanging.received), at_least=64)
-        report.count("events of the others that waited for it to let go", held_back, at_most=0)
+        report.count("events of the others that waited for it", held_back, at_most=0)
         report.count("events of the others that did not arrive", lost, at_most=0)
         _judge(
             report,
@@ -106,7 +106,7 @@ async def _run(server_url: str, folder: Path, options: Options, report: Report) 
 
 
 async def _warm_up(setup: Setup) -> None:
-    """Wait until the workers serve, and every well endpoint has shown that it takes many at once."""
+    """Wait until the workers serve, and every healthy endpoint has reached its full concurrency."""
     for merchant, plan in setup.healthy:
         for _ in range(8):
             await _enroll(merchant, plan)
@@ -118,7 +118,7 @@ async def _enroll(merchant: Merchant, plan: Json) -> None:
 
 
 async def _rounds(setup: Setup, options: Options) -> tuple[list[Round], int]:
-    """Return the rounds, and how many events arrived in none of them."""
+    """Return the rounds, and the number of events that arrived in none of them."""
     each = options.pick(short=2, full=4)
     enrolled = options.pick(short=15, full=60)
     rounds: list[Round] = []
@@ -130,12 +130,12 @@ async def _rounds(setup: Setup, options: Options) -> tuple[list[Round], int]:
         rounds.append(await _round(setup, "noisy", enrolled, every=setup.renew_noise))
         held_back += await _drain(setup)
         await setup.end_noise()
-        await _lost(setup)  # what a noisy round holds up is not to be found in the next quiet one
+        await _lost(setup)  # events of a noisy round must not arrive in the next quiet one
     return rounds, held_back
 
 
 async def _drain(setup: Setup) -> int:
-    """Keep up the noise until every event of the well merchants has arrived; return how many have not in time."""
+    """Continue the noise until every event of the healthy merchants arrived. Return how many did not in time."""
     deadline = time.monotonic() + HELD_SECONDS
     while (left := await _in_flight(setup)) and time.monotonic() < deadline:
         await setup.renew_noise()
@@ -144,7 +144,7 @@ async def _drain(setup: Setup) -> int:
 
 
 async def _round(setup: Setup, doing: str, enrolled: int, *, every: Callable[[], Awaitable[None]]) -> Round:
-    """Enrol customers of the well merchants in turn while `every` is done now and then."""
+    """Enroll customers of the healthy merchants in turn; call `every` now and then."""
     await every()
     await asyncio.sleep(SETTLE_SECONDS)
     began, again_at = datetime.now(UTC), time.monotonic() + REARM_EVERY_SECONDS
@@ -164,18 +164,18 @@ async def _nothing() -> None:
 
 
 async def _during_bulk_billing(setup: Setup, options: Options, report: Report) -> Round:
-    """Measure while another merchant's due subscriptions are billed and charged, a thousand in a transaction."""
+    """Measure while another merchant's due subscriptions are billed, a thousand per transaction."""
     count = options.pick(short=5_000, full=50_000)
-    crowd = await setup.add_bulk(count)
-    report.count("due subscriptions of the crowd", count)
-    round_ = await _round(setup, "crowd", options.pick(short=15, full=100), every=_nothing)
-    (billed,) = await setup.sql(crowd, "SELECT count(*) FROM invoice WHERE account_id = $1")
+    bulk_merchant = await setup.add_bulk(count)
+    report.count("due subscriptions of the bulk merchant", count)
+    round_ = await _round(setup, "bulk", options.pick(short=15, full=100), every=_nothing)
+    (billed,) = await setup.sql(bulk_merchant, "SELECT count(*) FROM invoice WHERE account_id = $1")
     report.count("of them billed meanwhile", billed[0], at_least=1000)
     return round_
 
 
 async def _lost(setup: Setup) -> int:
-    """Wait until every event of the well merchants has arrived; return how many have not."""
+    """Wait until every event of the healthy merchants arrived. Return how many did not."""
     deadline = time.monotonic() + ARRIVE_WITHIN_SECONDS
     while True:
         lost = await _in_flight(setup)
@@ -222,14 +222,14 @@ def _judge(report: Report, waits: Waits, *, longest: float, bulk: float | None) 
         ("generation", waits.generation),
         ("price call", waits.prices),
     ):
-        quiet, noisy, crowd = (_p99(found.get(doing, [])) for doing in ("quiet", "noisy", "crowd"))
+        quiet, noisy, crowd = (_p99(found.get(doing, [])) for doing in ("quiet", "noisy", "bulk"))
         report.count(f"{what}: measured", sum(map(len, found.values())), at_least=20)
         report.count(f"{what}: p99 in quiet rounds, s", quiet)
         report.count(f"{what}: p99 in noisy rounds, s", noisy)
         report.count(f"{what}: times longer", noisy / max(quiet, LEAST_WAIT_SECONDS), at_most=longest)
         beside = crowd / max(quiet, LEAST_WAIT_SECONDS)
-        report.count(f"{what}: p99 beside a crowd, s", crowd)
-        report.count(f"{what}: times longer there", beside, at_most=bulk)
+        report.count(f"{what}: p99 during bulk billing, s", crowd)
+        report.count(f"{what}: times longer during bulk billing", beside, at_most=bulk)
 
 
 def _p99(seconds: Sequence[float]) -> float:
@@ -238,10 +238,10 @@ def _p99(seconds: Sequence[float]) -> float:
 
 
 async def _violations(setup: Setup) -> list[str]:
-    """Return the promises that a well merchant's rows or a burden's break."""
+    """Return the violated invariants of the healthy and unhealthy merchants."""
     merchants = [merchant for merchant, _ in setup.healthy] + setup.unhealthy
     return [
-        f"{finding.invariant.name} is broken by {finding.offenders[0]}"
+        f"{finding.invariant.name} is violated by {finding.offenders[0]}"
         for merchant in merchants
         async for finding in checks.findings(setup.deps, merchant.account_id)
     ]

@@ -1,4 +1,4 @@
-"""The stage of the neighbours: merchants that are well, merchants that are a burden, and real worker processes."""
+"""Healthy and unhealthy merchants, their endpoints, and real worker processes."""
 
 import asyncio
 import os
@@ -32,7 +32,7 @@ from tests.support.world import Json, Merchant, item
 
 WORKERS = 2
 HANGING_TOO = 4
-"""More merchants at the endpoint that hangs: they take a lane's only place one after the other."""
+"""Additional merchants at the hanging endpoint."""
 WORKER = (sys.executable, "-m", "tests.faults.breakable", "worker")
 DRIP_SECONDS = 1.0
 NOISE = """
@@ -48,7 +48,7 @@ QUIET = "UPDATE webhook SET disabled_at = now() WHERE account_id = $1"
 
 @dataclass(slots=True)
 class Setup:
-    """Who plays, and when each event and each price call arrived, by the id that it carries."""
+    """The merchants, and when each event and each price call arrived, by id."""
 
     deps: Deps
     client: httpx.AsyncClient
@@ -61,7 +61,7 @@ class Setup:
     held: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def merchant(self) -> Merchant:
-        """Open an account whose clock is the real one."""
+        """Open an account on the real clock."""
         opened = await accounts.open_account(self.deps, name="Neighbour", mode=Mode.SANDBOX)
         return Merchant(self.deps, self.client, opened)
 
@@ -71,7 +71,6 @@ class Setup:
         return await self.connection.fetch(statement, merchant.account_id, *values)
 
     async def add_healthy(self, url: str, price_url: str) -> None:
-        """Add a merchant whose endpoints answer at once."""
         merchant = await self.merchant()
         await merchant.put("/v1/integration/webhook", {"url": url})
         pricing = {"mode": "endpoint", "url": price_url, "capCents": 100_000}
@@ -81,11 +80,10 @@ class Setup:
 
     @property
     def unhealthy(self) -> list[Merchant]:
-        """Return all merchants whose endpoints take nothing, whether they hold their calls or fail at once."""
         return self.holding + self.failing
 
     async def add_unhealthy(self, url: str, *, backlog: int) -> Merchant:
-        """Add a merchant with so many events that its endpoint never took, three of an invoice."""
+        """Add a merchant with a backlog of events, three per invoice."""
         merchant = await self.merchant()
         await merchant.put("/v1/integration/webhook", {"url": url})
         await self.sql(merchant, QUIET)
@@ -93,7 +91,6 @@ class Setup:
         return merchant
 
     async def add_bulk(self, count: int) -> Merchant:
-        """Add a merchant with so many subscriptions that are all due at once."""
         merchant = await self.merchant()
         plan = await merchant.plan()
         await self.sql(merchant, SUBSCRIBE_MANY, plan["id"], count)
@@ -101,11 +98,11 @@ class Setup:
         return merchant
 
     async def begin_noise(self) -> None:
-        """Put every burden at its worst: enabled, up, sixty-four at once, all that failed due again."""
+        """Enable every unhealthy endpoint, at full concurrency and with all failed events due again."""
         await self._reset_backoff(self.unhealthy)
 
     async def renew_noise(self) -> None:
-        """Put those that hold their calls back to their worst; whoever fails at once holds nobody up, and is spared."""
+        """Reset the back-off of the hanging endpoints. Those that fail immediately keep theirs."""
         await self._reset_backoff(self.holding)
 
     async def _reset_backoff(self, unhealthy: Sequence[Merchant]) -> None:
@@ -115,31 +112,28 @@ class Setup:
         await self.deps.db.notify("push")
 
     async def end_noise(self) -> None:
-        """Take the burdens away, with the calls that they hold."""
+        """Disable the unhealthy endpoints, and end the calls that they hold."""
         for each in self.unhealthy:
             await self.sql(each, QUIET)
         self.held.set()
         self.held = asyncio.Event()
 
     def take_event(self, received: Received) -> Reply:
-        """Answer as a merchant that is well, and note when the event came."""
         self.arrived.setdefault(received.json["id"], datetime.now(UTC))
         return OK
 
     def take_price_call(self, received: Received) -> Reply:
-        """Answer with a price, and note when it was asked."""
         self.asked.setdefault(received.json["pricingRequestId"], datetime.now(UTC))
         return Reply(200, b'{"amount":100}')
 
     async def hang(self, _: Received) -> Reply:
-        """Answer nothing before the round ends."""
         await self.held.wait()
         return Reply(503)
 
 
 @asynccontextmanager
 async def open_setup(database_url: str) -> AsyncGenerator[Setup]:
-    """Wire the API over a database in this process; workers run in their own."""
+    """Run the API in this process; workers run in their own."""
     read = settings.read({"FATURA_RATE_LIMIT": "0", "FATURA_OUTBOUND_ALLOW": "127.0.0.1"})
     db = await connect(database_url, max_connections=10)
     connection: Any = await asyncpg.connect(database_url)
@@ -156,7 +150,7 @@ async def open_setup(database_url: str) -> AsyncGenerator[Setup]:
 
 @asynccontextmanager
 async def endpoints(setup: Setup, *, healthy: int, backlog: int) -> AsyncGenerator[Receiver]:
-    """Open every endpoint and add its merchant; yield the one that hangs."""
+    """Open every endpoint and add its merchant; yield the hanging one."""
     async with (
         _answering(setup.take_event) as events,
         _answering(setup.take_price_call) as prices,
@@ -186,7 +180,7 @@ async def _answering(answer: Answerer) -> AsyncGenerator[Receiver]:
 
 @asynccontextmanager
 async def _dripping(setup: Setup) -> AsyncGenerator[str]:
-    """Serve an answer that comes byte by byte, and is longer than anybody waits, or ends with the round."""
+    """Serve an answer byte by byte, longer than the engine waits."""
 
     async def drip(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         held = setup.held
@@ -208,7 +202,6 @@ async def _dripping(setup: Setup) -> AsyncGenerator[str]:
 
 @contextmanager
 def workers(database_url: str, folder: Path) -> Generator[None]:
-    """Run `fatura worker` processes, and end them whatever they are doing."""
     env = {
         **os.environ,
         **environment(database_url, FATURA_OUTBOUND_ALLOW="127.0.0.1", FATURA_LOG_LEVEL="error"),

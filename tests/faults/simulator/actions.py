@@ -1,4 +1,4 @@
-"""What the merchants of a simulated world do, by seeded chance: everything that the API lets them."""
+"""The random actions of simulated merchants: everything that the API allows."""
 
 import random
 from collections.abc import Awaitable, Callable
@@ -13,12 +13,12 @@ from tests.faults.simulator.side import World
 
 CONFLICT = (409, 422)
 LISTENS = 0.45
-"""How many of the merchants have a webhook from the first; the others read the stream."""
+"""Share of merchants with a webhook from the start; the others read the stream."""
 PERIODS = (1, 1, 1, 1, 1, 1, 1, 3)
 
 
 class Merchant(Client):
-    """One account's merchant, with what it has made so far."""
+    """One account's merchant and the resources that it created."""
 
     def __init__(self, world: World, account_id: str, api_key: str, rng: random.Random) -> None:
         super().__init__(world, account_id, api_key, rng)
@@ -32,7 +32,6 @@ class Merchant(Client):
         self.enrolled = 0
 
     async def set_up(self, *, subscribers: int) -> None:
-        """Connect a gateway, make a catalog, and enroll the first subscribers."""
         await self.add_connection()
         if self.rng.random() < 0.4:
             await self.add_connection()
@@ -48,7 +47,6 @@ class Merchant(Client):
             await self.subscribe()
 
     async def add_connection(self) -> None:
-        """Connect a gateway."""
         kind = self.rng.choice(("lookup", "lookup", "lookup", "key", "natural_id", "none"))
         token = self.world.side.books.token_of[self.world_account]
         body = {
@@ -62,11 +60,9 @@ class Merchant(Client):
 
     @property
     def world_account(self) -> Any:
-        """Return the account's id as the gateway knows it."""
         return UUID(self.account_id)
 
     async def make_product(self, pricing: Any) -> None:
-        """Create a product."""
         body = {
             "name": f"Product {len(self.products)}",
             "pricing": pricing,
@@ -75,7 +71,6 @@ class Merchant(Client):
         self.products.append((await self.post("/v1/products", body)).json)
 
     def terms(self) -> dict[str, Any]:
-        """Return seeded terms over some products."""
         chosen = self.rng.sample(self.products, k=self.rng.choice((1, 1, 2)))
         method = self.rng.choice(("pix", "boleto", "card"))
         terms: dict[str, Any] = {
@@ -95,13 +90,11 @@ class Merchant(Client):
         ]
 
     async def make_plan(self) -> None:
-        """Create a plan; its products may have been archived meanwhile."""
         answer = await self.post("/v1/plans", {"name": "Plan", **self.terms()}, allowed=CONFLICT)
         if answer.status == 201:
             self.plans.append(answer.json)
 
     async def subscribe(self) -> None:
-        """Bind a customer, perhaps a known one, to a plan."""
         if not self.plans:
             return
         self.enrolled += 1
@@ -132,50 +125,41 @@ class Merchant(Client):
             self.acknowledged[reference] = answer.json["id"]
 
     async def cancel_subscription(self) -> None:
-        """Cancel one."""
         await self.post(f"/v1/subscriptions/{self._one()}/cancel", allowed=(409,))
 
     async def customize(self) -> None:
-        """Give one terms of its own."""
         await self.post(f"/v1/subscriptions/{self._one()}/customize", self.terms(), allowed=CONFLICT)
 
     async def preview(self) -> None:
-        """Look at what comes next."""
         await self.get(f"/v1/subscriptions/{self._one()}/preview", allowed=(409,))
 
     def _one(self) -> str:
         return self.rng.choice(self.subscriptions or ["00000000-0000-7000-8000-000000000000"])
 
     async def edit_plan(self) -> None:
-        """Put a new version of a plan."""
         plan = self.rng.choice(self.plans)["id"]
         await self.call("PUT", f"/v1/plans/{plan}", {"name": "New", **self.terms()}, allowed=CONFLICT)
 
     async def propagate(self) -> None:
-        """Move subscribers to a plan's newest version."""
         plan = self.rng.choice(self.plans)["id"]
         body = {"dryRun": self.rng.random() < 0.3}
         await self.post(f"/v1/plans/{plan}/propagate", body, allowed=CONFLICT)
 
     async def archive_product(self) -> None:
-        """Archive a product, or bring it back."""
         verb = self.rng.choice(("archive", "unarchive"))
         await self.post(f"/v1/products/{self.rng.choice(self.products)['id']}/{verb}")
 
     async def edit_product(self) -> None:
-        """Change a price or a cap."""
         product = self.rng.choice(self.products)
         variable = product["pricingMode"] == "endpoint"
         change = {"capCents": 800_000} if variable else {"monthlyPriceCents": self.rng.randrange(5000)}
         await self.call("PATCH", f"/v1/products/{product['id']}", change)
 
     async def register_webhook(self) -> None:
-        """Register the webhook, or enable it again."""
         url = f"https://webhook.{self.account_id}.example.com/{self.rng.choice('ab')}"
         await self.call("PUT", "/v1/integration/webhook", {"url": url})
 
     async def rotate_secret(self) -> None:
-        """Take a new secret into use."""
         merchants = self.world.merchants
         merchants.rotating.add(self.account_id)
         answer = await self.post("/v1/integration/secret/rotate")
@@ -183,13 +167,11 @@ class Merchant(Client):
         merchants.rotating.discard(self.account_id)
 
     async def redeliver(self) -> None:
-        """Have an event sent again."""
         events = (await self.get(f"/v1/events?limit=200&cursor={self.rng.randrange(50)}"))["data"]
         if events:
             await self.post(f"/v1/events/{self.rng.choice(events)['id']}/redeliver", allowed=(409,))
 
     async def follow_events(self) -> None:
-        """Read on in the stream: every number once, without a gap (D-38)."""
         page = await self.get(f"/v1/events?limit=200&cursor={self.cursor}")
         numbers = [each["sequence"] for each in page["data"]]
         if numbers != list(range(self.read_events + 1, self.read_events + 1 + len(numbers))):
@@ -198,21 +180,18 @@ class Merchant(Client):
         self.cursor = page["nextCursor"]
 
     async def pause_connection(self) -> None:
-        """Take a connection out of use for some hours."""
         path = f"/v1/integration/gateways/{self.rng.choice(self.connections)}"
         await self.call("PATCH", path, {"active": False})
         await self.world.schedule.sleep(self.rng.randrange(600, 20_000))
         await self.call("PATCH", path, {"active": True})
 
     async def send_credentials(self) -> None:
-        """Give every connection the token that the gateway wants by now."""
         for each in self.connections:
             token = self.world.side.books.token_of[self.world_account]
             body = {"credentials": {"token": token}}
             await self.call("PATCH", f"/v1/integration/gateways/{each}", body, allowed=(400,))
 
     def actions(self) -> list[tuple[int, Callable[[], Awaitable[None]]]]:
-        """Return what this merchant may do next, with weights; acts on invoices are `sim_invoices`'."""
         return [
             (6, self.subscribe),
             (3, self.cancel_subscription),

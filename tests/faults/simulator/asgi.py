@@ -1,4 +1,4 @@
-"""A request handed straight to the ASGI application, with no socket between."""
+"""Call the ASGI application without a socket."""
 
 import asyncio
 import json
@@ -11,24 +11,19 @@ from starlette.types import ASGIApp, Message
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the API answered."""
-
     status: int
     body: bytes
 
     @property
     def json(self) -> Any:
-        """The body as JSON."""
         return json.loads(self.body)
 
     @property
     def type(self) -> str:
-        """The problem's stable code, or nothing."""
         return self.json.get("type", "") if self.status >= 400 else ""
 
 
 async def request(app: ASGIApp, method: str, path: str, *, headers: Mapping[str, str], body: bytes) -> Answer:
-    """Send a request and return the answer."""
     target, _, query = path.partition("?")
     sent = {**headers, "Host": "fatura.test", "Content-Length": str(len(body))}
     scope = {

@@ -1,6 +1,6 @@
-"""The troubles of a simulated world that are nobody's I/O: a database away, endpoints down, a gateway's new tokens.
+"""Faults outside any I/O: database and endpoint outages, changed gateway tokens, refunds.
 
-The gateway's webhooks come from here too: they are hints that may come twice, late, or never.
+The gateway's webhooks also come from here. They may come twice, late, or never.
 """
 
 import json
@@ -20,7 +20,7 @@ GIVEN_BACK_IN_A_HUNDRED = 12
 
 
 async def make(world: World, merchants: Sequence[Merchant]) -> None:
-    """Make trouble by chance, for as long as there are faults."""
+    """Inject faults at random while faults are on."""
     kinds: list[tuple[int, Callable[[World, Sequence[Merchant]], Awaitable[None]]]] = [
         (3, _stop_database),
         (2, _stop_endpoint),
@@ -48,7 +48,7 @@ async def _stop_endpoint(world: World, merchants: Sequence[Merchant]) -> None:
 
 
 async def _change_token(world: World, merchants: Sequence[Merchant]) -> None:
-    """Have the gateway refuse an account's credentials, until its merchant sends new ones some hours later."""
+    """Make the gateway refuse an account's credentials until its merchant sends new ones hours later."""
     merchant = world.rng.choice(merchants)
     world.side.books.token_of[UUID(merchant.account_id)] += 1
     await world.schedule.sleep(world.rng.randrange(60, 4000))
@@ -79,7 +79,7 @@ async def _send_webhook(world: World, charge: BookedCharge) -> None:
 
 
 async def _refund(world: World, _merchants: Sequence[Merchant]) -> None:
-    """Refund or dispute some paid charges, and tell of it."""
+    """Refund or dispute some paid charges, and send webhooks about them."""
     for charge in list(world.side.books.charges.values()):
         paid = charge.state == "paid" and charge.given_back is None
         if paid and world.rng.randrange(100) < GIVEN_BACK_IN_A_HUNDRED // 6:

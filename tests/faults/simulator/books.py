@@ -1,4 +1,4 @@
-"""The simulated gateway's books: its charges, what their payers do in time, and the tokens that open it."""
+"""The simulated gateway's charges, the behaviour of their payers, and the tokens that it accepts."""
 
 import random
 from collections import defaultdict
@@ -22,12 +22,12 @@ _PAYERS = (
     ("canceled", 3, (-30, 40)),
     ("open", 11, (0, 0)),
 )
-"""What becomes of a charge, how often in a hundred, and between how many hours from the start of its due date."""
+"""What payers do: the percentage, and the range of hours after the start of the due date."""
 
 
 @dataclass(slots=True)
 class BookedCharge:
-    """One charge; `next_state` is what its payer will do, at `moves_at`."""
+    """One charge; `next_state` is what its payer does at `moves_at`."""
 
     charge_id: str
     account_id: UUID
@@ -47,8 +47,6 @@ class BookedCharge:
 
 @dataclass(slots=True)
 class Books:
-    """All charges of one world, kept in its journal as well."""
-
     journal: Journal
     rng: random.Random
     charges: dict[str, BookedCharge] = field(default_factory=dict[str, BookedCharge])
@@ -61,7 +59,7 @@ class Books:
     def make(
         self, config: ConnectionConfig, request: ChargeRequest, *, now: datetime, shown: datetime
     ) -> BookedCharge:
-        """Make a charge that look-ups show from an instant on; nothing is known by a key here."""
+        """Create a charge that look-ups show from `shown` on. Repeats are not recognized."""
         state, hours = self._payer()
         charge = BookedCharge(
             charge_id=f"sim_{len(self.charges) + 1}",
@@ -104,21 +102,19 @@ class Books:
         raise AssertionError
 
     def of_reference(self, invoice_id: UUID, attempt: int) -> Sequence[BookedCharge]:
-        """Return the charges with a reference, oldest first, shown or not."""
+        """Return the charges with a reference, oldest first, including hidden ones."""
         return self._of_reference.get((invoice_id, attempt), ())
 
     def of_invoice(self, invoice_id: str) -> Sequence[BookedCharge]:
-        """Return an invoice's charges."""
         return [each for each in self.charges.values() if str(each.invoice_id) == invoice_id]
 
     def as_of(self, charge: BookedCharge, now: datetime) -> BookedCharge:
-        """Return a charge as its payer has made it by now."""
+        """Return a charge after applying its payer's actions up to `now`."""
         if charge.state not in {charge.next_state, "paid", "canceled"} and charge.moves_at <= now:
             self.move(charge, charge.next_state, at=charge.moves_at)
         return charge
 
     def move(self, charge: BookedCharge, state: str, *, at: datetime) -> None:
-        """Change a charge's state, in the journal too."""
         charge.state = state
         if state == "paid":
             charge.paid_at = at
@@ -130,13 +126,12 @@ class Books:
         )
 
     def let_all_pay(self, now: datetime) -> None:
-        """Have all payers pay what they can, from now on at once: a world that comes to rest has no others."""
+        """Make all payers pay what they can, now and from now on."""
         self.payers_rest = True
         for charge in self.charges.values():
             if "canceled" not in {charge.state, charge.next_state}:
                 charge.next_state, charge.moves_at = "paid", now
 
     def all_as_of(self, now: datetime) -> None:
-        """Let all payers do what they have done by now."""
         for charge in self.charges.values():
             self.as_of(charge, now)

@@ -1,4 +1,4 @@
-"""The daily check of a simulated world: `fatura check`'s promises, and the three ledgers joined."""
+"""The daily check of a simulated world: the invariants of `fatura check`, and the three ledgers."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from tests.faults.simulator.books import BookedCharge
 from tests.faults.simulator.side import World
 
 ASKED_WITHIN = timedelta(days=8)
-"""An old open charge is asked after once a week (D-35)."""
+"""An old open charge is polled once a week (D-35)."""
 _SHOWN = 3
 _MONEY = """
 SELECT i.item_id FROM invoice_item i
@@ -37,7 +37,7 @@ SELECT account_id::text AS account_id, sequence, event_id::text AS event_id, typ
 
 
 class Checker:
-    """Checks one world again and again; what has arrived and was compared once is not compared again."""
+    """Checks one world repeatedly. Compared arrivals are not compared again."""
 
     def __init__(self, world: World, account_ids: Sequence[str]) -> None:
         self._world = world
@@ -49,7 +49,7 @@ class Checker:
         self._last: dict[str, int] = {}
 
     async def check(self, *, at_rest: bool = False) -> None:
-        """Note everything that does not hold; `at_rest` also what has not come to its end."""
+        """Report every violation; with `at_rest`, also unfinished work."""
         await self._invariants(at_rest=at_rest)
         await self._charges(at_rest=at_rest)
         await self._prices()
@@ -59,7 +59,7 @@ class Checker:
         return await self._world.observer.fetch(sql, *values)
 
     async def _invariants(self, *, at_rest: bool) -> None:
-        """Check what `fatura check` does; that work is not late only at rest: an outage of days makes it so."""
+        """Check all invariants; those about late work only at rest, since outages last for days."""
         world = self._world
         for account_id in self._accounts:
             tx = Tx(world.observer, UUID(account_id))
@@ -68,9 +68,9 @@ class Checker:
                     continue
                 now, ring = world.schedule.now, world.processes[0].deps.vault.key_ids
                 for offender in await offenders(tx, each, limit=_SHOWN, real_now=now, key_ids=ring):
-                    world.report_problem(f"{each.name} is broken by {offender}")
+                    world.report_problem(f"{each.name} is violated by {offender}")
         for row in await self._fetch(_MONEY):
-            world.report_problem(f"item {row['item_id']} does not cost what its terms say")
+            world.report_problem(f"item {row['item_id']} has an amount that differs from its terms")
 
     async def _charges(self, *, at_rest: bool) -> None:
         books, now = self._world.side.books, self._world.schedule.now
@@ -96,7 +96,9 @@ class Checker:
             skipped = row["pricing_status"] == "skipped"
             wanted = '{"skip": true}' if skipped else f'{{"amount": {row["amount_cents"]}}}'
             if wanted not in given:
-                self._world.report_problem(f"item {row['item_id']} costs what its endpoint never said")
+                self._world.report_problem(
+                    f"item {row['item_id']} has an amount that its endpoint never answered"
+                )
         if journal.count("price_answer", "NOT verified"):
             self._world.report_problem("a price call whose signature does not verify")
 
@@ -117,7 +119,9 @@ class Checker:
             )
             for row in rows:
                 if (row["account_id"], row["sequence"]) not in self._arrived:
-                    self._world.report_problem(f"event {row['sequence']} is delivered, and did not arrive")
+                    self._world.report_problem(
+                        f"event {row['sequence']} is marked delivered but did not arrive"
+                    )
             late = await self._fetch("SELECT sequence FROM delivery WHERE next_attempt_at IS NOT NULL")
             if late:
                 self._world.report_problem(f"{len(late)} events are still to be delivered")
@@ -135,7 +139,7 @@ class Checker:
             self._arrived.add(key)
             of = arrival["invoice_id"]
             if of and arrival["sequence"] < self._last.get(of, 0):
-                world.report_problem(f"events of invoice {of} arrived out of their order")
+                world.report_problem(f"events of invoice {of} arrived out of order")
             self._last[of] = arrival["sequence"]
 
 
@@ -151,15 +155,15 @@ def _errors(invoice: Mapping[str, Any], made: Sequence[BookedCharge], *, asked: 
     if live and status in {"draft", "awaiting_value"}:
         found.append("charged before it was priced")
     if live and total == 0:
-        found.append("charged for nothing")
+        found.append("charged although the total is zero")
     if known is not None and not named:
         found.append("its charge is not in the gateway's books")
     if status in {"issued", "overdue"} and known is None:
         found.append("no charge is known")
     if status == "paid" and total and (not named or named[0].state != "paid"):
-        found.append("paid, which the gateway does not say")
+        found.append("paid, but not at the gateway")
     if status == "canceled" and any(each.state == "open" for each in live):
-        found.append("canceled, and can still be paid")
+        found.append("canceled, but payable")
     if asked is not None:
         found += _unfinished(status, named, live, asked=asked)
     return found
@@ -168,14 +172,14 @@ def _errors(invoice: Mapping[str, Any], made: Sequence[BookedCharge], *, asked: 
 def _unfinished(
     status: str, named: Sequence[BookedCharge], live: Sequence[BookedCharge], *, asked: datetime
 ) -> list[str]:
-    """Return what has not come to its end; since `asked` every open charge was asked after."""
+    """Return the unfinished work of an invoice. Every open charge was polled since `asked`."""
     found: list[str] = []
     if status in {"draft", "awaiting_value", "ready"}:
-        found.append("has not come to its end")
+        found.append("is not final")
     if status in {"issued", "overdue"} and named and named[0].state in {"paid", "canceled"}:
         if named[0].moves_at > asked:
             return found
-        found.append(f"the gateway says {named[0].state}, which nobody has learnt")
+        found.append(f"the gateway says {named[0].state}, but the engine does not know")
     if live and named and live[0] is not named[0]:
-        found.append("another charge than the known one is alive")
+        found.append("a charge other than the known one is live")
     return found

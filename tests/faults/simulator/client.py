@@ -1,4 +1,4 @@
-"""A merchant's program as its engineers would write it: it repeats what it does not know the outcome of."""
+"""A merchant's API client that repeats requests with unknown outcome."""
 
 import json
 import random
@@ -16,11 +16,11 @@ REPEAT_SECONDS = (1, 4, 20, 60, 300)
 
 
 class NoAnswerError(Exception):
-    """However often it was asked, the API gave no answer to believe."""
+    """The API gave no definite answer in many attempts."""
 
 
 class Client:
-    """Calls the API of one account; every POST carries a key, and its repeats carry the same one."""
+    """Calls the API of one account. Every POST has an Idempotency-Key, and repeats use the same one."""
 
     def __init__(self, world: World, account_id: str, api_key: str, rng: random.Random) -> None:
         self.world = world
@@ -32,9 +32,9 @@ class Client:
     async def call(
         self, method: str, path: str, body: Any = None, *, allowed: Collection[int] = (), keyed: bool = True
     ) -> Answer:
-        """Send a request until its outcome is known; 2xx and `allowed` are what it may be.
+        """Send a request until its outcome is known. It must be a success or one of `allowed`.
 
-        Two successes of one key must be the same bytes (D-14). Raises NoAnswerError.
+        Two successes with one key must have the same bytes (D-14). Raises NoAnswerError.
         """
         self._calls += 1
         headers = {"Authorization": f"Bearer {self.api_key}"}
@@ -51,7 +51,7 @@ class Client:
             answer = await self._once(method, path, headers, raw)
             if answer is not None and answer.status < 300 and method == "POST" and keyed:
                 if first is not None and first.body != answer.body:
-                    self.world.report_problem(f"one key, two answers: {method} {path}")
+                    self.world.report_problem(f"two answers for one key: {method} {path}")
                 first = answer
             lost = answer is not None and self.world.faults.draw(CLIENT) is not None
             if answer is not None and not lost and not _is_to_be_repeated(answer):
@@ -74,11 +74,9 @@ class Client:
             )
 
     async def get(self, path: str, **options: Any) -> Any:
-        """Read, and return the body."""
         return (await self.call("GET", path, **options)).json
 
     async def post(self, path: str, body: Any = None, **options: Any) -> Answer:
-        """Create or act."""
         return await self.call("POST", path, body, **options)
 
 

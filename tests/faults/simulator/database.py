@@ -1,6 +1,7 @@
-"""The simulator's way to PostgreSQL: a pool whose every statement is a step, and may fail before or after its effect.
+"""A simulated connection pool on a real PostgreSQL: every statement is a step that may fail before or after its
+effect.
 
-A lost connection is one whose session ended as by ROLLBACK; the server process is lent out again as a fresh one.
+Losing a connection ends its session with ROLLBACK; the server process is then reused as a new connection.
 """
 
 import asyncio
@@ -21,23 +22,22 @@ CONNECTION: dict[str, Any] = {
     "server_settings": {
         "application_name": "fatura",
         "timezone": "UTC",
-        "lock_timeout": "0",  # it is the schedule's own, on the world's clock
+        "lock_timeout": "0",  # the schedule has its own, on the world's clock
         "jit": "off",
         "plan_cache_mode": "force_generic_plan",
     },
     "statement_cache_size": 1000,
-    "max_cached_statement_lifetime": 0,  # the world's seconds fly
+    "max_cached_statement_lifetime": 0,  # world seconds are not real seconds
 }
-"""A statement is planned once a connection."""
-_AWAY = "the database is away"
+"""A statement is planned once per connection."""
+_AWAY = "the database is unavailable"
 SHOWN_CHARS = 60
 _LOCKS = re.compile(r"\b(INSERT|UPDATE|DELETE|FOR SHARE|FOR KEY SHARE)\b")
 
 
 class ConnectionStore:
-    """Connections to the world's database, lent to sessions.
-
-    It cannot be reached for `goes_away_for` seconds from whenever it is tried next, which is then `away_until`.
+    """Connections to the world's database. An outage of `goes_away_for` seconds starts at the next use and ends
+    at `away_until`.
     """
 
     def __init__(self, url: str) -> None:
@@ -49,7 +49,6 @@ class ConnectionStore:
         self._all: list[asyncpg.Connection[Any]] = []
 
     async def take(self) -> "asyncpg.Connection[Any]":
-        """Lend a connection, opened if need be."""
         self.lent += 1
         if self._idle:
             return self._idle.pop()
@@ -58,18 +57,17 @@ class ConnectionStore:
         return connection
 
     def put(self, connection: "asyncpg.Connection[Any]") -> None:
-        """Take one back whose transaction has ended."""
+        """Take back a connection whose transaction has ended."""
         self.lent -= 1
         self._idle.append(connection)
 
     def close(self) -> None:
-        """Close them all."""
         for each in self._all:
             each.terminate()
 
 
 class Session:
-    """One connection as the engine sees it; implements what `store.db` uses of asyncpg's."""
+    """One connection as the engine sees it, with the methods of asyncpg that `store.db` uses."""
 
     def __init__(self, pool: "SimPool") -> None:
         self._pool = pool
@@ -80,7 +78,7 @@ class Session:
         self.is_busy = False
 
     async def execute(self, sql: str, *values: object) -> str:
-        """Run a statement; a BEGIN waits for the first one, since nobody can notice it alone."""
+        """Run a statement. BEGIN is sent with the first statement, since it has no effect alone."""
         if self._lost:
             raise asyncpg.InterfaceError("connection is closed")
         if sql.startswith("BEGIN"):
@@ -92,15 +90,12 @@ class Session:
         return await self._step("execute", sql, values)
 
     async def fetch(self, sql: str, *values: object) -> Any:
-        """Run a statement and return its rows."""
         return await self._step("fetch", sql, values)
 
     async def fetchrow(self, sql: str, *values: object) -> Any:
-        """Run a statement and return its first row."""
         return await self._step("fetchrow", sql, values)
 
     async def fetchval(self, sql: str, *values: object) -> Any:
-        """Run a statement and return its first value."""
         return await self._step("fetchval", sql, values)
 
     def add_log_listener(self, _listener: object) -> None:
@@ -110,7 +105,6 @@ class Session:
         """As above."""
 
     def terminate(self) -> None:
-        """Throw the connection away; its session ends when it is released."""
         self._lost = True
 
     async def end(self) -> None:
@@ -123,7 +117,6 @@ class Session:
             self._pool.connections.put(real)
 
     async def release(self) -> None:
-        """Give the connection back to the pool."""
         if self._real is not None:
             await self._pool.schedule.io("release", self.end)
 
@@ -139,7 +132,7 @@ class Session:
 
     async def _run(self, method: str, sql: str, values: tuple[object, ...]) -> Any:
         pool = self._pool
-        if self._lost:  # PostgreSQL has ended the session of a process that stood still
+        if self._lost:  # PostgreSQL has ended the session of the frozen process
             raise asyncpg.ConnectionDoesNotExistError(
                 "terminating connection due to idle-in-transaction timeout"
             )
@@ -174,7 +167,7 @@ class Session:
         return answer
 
     async def _fail(self, fault: str, sql: str) -> None:
-        """Raise what the driver raises; the statement has had its effect only if the fate says so."""
+        """Raise the driver's exception for a fault, after the effect if the fault includes it."""
         match fault:
             case "statement: lock time-out":
                 self._failed = True
@@ -197,7 +190,7 @@ def _known(sql: str) -> tuple[str, bool]:
 
 
 class SimPool:
-    """An engine process's pool of connections."""
+    """The connection pool of one engine process."""
 
     def __init__(
         self, schedule: Schedule, connections: ConnectionStore, faults: Faults, *, size: int
@@ -209,7 +202,7 @@ class SimPool:
         self._open: list[Session] = []
 
     def is_away(self) -> bool:
-        """Say whether the database cannot be reached now, and count that it was tried."""
+        """Whether the database is unavailable. Counts the attempt."""
         connections, now = self.connections, self.schedule.now
         if connections.goes_away_for:
             connections.away_until, connections.goes_away_for = (
@@ -222,14 +215,12 @@ class SimPool:
         return away
 
     async def acquire(self) -> Session:
-        """Lend a session, when a place is free."""
         await self._places.acquire()
         session = Session(self)
         self._open.append(session)
         return session
 
     async def release(self, session: Session) -> None:
-        """Take a session back."""
         self._open.remove(session)
         try:
             if HOST.get().alive:
@@ -238,19 +229,18 @@ class SimPool:
             self._places.release()
 
     async def end_sessions(self) -> None:
-        """End all that are open: the process is dead."""
         for each in list(self._open):
             await each.end()
 
     async def end_idle_sessions(self) -> None:
-        """End those that idle in a transaction: PostgreSQL has lost patience. One that waits for a lock is not idle."""
+        """End the sessions that are idle in a transaction, but not those that wait for a lock."""
         for each in list(self._open):
             if not each.is_busy:
                 await each.end()
 
 
 class SimDatabase(Database):
-    """The engine's database over a simulated pool; its clock is the world's."""
+    """The engine's database on a simulated pool, with the world's clock."""
 
     __slots__ = ("_sim",)
 
@@ -259,7 +249,6 @@ class SimDatabase(Database):
         self._sim = pool
 
     async def ping(self) -> datetime:
-        """Return the world's time. Raises DatabaseUnavailableError."""
         if self._sim.is_away():
             raise DatabaseUnavailableError(_AWAY)
         return self._sim.schedule.now

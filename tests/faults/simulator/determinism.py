@@ -1,4 +1,4 @@
-"""What the engine takes from its machine, steered by a world: chance, ids, pauses, seconds, its log."""
+"""Replace the engine's sources of chance, ids, pauses and time by those of a world."""
 
 import asyncio
 import logging
@@ -21,19 +21,18 @@ from tests.faults.simulator.schedule import Schedule
 from tests.faults.simulator.side import World
 
 EXPECTED = (DatabaseUnavailableError, DeadlockError, LockTimeoutError)
-"""What an error in the log may be about: all of it is injected."""
+"""Injected errors that may appear in the log."""
 _PLAIN_SLEEP = asyncio.sleep
 
 
 class _Seconds:
-    """The module `time` with the world's clock for the machine's seconds."""
+    """The module `time` with the world's clock."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
         self._start = schedule.now
 
     def monotonic(self) -> float:
-        """Return the world's seconds."""
         return (self._schedule.now - self._start).total_seconds()
 
     def __getattr__(self, name: str) -> Any:
@@ -41,14 +40,13 @@ class _Seconds:
 
 
 class _Ids:
-    """The module `uuid_utils` with the world's chance in its ids."""
+    """The module `uuid_utils` with ids from the world's seed."""
 
     def __init__(self, schedule: Schedule, seed: int) -> None:
         self._schedule = schedule
-        self._rng = random.Random(f"ids {seed}")  # noqa: S311 - it guards nothing
+        self._rng = random.Random(f"ids {seed}")  # noqa: S311 - not for security
 
     def uuid7(self, *, nanoseconds: int | None = None) -> UUID:
-        """Return an id of an instant."""
         at = nanoseconds // 10**6 if nanoseconds is not None else _millis(self._schedule.now)
         return UUID(
             int=at << 80 | 0x7 << 76 | self._rng.getrandbits(12) << 64 | 2 << 62 | self._rng.getrandbits(62)
@@ -61,7 +59,7 @@ def _millis(at: datetime) -> int:
 
 @contextmanager
 def deterministic(world: World) -> Generator[None]:
-    """Put a world's chance, ids, pauses and seconds in the place of the machine's, for this process."""
+    """Replace chance, ids, pauses and time in this process during the block."""
     replaced = {"time": _Seconds(world.schedule), "uuid_utils": _Ids(world.schedule, world.seed)}
     known = {"time": time, "uuid_utils": uuid_utils}
     places = [
@@ -82,7 +80,7 @@ def deterministic(world: World) -> Generator[None]:
     try:
         for module, name in places:
             setattr(module, name, replaced[name])
-        asyncio.sleep = pause  # pyright: ignore[reportAttributeAccessIssue] - put back below
+        asyncio.sleep = pause  # pyright: ignore[reportAttributeAccessIssue] - restored below
         structlog.configure(
             processors=[_ErrorListener(world)],
             wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
@@ -97,7 +95,7 @@ def deterministic(world: World) -> Generator[None]:
 
 
 class _ErrorListener:
-    """A log processor: an error that nothing injected explains is a finding."""
+    """A log processor: an error that no injected fault explains is a problem."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -110,5 +108,5 @@ class _ErrorListener:
             if not isinstance(error, EXPECTED) and not self._world.schedule.over:
                 self._world.report_error(event["event"], error)
         elif event["event"] != "pricing.answers_not_recorded":
-            self._world.report_problem(f"the log tells {event['event']}: {said}")
+            self._world.report_problem(f"the log contains {event['event']}: {said}")
         raise structlog.DropEvent

@@ -1,4 +1,4 @@
-"""What goes wrong in a simulated world, how often, and how many times it did: all chance comes from one seed."""
+"""The kinds of faults of a simulated world, their chances, and counts of how often they occurred."""
 
 import random
 from collections import Counter
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 Chances = Mapping[str, int]
-"""What may befall one I/O, each in ten thousand."""
+"""Chances per ten thousand for one I/O."""
 
 COMMIT: Chances = {"commit: lost before": 120, "commit: done, answer lost": 250}
 STATEMENT: Chances = {
@@ -14,8 +14,8 @@ STATEMENT: Chances = {
     "statement: lock time-out": 15,
     "statement: deadlock": 15,
 }
-STEP: Chances = {"process: killed": 5, "process: stood still": 16}
-"""Befalls an engine's process at any step."""
+STEP: Chances = {"process: killed": 5, "process: frozen": 16}
+"""Faults of an engine process at any step."""
 CREATE: Chances = {
     "create: made, answer lost": 600,
     "create: made late": 300,
@@ -54,7 +54,7 @@ OF_NO_CHANCE = (
     "process: all killed, for days",
     "webhook: down for hours",
 )
-"""What `sim_troubles` and a world's story bring."""
+"""Faults from `background_faults` and `world`."""
 KINDS = frozenset(
     (
         *OF_NO_CHANCE,
@@ -63,12 +63,12 @@ KINDS = frozenset(
     )
 )
 EAGER = 5
-"""How much likelier a kind of fault is until a world has met it."""
+"""Factor for a kind of fault that the world has not had yet."""
 
 
 @dataclass(slots=True)
 class Faults:
-    """The chances of one world: a mood makes each kind rarer or commoner; `on` is off when a world comes to rest."""
+    """The chances of one world, varied per kind. `on` is false while a world comes to rest."""
 
     rng: random.Random
     moods: Sequence[float] = (0.5, 1.0, 1.0, 1.5)
@@ -77,7 +77,7 @@ class Faults:
     _mood_of: dict[int, float] = field(default_factory=dict[int, float])
 
     def draw(self, chances: Chances) -> str | None:
-        """Return what befalls this I/O, and count it; None: it goes well."""
+        """Draw a fault for this I/O and count it; None for no fault."""
         if not self.on:
             return None
         mood = self._mood_of.get(id(chances))

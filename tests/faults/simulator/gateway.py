@@ -1,4 +1,4 @@
-"""The adapter to the simulated gateway: the port, with faults before and after each effect, on the world's clock."""
+"""The adapter to the simulated gateway, with faults before and after each effect, on the world's clock."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
@@ -48,8 +48,6 @@ class Side:
 
 
 class SimGateway:
-    """One connection; implements `port.Gateway`."""
-
     provider: ClassVar[str] = PROVIDER
 
     def __init__(self, side: Side, config: ConnectionConfig) -> None:
@@ -57,7 +55,6 @@ class SimGateway:
         self._config = config
 
     def capabilities(self) -> Capabilities:
-        """Return what the settings say."""
         kind = self._config.settings.get("idempotency", "lookup")
         return Capabilities(
             issues_charges=True,
@@ -69,11 +66,10 @@ class SimGateway:
         )
 
     async def check_credentials(self) -> None:
-        """Compare the token. Raises AuthFailedError."""
         self._check_token()
 
     async def create_charge(self, request: ChargeRequest) -> Charge:
-        """Create a charge. Raises any GatewayError."""
+        """Raises any GatewayError."""
         fault, made = await self._call("create", faults.CREATE, lambda fault: self._create(request, fault))
         match fault:
             case "create: 503":
@@ -83,7 +79,7 @@ class SimGateway:
             case "create: no answer in 20 s":
                 raise TimeoutError
             case None:
-                assert made is not None, "what goes well makes a charge"
+                assert made is not None, "a call without a fault creates a charge"
                 return self._shown(made)
             case _:
                 raise UnknownOutcomeError(fault)
@@ -104,17 +100,15 @@ class SimGateway:
         return side.books.make(self._config, request, now=at, shown=now + timedelta(seconds=lag))
 
     async def find_charge(self, invoice_id: UUID, attempt: int) -> Charge | None:
-        """Return the oldest charge with this reference that look-ups show by now. Raises TransientError."""
         found = await self.find_charges(invoice_id, attempt)
         return found[0] if found else None
 
     async def find_charges(self, invoice_id: UUID, attempt: int) -> Sequence[Charge]:
-        """Return all charges with this reference that look-ups show by now. Raises TransientError."""
+        """Return the visible charges with this reference, oldest first. Raises TransientError."""
         found = await self._looked("find", lambda: self._side.books.of_reference(invoice_id, attempt))
         return [self._shown(each) for each in found]
 
     async def get_charge(self, charge_id: str) -> Charge:
-        """Return a charge. Raises NotFoundError, TransientError."""
         charges = self._side.books.charges
         found = await self._looked("get", lambda: [charges[charge_id]] if charge_id in charges else [])
         if not found:
@@ -122,13 +116,12 @@ class SimGateway:
         return self._shown(found[0])
 
     async def charges_since(self, since: datetime) -> AsyncIterator[Charge]:
-        """Yield the connection's charges since an instant."""
         for each in list(self._side.books.charges.values()):
             if each.connection_id == self._config.connection_id and each.created_at >= since:
                 yield self._shown(each)
 
     async def cancel_charge(self, charge_id: str) -> Charge:
-        """Cancel an open charge. Raises NotFoundError, TransientError, UnknownOutcomeError."""
+        """Raises NotFoundError, TransientError, UnknownOutcomeError."""
 
         def cancel(fault: str | None) -> BookedCharge | None:
             charge = self._side.books.charges.get(charge_id)
@@ -148,20 +141,19 @@ class SimGateway:
         return self._shown(charge)
 
     def read_webhook(self, webhook: Webhook) -> WebhookHint:
-        """Believe who knows the token. Raises AuthFailedError."""
+        """Accept webhooks with the token. Raises AuthFailedError."""
         if webhook.headers.get(HOOK_HEADER) != str(self._config.account_id):
             raise AuthFailedError("not signed")
         return WebhookHint((msgspec.json.decode(webhook.body)["chargeId"],))
 
     async def mirror_product(self, product: ProductMirror) -> str:
-        """Take a product into the catalog. Raises UnknownOutcomeError."""
         fault, _ = await self._call("mirror", faults.MIRROR, lambda _fate: None)
         if fault is not None:
             raise UnknownOutcomeError(fault)
         return f"simp_{product.product_id}"
 
     async def _looked(self, name: str, look: Callable[[], Sequence[BookedCharge]]) -> Sequence[BookedCharge]:
-        """Look into the books: a new charge is shown by its reference late, by its id at once."""
+        """Look up charges. A new charge is found by reference after a delay, by id immediately."""
 
         def seen(_fate: str | None) -> Sequence[BookedCharge]:
             now = self._side.schedule.now
@@ -177,7 +169,7 @@ class SimGateway:
     async def _call(
         self, name: str, chances: Chances, effect: Callable[[str | None], T]
     ) -> tuple[str | None, T]:
-        """Have one effect, or a fate, at the gateway; its answer takes some time to come back."""
+        """Execute one effect at the gateway, or a fault. The answer takes some time."""
         side = self._side
 
         async def work() -> tuple[str | None, T]:

@@ -1,4 +1,4 @@
-"""What the merchants of a simulated world do with invoices: cancel, price by hand, retry, mend what waits for them."""
+"""What simulated merchants do with invoices: cancel, enter prices, retry, and resolve what waits for a person."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -9,25 +9,23 @@ HELD = "awaiting_value"
 
 
 async def cancel(merchant: Merchant) -> None:
-    """Cancel some invoice, most often one that can be."""
+    """Cancel an invoice, usually one that can be canceled."""
     if found := await _some(merchant, merchant.rng.choice(("", "&status=issued", "&status=overdue"))):
         await merchant.post(f"/v1/invoices/{found}/cancel", allowed=(409,), keyed=False)
 
 
 async def retry_pricing(merchant: Merchant) -> None:
-    """Ask again for the prices of a held invoice."""
     if found := await _some(merchant, f"&status={HELD}"):
         await merchant.post(f"/v1/invoices/{found}/retry-pricing", keyed=False)
 
 
 async def price_by_hand(merchant: Merchant) -> None:
-    """Close an item of a held invoice by hand."""
     if found := await _some(merchant, f"&status={HELD}"):
         await close_by_hand(merchant, found)
 
 
 async def close_by_hand(merchant: Merchant, invoice_id: str) -> None:
-    """Close all pending items of an invoice; its endpoint may answer first."""
+    """Enter values for all pending items. The endpoint may answer first."""
     for item in (await merchant.get(f"/v1/invoices/{invoice_id}"))["items"]:
         if item["pricingStatus"] == "pending":
             path = f"/v1/invoices/{invoice_id}/items/{item['id']}/value"
@@ -35,13 +33,13 @@ async def close_by_hand(merchant: Merchant, invoice_id: str) -> None:
 
 
 async def retry_issuance(merchant: Merchant) -> None:
-    """Look into the gateway, then have an invoice issued again: whoever retries has looked there (D-113)."""
+    """Check the gateway by hand first, as D-113 requires, then retry issuance."""
     for found in await _all(merchant, "&status=ready"):
         await issue_again(merchant, found["id"])
 
 
 async def issue_again(merchant: Merchant, invoice_id: str) -> None:
-    """Cancel or give back by hand what the gateway holds of an invoice that the engine does not know, then retry."""
+    """Cancel or return by hand the charges that the engine does not know, then retry."""
     world = merchant.world
     if any(each.visible_at > world.schedule.now for each in world.side.books.of_invoice(invoice_id)):
         return
@@ -56,7 +54,7 @@ async def issue_again(merchant: Merchant, invoice_id: str) -> None:
 
 
 async def _needs_operator(merchant: Merchant, invoice_id: str) -> bool:
-    """Say whether the engine waits for a person, as `invoice.issue_failed` told."""
+    """Whether the engine waits for a person, as `invoice.issue_failed` reported."""
     world = merchant.world
 
     async def work() -> Any:
@@ -78,7 +76,6 @@ async def _some(merchant: Merchant, query: str) -> str | None:
 
 
 def actions(merchant: Merchant) -> list[tuple[int, Callable[[], Awaitable[None]]]]:
-    """Return what a merchant may do with invoices next, with weights."""
     return [
         (9, lambda: cancel(merchant)),
         (3, lambda: retry_pricing(merchant)),
@@ -88,7 +85,7 @@ def actions(merchant: Merchant) -> list[tuple[int, Callable[[], Awaitable[None]]
 
 
 async def resolve_all(merchant: Merchant) -> None:
-    """Do all that the specification asks of a person, so that nothing waits for one."""
+    """Do everything that the specification requires of a person."""
     await merchant.send_credentials()
     for each in merchant.connections:
         await merchant.call("PATCH", f"/v1/integration/gateways/{each}", {"active": True})

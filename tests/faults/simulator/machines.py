@@ -1,4 +1,4 @@
-"""The machines of a simulated world, the loop that all their tasks run in, and the trace of what they did."""
+"""The machines of a simulated world, its event loop, and its trace."""
 
 import asyncio
 import selectors
@@ -11,12 +11,12 @@ from operator import attrgetter
 from typing import Any
 
 QUIET_SECONDS = 0.002
-"""Real seconds without an answer after which PostgreSQL is asked whether a statement waits for a lock."""
+"""Real seconds without an answer after which PostgreSQL is queried for lock waits."""
 
 
 @dataclass(slots=True, eq=False)
 class Host:
-    """A machine of the world; the tasks of one that is dead never move again."""
+    """A machine. The tasks of a dead machine never continue."""
 
     name: str
     alive: bool = True
@@ -24,41 +24,35 @@ class Host:
 
 
 HOST: ContextVar[Host] = ContextVar("host")
-"""On which machine the running task is."""
+"""The machine of the running task."""
 
 
 class Trace:
-    """Everything that happened, line by line."""
-
     def __init__(self) -> None:
         self._lines: list[str] = []
 
     def add(self, line: str) -> None:
-        """Add a line."""
         self._lines.append(line)
 
     @property
     def length(self) -> int:
-        """Return how many lines there are."""
         return len(self._lines)
 
     @property
     def digest(self) -> str:
-        """Return what stands for the whole of it."""
         return blake2b("\n".join(self._lines).encode(), digest_size=16).hexdigest()
 
     def tail(self, count: int) -> list[str]:
-        """Return the last lines."""
         return self._lines[-count:]
 
 
 class _Selector(selectors.DefaultSelector):
-    """Looks for what arrived only when nothing is left to run, so that neither comes between the other."""
+    """Waits for I/O only when no task is ready, so that the order is deterministic."""
 
     on_quiet: Callable[[], None] | None = None
 
     def select(self, timeout: float | None = None) -> "list[tuple[selectors.SelectorKey, int]]":
-        """Return what arrived, waiting for it unless something may run; `on_quiet` is told when that takes a while."""
+        """Return finished I/O; wait only if no task is ready. `on_quiet` is called when that takes long."""
         if timeout is not None and timeout <= 0:
             return []
         found = super().select(None if self.on_quiet is None else QUIET_SECONDS)
@@ -68,7 +62,7 @@ class _Selector(selectors.DefaultSelector):
 
 
 class WorldLoop(asyncio.SelectorEventLoop):
-    """An event loop whose seconds are the world's: a deadline of the engine's comes when the world says so."""
+    """An event loop whose time is the world's."""
 
     seconds = 0.0
 
@@ -77,11 +71,10 @@ class WorldLoop(asyncio.SelectorEventLoop):
         super().__init__(self._of_world)
 
     def time(self) -> float:
-        """Return the world's seconds."""
         return self.seconds
 
     async def done_or_quiet(self, running: asyncio.Future[Any]) -> None:
-        """Wait until some I/O ends, or nothing has arrived for QUIET_SECONDS of the real clock."""
+        """Wait until some I/O ends, or until nothing arrived for QUIET_SECONDS."""
         woken = self.create_future()
 
         def wake(_running: object = None) -> None:
@@ -96,14 +89,14 @@ class WorldLoop(asyncio.SelectorEventLoop):
 
 
 class _Turn:
-    """Gives everything that is ready its turn, once; `asyncio.sleep` is the world's, and slower."""
+    """Lets everything that is ready run once. `asyncio.sleep` is replaced in worlds."""
 
     def __await__(self) -> Generator[None]:
         yield
 
 
 async def drain_ready() -> None:
-    """Let the loop run whatever is ready, until only I/O or the clock can bring more."""
+    """Run the loop until only I/O or the clock can make progress."""
     ready = attrgetter("_ready")(asyncio.get_running_loop())
     turn = _Turn()
     await turn

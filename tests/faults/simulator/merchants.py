@@ -1,4 +1,4 @@
-"""The simulated merchants' two endpoints, price and webhook, as a client that opens no socket; with a journal."""
+"""The simulated merchants' price and webhook endpoints, called without a socket, with a journal."""
 
 import contextlib
 import json
@@ -20,15 +20,15 @@ from tests.faults.simulator.schedule import Schedule
 
 PRICE, WEBHOOK = "price", "webhook"
 LATENCIES_MS = (40, 40, 40, 40, 700)
-"""How long whole answers take: many of them end together, and are recorded in sets."""
+"""Latencies of complete answers: many end together and are recorded in sets."""
 
 
 @dataclass(slots=True)
 class SimMerchants:
-    """All merchants of a world; implements what the engine uses of `outbound.http.MerchantClient`.
+    """Replaces `outbound.http.MerchantClient` for all merchants of a world.
 
-    `down_until` is when an account's endpoint of a kind comes back, `secrets` are the accounts' own; who is `rotating`
-    has asked for one that it may not have learnt yet.
+    `down_until` is when an endpoint is up again. Accounts in `rotating` requested a secret that they may not
+    know yet.
     """
 
     schedule: Schedule
@@ -41,23 +41,20 @@ class SimMerchants:
 
     @asynccontextmanager
     async def session(self) -> AsyncGenerator["SimMerchants"]:
-        """Open a line: all of them are one."""
         yield self
 
     async def close(self) -> None:
         """Close nothing."""
 
     async def post(self, url: str, *, body: bytes, headers: Mapping[str, str]) -> Exchange:
-        """Call an endpoint, whose address says what it is and whose: `https://<kind>.<account>.example.com/...`."""
+        """Call an endpoint `https://<kind>.<account>.example.com/...`."""
         assert not holds_open_transaction(), "a merchant must not be called inside a transaction"
         kind, account_id = url.removeprefix("https://").split(".")[:2]
         give_up_at = self.schedule.now + timedelta(seconds=DEADLINE_SECONDS)
 
         async def work() -> Exchange:
             if self.schedule.now > give_up_at:
-                return self._failed(
-                    "timed out"
-                )  # its process stood still, and the call's deadline came first
+                return self._failed("timed out")  # the process was frozen past the call's deadline
             answer = self._price if kind == PRICE else self._push
             return answer(account_id, url, body, headers)
 

@@ -1,4 +1,4 @@
-"""One engine process of a simulated world: the real application, the real lanes; it can be killed, or stand still."""
+"""One engine process of a simulated world: the real application and lanes. It can be killed or frozen."""
 
 import asyncio
 import base64
@@ -34,27 +34,25 @@ from tests.faults.simulator.steps import Step
 
 POOL_SIZE = 3
 NAPS_SECONDS = (61, 3600, 14_400, 14_400, 28_800)
-"""How long workers look away at the least between two looks for work: due work gathers, and is done in sets."""
+"""Minimum pause between two polls of a worker, so that due work is done in sets."""
 CALM_NAP = timedelta(hours=2)
 """The same while a world comes to rest."""
 LONGEST_NAP = timedelta(hours=16)
 HINT_HEARD = 0.1
 GOES_ON = 0.3
-"""How often a worker that has done something looks again at once."""
+"""Chance that a worker polls again immediately after it did something."""
 IDLE_TIMEOUT_SECONDS = 30
-"""After which PostgreSQL ends the session of who stands still in a transaction."""
+"""Idle time in a transaction after which PostgreSQL ends a session."""
 _LANE = {lane.name: lane for lane in LANES}
 _RING = base64.b64encode(b"simulator simulator simulator 12").decode()
 _SETTINGS = settings.read({"FATURA_RATE_LIMIT": "0"})
 
 
 class ConnectionCutError(Exception):
-    """The process died, or its answer was lost: the client knows nothing."""
+    """The process was killed or its answer lost. The outcome is unknown."""
 
 
 class Process:
-    """One process, by its slot; `start` gives it a life, and `die` takes it."""
-
     def __init__(self, world: World, slot: int, app: FastAPI) -> None:
         self.world = world
         self.slot = slot
@@ -64,10 +62,9 @@ class Process:
         self._pool: SimPool | None = None
         self._cut: asyncio.Future[None] | None = None
         self._tasks: list[asyncio.Task[object]] = []
-        self.rng = random.Random(world.rng.random())  # noqa: S311 - it guards nothing
+        self.rng = random.Random(world.rng.random())  # noqa: S311 - not for security
 
     def start(self) -> None:
-        """Begin a life: a fresh pool, the application wired to it, and a worker."""
         world = self.world
         self.lives += 1
         self.host = Host(f"p{self.slot}.{self.lives}")
@@ -79,7 +76,7 @@ class Process:
     async def _work_and_report(self) -> None:
         try:
             await self._work()
-        except Exception as error:  # noqa: BLE001 - a worker that ends is a finding
+        except Exception as error:  # noqa: BLE001 - a worker that ends is a problem
             self.world.report_error("the worker ended", error)
 
     def _deps(self, pool: SimPool) -> Deps:
@@ -105,14 +102,13 @@ class Process:
         return task
 
     def _hint(self) -> None:
-        """Have some process look for work soon, as a NOTIFY would, unless it gets lost."""
+        """Wake another process's worker, as a NOTIFY would, unless it is lost."""
         schedule = self.world.schedule
         if schedule.rng.random() < HINT_HEARD or not self.world.faults.on:
             other = schedule.rng.choice(self.world.processes)
             schedule.wake_early(other.host, schedule.now + timedelta(milliseconds=50))
 
     async def _work(self) -> None:
-        """Look for work and do it, for ever: each lane that has some runs beside the others."""
         schedule = self.world.schedule
         while True:
             due = await work.look(self.world)
@@ -125,7 +121,7 @@ class Process:
             await schedule.sleep_until(self._wakes_at(due, done=done))
 
     def _wakes_at(self, due: Mapping[str, datetime], *, done: int) -> datetime:
-        """Return when the worker looks again: soon after it did something, else when something is due."""
+        """Return when the worker polls again: soon after it did something, otherwise when work is due."""
         now = self.world.schedule.now
         soon = now + timedelta(seconds=0.5)
         if done and (self.rng.random() < GOES_ON or not self.world.faults.on):
@@ -137,15 +133,14 @@ class Process:
         return min(max(next_due, at_the_earliest), now + LONGEST_NAP)
 
     async def _run_lane(self, lane: Lane) -> int:
-        """Run one batch for each due account, as a lane's runner does."""
         try:
             accounts = await lane.due(self.deps)
         except (DatabaseUnavailableError, DeadlockError, LockTimeoutError):
-            return 0  # as the runner: told in the log, and tried again
+            return 0  # like the runner: logged and retried
         return sum([await run_batch(self.deps, lane, each) for each in accounts])
 
     async def inject(self, step: Step) -> bool:
-        """Perhaps take a step's process away before or after it, or have it stand still; say whether it did."""
+        """Perhaps kill or freeze the process before or after a step. Return whether it did."""
         world = self.world
         fault = world.faults.draw(STEP)
         if fault is None:
@@ -153,9 +148,7 @@ class Process:
         world.schedule.trace.add(f"{self.host.name} {fault} at {step.label}")
         if fault == "process: killed":
             if step.label == "COMMIT" and world.schedule.rng.random() < 0.5:
-                with contextlib.suppress(
-                    asyncpg.ConnectionDoesNotExistError
-                ):  # its commit may be lost as well
+                with contextlib.suppress(asyncpg.ConnectionDoesNotExistError):  # its commit may be lost too
                     await step.work()
             await self.die()
             return True
@@ -166,7 +159,7 @@ class Process:
         return True
 
     async def die(self) -> None:
-        """End this life: no task of it ever moves again, its sessions end, its clients' lines are cut."""
+        """Kill the process: its tasks stop, its sessions end, its clients' connections are cut."""
         world = self.world
         self.host.alive = False
         for step in world.schedule.forget(self.host):
@@ -180,11 +173,10 @@ class Process:
         world.restart_later(self)
 
     def end_tasks(self) -> None:
-        """Hand this life's tasks over to those that the end of the world ends."""
         self.world.abandoned += self._tasks
 
     async def call(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Answer:
-        """Send a request to this process. Raises ConnectionCutError when it dies before it has answered."""
+        """Send a request to this process. Raises ConnectionCutError when it dies before answering."""
         if not self.host.alive:
             raise ConnectionCutError
         assert self._cut is not None

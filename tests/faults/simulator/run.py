@@ -1,7 +1,7 @@
-"""The whole engine in simulated worlds, each decided by one seed: clock, order, chance and everything outside.
+"""The whole engine in simulated worlds. A seed decides clock, order, chance and everything external.
 
-`python -m tests.faults simulator --seed N` with N of 1,000 or more lives just world N. Seed n below that stands for
-the worlds n000 and on; worlds of the short run are smaller than their namesakes (`--short`).
+`python -m tests.faults simulator --seed N` with N of 1,000 or more runs only world N. A smaller seed n runs
+the worlds n000 and following. Worlds of the short run are smaller (`--short`).
 """
 
 import asyncio
@@ -32,19 +32,19 @@ SERVER = {
     "track_activities": "off",
     "track_counts": "off",
     "update_process_title": "off",
-    "deadlock_timeout": "1h",  # the schedule ends a circle of locks itself, always the same way
+    "deadlock_timeout": "1h",  # the schedule resolves deadlocks itself, deterministically
 }
 
 
 def run(options: Options) -> Report:
-    """Live many worlds; the first of them twice, which must give the same trace."""
+    """Run many worlds. The first runs twice and must have the same trace."""
     seeds = _seeds(options)
     report = Report("simulator", options.seed)
     outcomes = list(_outcomes(seeds, options))
     first, again = (each for each in sorted(outcomes, key=_by_seed) if each.seed == seeds[0])
     worlds = [each for each in outcomes if each is not again]
     if first.digest != again.digest:
-        report.problems.append(f"world {first.seed} went two ways: {first.steps} steps, then {again.steps}")
+        report.problems.append(f"world {first.seed} had two traces: {first.steps} steps, then {again.steps}")
     short = " --short" if options.scale is Scale.SHORT else ""
     for world in sorted(worlds, key=_by_seed):
         repeat = f"python -m tests.faults simulator --seed {world.seed}{short}"
@@ -70,20 +70,20 @@ def _count(report: Report, worlds: Sequence[Outcome], options: Options, *, alone
     lives = sum(each.lives for each in worlds)
     report.count("worlds", len(worlds), at_least=300 if full else None)
     report.count("virtual days, each checked", sum(each.days for each in worlds))
-    report.count("invoice lives", lives, at_least=30_000 if full else None)
+    report.count("invoices", lives, at_least=30_000 if full else None)
     report.count("faults", faults.total(), at_least=100_000 if full else None)
-    report.count("kinds of faults met", len(faults), at_least=len(KINDS) if full else None)
+    report.count("kinds of faults injected", len(faults), at_least=len(KINDS) if full else None)
     report.count("steps", sum(each.steps for each in worlds))
-    report.count("worlds with anything wrong", sum(bool(each.problems) for each in worlds), at_most=0)
+    report.count("worlds with problems", sum(bool(each.problems) for each in worlds), at_most=0)
 
 
 def _outcomes(seeds: Sequence[int], options: Options) -> Iterator[Outcome]:
-    """Live all worlds, and the first one again in another process.
+    """Run all worlds, and the first again in another process.
 
-    A world has its server for itself: when PostgreSQL prunes a page depends on everybody's transactions, and with it
-    the order of rows that no statement orders.
+    Each world has its own server, since other transactions affect when PostgreSQL prunes a page, and so the
+    order of unordered rows.
     """
-    os.environ["PYTHONHASHSEED"] = "0"  # of the children: sets of texts have an order, too
+    os.environ["PYTHONHASHSEED"] = "0"  # for the children: it decides the order of sets
     context = multiprocessing.get_context("spawn")
     small = options.scale is Scale.SHORT
     with ExitStack() as open_ones:
@@ -99,10 +99,9 @@ def _outcomes(seeds: Sequence[int], options: Options) -> Iterator[Outcome]:
 
 
 def run_world(server_url: str, seed: int, *, small: bool = False) -> Outcome:
-    """Live one world in this process."""
     breaks.apply()
     gc.collect()
-    gc.disable()  # what finalizers do belongs to the order of things, too
+    gc.disable()  # finalizers must run at deterministic times
 
     async def on_a_database() -> Outcome:
         async with place.database(server_url) as url:
@@ -113,10 +112,9 @@ def run_world(server_url: str, seed: int, *, small: bool = False) -> Outcome:
 
 
 def _send_webhook(outcome: Outcome) -> None:
-    """Show one world's last lines, what it met, and what was found."""
     met = dict(outcome.faults.most_common())
     head = f"{outcome.seed} {outcome.digest}: {outcome.lives} lives, {outcome.steps} steps, {outcome.seconds:.0f} s"
-    print(*outcome.tail, head, met, *outcome.problems, sep="\n")  # noqa: T201 - a program for whoever looks into a world
+    print(*outcome.tail, head, met, *outcome.problems, sep="\n")  # noqa: T201 - command line output
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The simulator's one thread of time: who moves next, by a seed; what the clock shows; and the trace of all that.
+"""The simulator's scheduler: a seed decides which task moves next, what the clock shows, and so the trace.
 
-Every task hands its I/O over as a step. One step is done at a time, and Python rests before the next is chosen, so
-that the same seed always gives the same order. A statement that waits for a lock is set aside until it comes free.
+Every I/O of a task is a step. One step is done at a time, and the loop runs dry before the next is chosen. A
+statement that waits for a lock is set aside until the lock is free.
 """
 
 import asyncio
@@ -22,24 +22,24 @@ from tests.faults.simulator.steps import Step, do_at_once, hand_over, signal
 T = TypeVar("T")
 
 STEP = timedelta(microseconds=900)
-"""What one step takes on the world's clock."""
+"""Duration of one step on the world's clock."""
 STAYS = 0.8
-"""How often the task that moved last goes on, as on a quiet machine; else any of them is drawn."""
+"""Chance that the last task continues; otherwise any task is drawn."""
 LOCK_TIMEOUT = timedelta(seconds=5)
 MOST_STEPS = 150_000
 
 
 class StuckError(Exception):
-    """Nobody can move, and no clock will change that."""
+    """No task can move, and no time-out will change that."""
 
 
 class OverError(BaseException):
-    """The world has ended: what is left of its tasks ends here."""
+    """Ends the remaining tasks of a finished world."""
 
 
 @dataclass(slots=True, order=True)
 class Sleeper:
-    """A task that waits for a time, or (`host` is woken) for a hint."""
+    """A task that waits for a time or, if `host` is woken, for a notification."""
 
     until: datetime
     number: int
@@ -48,7 +48,7 @@ class Sleeper:
 
 
 class Schedule:
-    """Moves all tasks of one world, one I/O at a time; `befall` may take a step away before it is done."""
+    """Moves all tasks of one world, one I/O at a time. `inject` may prevent a step."""
 
     def __init__(self, rng: random.Random, now: datetime, loop: WorldLoop) -> None:
         self.rng = rng
@@ -71,9 +71,9 @@ class Schedule:
     async def io(
         self, label: str, work: Callable[[], Awaitable[T]], *, pid: Callable[[], int | None] | None = None
     ) -> T:
-        """Do some I/O when its turn has come, while everybody else stands still.
+        """Execute some I/O when its turn comes.
 
-        What may wait for a lock says over which server process it runs (`pid`); what ends a transaction sets
+        A statement that may wait for a lock gives its server process (`pid`). The end of a transaction sets
         `locks_were_freed`.
         """
         await self._live_only()
@@ -82,25 +82,23 @@ class Schedule:
         return await done
 
     async def sleep(self, seconds: float) -> None:
-        """Wait on the world's clock."""
         await self.sleep_until(self.now + timedelta(seconds=seconds))
 
     async def sleep_until(self, until: datetime) -> None:
-        """Wait for a time on the world's clock, or for a hint to this machine."""
         await self._live_only()
         done: asyncio.Future[None] = self._loop.create_future()
         heapq.heappush(self._sleepers, Sleeper(until, next(self._numbers), HOST.get(), done))
         await done
 
     async def _live_only(self) -> None:
-        """Hold the dead for ever, and tell everybody when the world is over."""
+        """Block tasks of dead machines without end; raise in all tasks when the world is over."""
         if self.over:
             raise OverError
         if not HOST.get().alive:
             await self._loop.create_future()
 
     def wake_early(self, sleeper_of: Host, until: datetime) -> None:
-        """Have a machine's longest sleeper wake earlier: a hint that there is work."""
+        """Wake a machine's longest sleeper earlier: a notification of work."""
         mine = [each for each in self._sleepers if each.host is sleeper_of and each.until > until]
         if mine:
             latest = max(mine)
@@ -110,9 +108,9 @@ class Schedule:
             heapq.heapify(self._sleepers)
 
     async def drive(self, main: asyncio.Task[T]) -> T:
-        """Move everybody until the main task is done, and return its result. Raises StuckError.
+        """Move all tasks until the main task is done, and return its result. Raises StuckError.
 
-        The clock moves at the end of a turn: what it brings due runs before the next I/O begins, never beside it.
+        The clock advances at the end of a turn; what becomes due runs before the next I/O begins.
         """
         while True:
             await drain_ready()
@@ -122,7 +120,7 @@ class Schedule:
                 raise StuckError(f"no end after {MOST_STEPS} steps")
             if self._wake_one():
                 continue
-            if any(each.done.done() for each in self._steps):  # a deadline came first
+            if any(each.done.done() for each in self._steps):  # a deadline passed first
                 self._steps = [each for each in self._steps if not each.done.done()]
             ready = [each for each in self._steps if self._may_go(each.host)]
             if ready:
@@ -133,7 +131,7 @@ class Schedule:
                 self._pass_time()
 
     def forget(self, host: Host) -> list[Step]:
-        """Drop all that a dead machine's tasks wait for; return its steps that PostgreSQL still works on."""
+        """Drop a dead machine's waiting tasks. Return its steps that PostgreSQL still executes."""
         self._steps = [each for each in self._steps if each.host is not host]
         self._sleepers = [each for each in self._sleepers if each.host is not host]
         heapq.heapify(self._sleepers)
@@ -142,7 +140,6 @@ class Schedule:
         return left
 
     def end(self) -> None:
-        """End the world: whoever waits is told so."""
         self.over = True
         for step in self._blocked:
             signal(step, SIGCONT)
@@ -189,7 +186,7 @@ class Schedule:
         self._go_on(self.now + STEP)
 
     async def _ends_or_waits(self, step: Step) -> bool:
-        """Wait until a step's I/O ends (True), or PostgreSQL says that it waits for a lock (False)."""
+        """True when a step's I/O ended, False when it waits for a lock."""
         assert step.running is not None
         assert step.pid is not None
         while True:
@@ -204,9 +201,8 @@ class Schedule:
         return bool(await self.watch.fetchval("SELECT cardinality(pg_blocking_pids($1)) > 0", pid))
 
     async def _settle_blocked(self) -> None:
-        """Hand over what came free: each statement that waited has ended, or waits on.
-
-        One after the other: PostgreSQL lets those who wait for the same row race for its new version.
+        """Hand over the waiting statements that ended, one after the other, so that waiters do not race for a
+        row.
         """
         if not self.locks_were_freed:
             return
@@ -223,7 +219,7 @@ class Schedule:
                 signal(step, SIGSTOP)
 
     async def _time_out_locks(self) -> None:
-        """Nobody else moves: the holders are frozen, and PostgreSQL's lock time-out ends the waits."""
+        """No other task can move: end the lock waits by PostgreSQL's lock time-out."""
         step = self._blocked.pop(0)
         await self.cancel(step)
         self.trace.add(f"{step.host.name} lock time-out")
@@ -234,7 +230,6 @@ class Schedule:
         self._go_on(self.now + LOCK_TIMEOUT)
 
     async def cancel(self, step: Step) -> None:
-        """End a statement that waits for a lock."""
         assert self.watch is not None
         assert step.pid is not None
         assert step.running is not None
@@ -244,15 +239,14 @@ class Schedule:
         step.running.exception()
 
     def _pass_time(self) -> None:
-        """Let the clock go on to whatever comes next."""
         thaws = [each.host.frozen_until for each in self._steps if each.host.frozen_until is not None]
         instants = [*thaws, *(each.until for each in self._sleepers[:1])]
         if not instants:
-            raise StuckError("nobody moves, and nobody sleeps")
+            raise StuckError("no task can move, and none sleeps")
         self._go_on(max(self.now, min(instants)))
 
     def _wake_one(self) -> bool:
-        """Wake a sleeper whose time has come, and say whether there was one: Python rests before the next."""
+        """Wake one sleeper whose time has come. Return whether there was one."""
         while self._sleepers and self._sleepers[0].until <= self.now:
             sleeper = heapq.heappop(self._sleepers)
             if sleeper.done.done():

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class World:
-    """One world: its clock, its chances, its outside, its engine processes, and what was found wrong with it.
+    """One world: its clock, faults, external services, engine processes, and problems found.
 
-    `behind` is a way to the database that sees all accounts and meets no faults: who checks uses it.
+    `observer` reads all accounts without faults, for checks.
     """
 
     seed: int
@@ -39,11 +39,11 @@ class World:
     restart_later: "Callable[[Process], None]" = lambda _process: None
 
     def report_problem(self, problem: str) -> None:
-        """Note something that must not be, once."""
+        """Record a problem, once."""
         if problem not in self.problems:
             self.schedule.trace.add(f"FOUND {problem}")
             self.problems.append(problem)
 
     def report_error(self, event: str, error: object) -> None:
-        """Note an exception that nobody was meant to see."""
+        """Record an unexpected exception."""
         self.report_problem(f"{event}: {type(error).__name__}: {error}")

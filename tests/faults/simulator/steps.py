@@ -1,4 +1,4 @@
-"""One step of the simulator: some I/O of a task, and what becomes of it."""
+"""One step of the simulator: some I/O of a task, and its result."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ from tests.faults.simulator.machines import Host
 
 @dataclass(slots=True, eq=False)
 class Step:
-    """Some I/O that waits for its turn; `pid` returns the server process of a statement that may wait for a lock."""
+    """I/O that waits for its turn. `pid` returns the server process of a statement that may wait for a lock."""
 
     host: Host
     task: object
@@ -24,17 +24,17 @@ class Step:
 
 
 def signal(step: Step, number: Signals) -> None:
-    """Stop the server process of a statement that waits for a lock, or let it go on."""
+    """Stop or continue the server process of a statement that waits for a lock."""
     pid = step.pid() if step.pid is not None else None
     assert pid is not None, "only statements wait for locks"
     os.kill(pid, number)
 
 
 async def do_at_once(step: Step) -> None:
-    """Do a step's I/O, which nobody can hold up, and give the task what it came to."""
+    """Execute a step that cannot block, and hand over its result."""
     try:
         result = await step.work()
-    except Exception as error:  # noqa: BLE001 - it is the task's
+    except Exception as error:  # noqa: BLE001 - belongs to the task
         if not step.done.done():
             step.done.set_exception(error)
     else:
@@ -43,7 +43,6 @@ async def do_at_once(step: Step) -> None:
 
 
 def hand_over(step: Step) -> None:
-    """Give the task what its I/O came to."""
     assert step.running is not None
     failure = step.running.exception()
     if step.done.done():

@@ -1,4 +1,4 @@
-"""Simulated worlds, a few of them, and the same seed twice."""
+"""The simulator at the short scale, and the same seed twice."""
 
 import pytest
 
@@ -7,8 +7,8 @@ from tests.faults.simulator import run
 
 
 @pytest.mark.timeout(600)
-def test_worlds_hold_and_the_same_seed_gives_the_same_trace():
-    """Whole lives under seeded faults break nothing, and a seed decides everything. [D-28] [D-33] [D-38] [D-39]"""
+def test_worlds_have_no_problem_and_the_same_seed_gives_the_same_trace():
+    """[D-28] [D-33] [D-38] [D-39]"""
     report = run.run(Options())
 
     assert not report.failures, report.failures

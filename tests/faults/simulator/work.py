@@ -1,4 +1,4 @@
-"""When a simulated world's lanes have work next: one look behind the engine, so that time can leap to it."""
+"""When each lane of a simulated world has work next, so that the clock can skip idle time."""
 
 from datetime import datetime
 
@@ -42,7 +42,7 @@ SELECT lane, min(at) AS at FROM (
 
 
 async def look(world: World) -> dict[str, datetime]:
-    """Return when each lane has work next, for lanes that have any."""
+    """Return the next time of work for each lane that has any."""
 
     async def work() -> dict[str, datetime]:
         rows = await world.observer.fetch(_NEXT)

@@ -1,4 +1,4 @@
-"""One simulated world from its first account to its rest: days that pass, troubles that come, and what is found."""
+"""One simulated world, from its first account until all work is final."""
 
 import asyncio
 import contextlib
@@ -48,8 +48,6 @@ _APPS: list[FastAPI] = []
 
 @dataclass(slots=True)
 class Outcome:
-    """What one world came to."""
-
     seed: int
     digest: str
     lives: int
@@ -63,7 +61,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a seed makes of a world."""
+    """The parameters that a seed gives a world."""
 
     accounts: int
     subscribers: int
@@ -74,7 +72,7 @@ class Plan:
 
 
 def plan_of(rng: random.Random, *, small: bool) -> Plan:
-    """Draw a world; a small one has fewer subscribers, and belongs to the short run."""
+    """Draw a world. A small one has fewer subscribers, for the short run."""
     outage_on = rng.randrange(3, 5)
     return Plan(
         accounts=rng.choice((1, 1, 1, 2)),
@@ -87,9 +85,9 @@ def plan_of(rng: random.Random, *, small: bool) -> Plan:
 
 
 async def run_in_database(url: str, seed: int, *, small: bool = False) -> Outcome:
-    """Live one world on a fresh, migrated database."""
+    """Run one world on a fresh, migrated database."""
     began = time.monotonic()
-    rng = random.Random(seed)  # noqa: S311 - it guards nothing
+    rng = random.Random(seed)  # noqa: S311 - not for security
     loop = asyncio.get_running_loop()
     assert isinstance(loop, WorldLoop)
     schedule = Schedule(random.Random(f"order {seed}"), START, loop)  # noqa: S311 - as above
@@ -120,7 +118,7 @@ async def run_in_database(url: str, seed: int, *, small: bool = False) -> Outcom
         main = loop.create_task(story.run(), context=context)
         try:
             await schedule.drive(main)
-        except Exception as error:  # noqa: BLE001 - whatever breaks a world is a finding, with its trace
+        except Exception as error:  # noqa: BLE001 - any exception is a problem, with its trace
             world.report_error("the world stopped", error)
         lives = await world.observer.fetchval("SELECT count(*) FROM invoice")
         await _end(world, [main, *story.tasks])
@@ -149,7 +147,7 @@ def _injector(world: World) -> Callable[[Step], Awaitable[bool]]:
 
 
 async def _end(world: World, tasks: list[asyncio.Task[object]]) -> None:
-    """End all tasks, those of the dead too, and all connections."""
+    """End all tasks, including those of dead machines, and all connections."""
     world.schedule.end()
     for process in world.processes:
         process.end_tasks()
@@ -165,8 +163,6 @@ async def _end(world: World, tasks: list[asyncio.Task[object]]) -> None:
 
 
 class Story:
-    """What happens in a world, day by day."""
-
     def __init__(self, world: World, plan: Plan) -> None:
         self._world = world
         self._plan = plan
@@ -175,7 +171,6 @@ class Story:
         self._merchants: list[Merchant] = []
 
     async def run(self) -> None:
-        """Live through all days, then come to rest."""
         world, plan = self._world, self._plan
         while len(_APPS) < plan.processes:
             _APPS.append(create_app())
@@ -205,7 +200,7 @@ class Story:
         )
         account_id = str(opened.account_id)
         world.merchants.secrets[account_id].append(opened.secret)
-        rng = random.Random(f"merchant {number} {world.seed}")  # noqa: S311 - it guards nothing
+        rng = random.Random(f"merchant {number} {world.seed}")  # noqa: S311 - not for security
         self._merchants.append(Merchant(world, account_id, opened.api_key, rng))
         return account_id
 
@@ -216,13 +211,13 @@ class Story:
         async def told() -> None:
             try:
                 await action
-            except Exception as error:  # noqa: BLE001 - whatever breaks here is a finding
+            except Exception as error:  # noqa: BLE001 - any exception is a problem
                 self._world.report_error(name, error)
 
         self.tasks.append(asyncio.get_running_loop().create_task(told(), name=name, context=context))
 
     async def _run_merchant(self, merchant: Merchant, *, subscribers: int) -> None:
-        """Set an account up, then act by chance for as long as there are faults."""
+        """Set an account up, then act at random while faults are on."""
         world = self._world
         await merchant.set_up(subscribers=subscribers)
         choices = [*merchant.actions(), *invoices.actions(merchant)]
@@ -241,7 +236,7 @@ class Story:
         self._begin(f"start of {process.host.name}", restart())
 
     async def _outage(self, length: timedelta) -> None:
-        """Let nobody run for days: every process dies, and comes back when much has been missed."""
+        """Kill every process and restart them days later."""
         world = self._world
         world.restart_later = lambda _process: None
 
@@ -259,7 +254,7 @@ class Story:
                 process.start()
 
     async def _settle(self, checker: Checker) -> None:
-        """Stop all faults, do what the specification asks of a person, and see that all work comes to its end."""
+        """Stop all faults, do what the specification requires of a person, and wait until all work is final."""
         world = self._world
         world.faults.on = False
         world.connections.goes_away_for, world.connections.away_until = 0, None
@@ -275,13 +270,13 @@ class Story:
         await self._check_acknowledged()
 
     async def _check_acknowledged(self) -> None:
-        """Every subscription that a client was told of is there, once."""
+        """Every acknowledged subscription exists exactly once."""
         for merchant in self._merchants:
             path = "/v1/subscriptions?pageSize=100"
             known = {each["externalRef"]: each["id"] for each in (await merchant.get(path))["data"]}
             if len(known) < 100 and not merchant.acknowledged.items() <= known.items():
                 self._world.report_problem(
-                    f"an acknowledged subscription is lost in {UUID(merchant.account_id)}"
+                    f"acknowledged subscriptions differ in {UUID(merchant.account_id)}"
                 )
 
 
