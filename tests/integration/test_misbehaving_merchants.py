@@ -15,7 +15,7 @@ import uvloop
 
 from fatura.domain.pricing import PriceAnswer
 from fatura.outbound.http import MAX_BODY_BYTES, Exchange, MerchantClient, MerchantSession
-from fatura.outbound.price_endpoint import ask
+from fatura.outbound.price_endpoint import call_price_endpoint
 from tests.support.misbehaving import BEHAVIOURS
 from tests.support.strain import Strain, strain
 from tests.support.world import rows
@@ -223,7 +223,9 @@ async def _outcomes(session: MerchantSession, merchants: Merchants) -> dict[str,
 
 
 async def _price(session: MerchantSession, url: str) -> PriceAnswer:
-    return await ask(session, url, body="{}", cap_cents=1_000_000, secrets=SECRETS, timestamp=1_700_000_000)
+    return await call_price_endpoint(
+        session, url, body="{}", cap_cents=1_000_000, secrets=SECRETS, timestamp=1_700_000_000
+    )
 
 
 async def _post(client: MerchantClient, url: str) -> Exchange:

@@ -16,7 +16,7 @@ _OUTCOMES = rows("""
     charge_confirmed  | any   | -              | -        | issued   | -        | -     | -        | -
     payment_confirmed | any   | -              | -        | -        | paid     | -     | paid     | stays
     payment_missed    | any   | -              | -        | -        | overdue  | -     | -        | -
-    cancel_asked      | any   | canceled       | canceled | canceled | canceled | 409   | canceled | 409
+    cancel_requested  | any   | canceled       | canceled | canceled | canceled | 409   | canceled | 409
     charge_canceled   | any   | -              | -        | -        | canceled | -     | canceled | -
     refunded          | any   | -              | -        | -        | -        | stays | -        | -
     disputed          | any   | -              | -        | -        | -        | stays | -        | -
@@ -44,7 +44,7 @@ EFFECTS: dict[tuple[str, str], tuple[str, tuple[str, ...]]] = {
         payment_confirmed | paid           | invoice.paid               | paid_at
         payment_confirmed | stays          | invoice.payment_unexpected | unexpected_payment_at
         payment_missed    | overdue        | invoice.overdue            |
-        cancel_asked      | canceled       | invoice.canceled           | canceled_at
+        cancel_requested  | canceled       | invoice.canceled           | canceled_at
         charge_canceled   | canceled       | invoice.canceled           | canceled_at
         refunded          | stays          | invoice.refunded           | refunded_at
         disputed          | stays          | invoice.disputed           | disputed_at

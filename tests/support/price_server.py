@@ -1,4 +1,4 @@
-"""A merchant's price endpoint on 127.0.0.1, scripted by the test: real HTTP, everything it was asked is kept."""
+"""A merchant's price endpoint on 127.0.0.1, scripted by the test; it records every call that it receives."""
 
 import asyncio
 import json
@@ -13,8 +13,8 @@ Json = Any
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """One call, as it arrived."""
+class ReceivedCall:
+    """A call as received."""
 
     path: str
     headers: dict[str, str]
@@ -22,13 +22,12 @@ class Asked:
 
     @property
     def json(self) -> Json:
-        """The body as JSON."""
         return json.loads(self.raw)
 
 
 @dataclass(slots=True)
 class Reply:
-    """What to answer: a JSON value or raw bytes, a status, a delay in seconds."""
+    """An answer: a JSON value or raw bytes, a status, a delay in seconds."""
 
     body: Json = None
     status: int = 200
@@ -36,22 +35,23 @@ class Reply:
     headers: dict[str, str] | None = None
 
     def raw(self) -> bytes:
-        """Return the body's bytes."""
         return self.body if isinstance(self.body, bytes) else json.dumps(self.body).encode()
 
 
 class PriceServer:
-    """Answers each path by its script: the replies in turn, the last one for ever."""
+    """Answers each path by its script: the replies in turn, then the last one again.
+
+    With `withholds` set, each answer waits until the test sets its event in `withheld`.
+    """
 
     def __init__(self) -> None:
         self.base_url = ""
-        self.asked: list[Asked] = []
+        self.calls: list[ReceivedCall] = []
         self.scripts: dict[str, list[Reply]] = {}
-        self.holds = False
-        self.held: list[asyncio.Event] = []
+        self.withholds = False
+        self.withheld: list[asyncio.Event] = []
 
     def url(self, path: str = "/price") -> str:
-        """Return the address of a path."""
         return self.base_url + path
 
     def answers(self, *replies: Reply | Json, path: str = "/price") -> None:
@@ -59,18 +59,18 @@ class PriceServer:
         self.scripts[path] = [each if isinstance(each, Reply) else Reply(each) for each in replies]
 
     async def wait_for_calls(self, count: int) -> None:
-        """Wait until so many calls have arrived."""
+        """Wait until `count` calls have arrived."""
         async with asyncio.timeout(10):
-            while len(self.asked) < count or (self.holds and len(self.held) < count):  # noqa: ASYNC110 - they arrive over sockets
+            while len(self.calls) < count or (self.withholds and len(self.withheld) < count):  # noqa: ASYNC110 - they arrive over sockets
                 await asyncio.sleep(0.002)
 
     async def _serve(self, request: web.Request) -> web.Response:
         raw = await request.read()
-        self.asked.append(Asked(request.path, {**request.headers}, raw))
+        self.calls.append(ReceivedCall(request.path, {**request.headers}, raw))
         script = self.scripts.get(request.path, [Reply({"amount": 1250})])
         reply = script[0] if len(script) == 1 else script.pop(0)
-        if self.holds:
-            self.held.append(release := asyncio.Event())
+        if self.withholds:
+            self.withheld.append(release := asyncio.Event())
             await release.wait()
         await asyncio.sleep(reply.delay)
         return web.Response(
@@ -93,6 +93,6 @@ async def price_server() -> AsyncGenerator[PriceServer]:
     try:
         yield server
     finally:
-        for each in server.held:
+        for each in server.withheld:
             each.set()
         await runner.cleanup()

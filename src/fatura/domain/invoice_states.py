@@ -31,7 +31,7 @@ class Fact(StrEnum):
     CHARGE_CONFIRMED = "charge_confirmed"
     PAYMENT_CONFIRMED = "payment_confirmed"
     PAYMENT_MISSED = "payment_missed"
-    CANCEL_ASKED = "cancel_asked"
+    CANCEL_REQUESTED = "cancel_requested"
     CHARGE_CANCELED = "charge_canceled"
     REFUNDED = "refunded"
     DISPUTED = "disputed"
@@ -43,7 +43,7 @@ MEANINGS: dict[Fact, str] = {
     Fact.CHARGE_CONFIRMED: "the gateway confirmed that the charge exists",
     Fact.PAYMENT_CONFIRMED: "the gateway says paid",
     Fact.PAYMENT_MISSED: "the gateway says refused, expired or overdue, or unpaid after the last day of payment",
-    Fact.CANCEL_ASKED: "the merchant cancels, and no live charge prevents it",
+    Fact.CANCEL_REQUESTED: "the merchant cancels, and no live charge prevents it",
     Fact.CHARGE_CANCELED: "the gateway says canceled",
     Fact.REFUNDED: "the gateway says that the payment was refunded",
     Fact.DISPUTED: "the gateway says that the payment is disputed",
@@ -82,7 +82,7 @@ TABLE: tuple[Transition, ...] = (
     Transition(_S.DRAFT, _F.VALUE_MISSED, _IF.ALWAYS, _S.AWAITING_VALUE, (), "invoice.held", "spec 3.3"),
     Transition(_S.DRAFT, _F.VALUES_CLOSED, _IF.TOTAL_POSITIVE, _S.READY, (), "invoice.ready", "D-24"),
     Transition(_S.DRAFT, _F.VALUES_CLOSED, _IF.TOTAL_ZERO, _S.PAID, ("paid_at",), "invoice.paid", "D-9"),
-    Transition(_S.DRAFT, _F.CANCEL_ASKED, _IF.ALWAYS, _S.CANCELED, _CANCELED, "invoice.canceled", "D-27"),
+    Transition(_S.DRAFT, _F.CANCEL_REQUESTED, _IF.ALWAYS, _S.CANCELED, _CANCELED, "invoice.canceled", "D-27"),
     Transition(
         _S.AWAITING_VALUE, _F.VALUES_CLOSED, _IF.TOTAL_POSITIVE, _S.READY, (), "invoice.ready", "spec 3.3"
     ),
@@ -90,18 +90,22 @@ TABLE: tuple[Transition, ...] = (
         _S.AWAITING_VALUE, _F.VALUES_CLOSED, _IF.TOTAL_ZERO, _S.PAID, ("paid_at",), "invoice.paid", "D-9"
     ),
     Transition(
-        _S.AWAITING_VALUE, _F.CANCEL_ASKED, _IF.ALWAYS, _S.CANCELED, _CANCELED, "invoice.canceled", "D-27"
+        _S.AWAITING_VALUE, _F.CANCEL_REQUESTED, _IF.ALWAYS, _S.CANCELED, _CANCELED, "invoice.canceled", "D-27"
     ),
     Transition(_S.READY, _F.CHARGE_CONFIRMED, _IF.ALWAYS, _S.ISSUED, _ISSUED, "invoice.issued", "spec 3.3"),
-    Transition(_S.READY, _F.CANCEL_ASKED, _IF.ALWAYS, _S.CANCELED, _CANCELED, "invoice.canceled", "D-27"),
+    Transition(_S.READY, _F.CANCEL_REQUESTED, _IF.ALWAYS, _S.CANCELED, _CANCELED, "invoice.canceled", "D-27"),
     Transition(
         _S.ISSUED, _F.PAYMENT_CONFIRMED, _IF.ALWAYS, _S.PAID, ("paid_at",), "invoice.paid", "spec 3.3"
     ),
     Transition(_S.ISSUED, _F.PAYMENT_MISSED, _IF.ALWAYS, _S.OVERDUE, (), "invoice.overdue", "D-26"),
-    Transition(_S.ISSUED, _F.CANCEL_ASKED, _IF.ALWAYS, _S.CANCELED, _CANCELED, "invoice.canceled", "D-27"),
+    Transition(
+        _S.ISSUED, _F.CANCEL_REQUESTED, _IF.ALWAYS, _S.CANCELED, _CANCELED, "invoice.canceled", "D-27"
+    ),
     Transition(_S.ISSUED, _F.CHARGE_CANCELED, _IF.ALWAYS, _S.CANCELED, _CANCELED, "invoice.canceled", "D-27"),
     Transition(_S.OVERDUE, _F.PAYMENT_CONFIRMED, _IF.ALWAYS, _S.PAID, ("paid_at",), "invoice.paid", "D-26"),
-    Transition(_S.OVERDUE, _F.CANCEL_ASKED, _IF.ALWAYS, _S.CANCELED, _CANCELED, "invoice.canceled", "D-27"),
+    Transition(
+        _S.OVERDUE, _F.CANCEL_REQUESTED, _IF.ALWAYS, _S.CANCELED, _CANCELED, "invoice.canceled", "D-27"
+    ),
     Transition(
         _S.OVERDUE, _F.CHARGE_CANCELED, _IF.ALWAYS, _S.CANCELED, _CANCELED, "invoice.canceled", "D-27"
     ),
@@ -120,8 +124,8 @@ TABLE: tuple[Transition, ...] = (
 """A fact without a transition from the current state changes nothing and emits nothing."""
 
 REFUSALS: dict[tuple[InvoiceStatus, Fact], Problem] = {
-    (_S.PAID, _F.CANCEL_ASKED): INVOICE_NOT_CANCELABLE,
-    (_S.CANCELED, _F.CANCEL_ASKED): INVOICE_NOT_CANCELABLE,
+    (_S.PAID, _F.CANCEL_REQUESTED): INVOICE_NOT_CANCELABLE,
+    (_S.CANCELED, _F.CANCEL_REQUESTED): INVOICE_NOT_CANCELABLE,
 }
 """Requests of a client that are refused with a problem (D-27)."""
 

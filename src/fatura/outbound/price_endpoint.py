@@ -8,7 +8,7 @@ from fatura.domain.pricing import PriceAnswer, PricingOutcome, read_answer, stor
 from fatura.outbound.http import Exchange, ExchangeOutcome, MerchantSession
 
 
-async def ask(
+async def call_price_endpoint(
     session: MerchantSession, url: str, *, body: str, cap_cents: int, secrets: Sequence[str], timestamp: int
 ) -> PriceAnswer:
     """Request a price, signed with `secrets`, newest first; `timestamp` is Unix time (spec 5.6, D-40)."""

@@ -112,7 +112,7 @@ class Setup:
         self.clock.base = datetime.now(UTC)
         offset = START - self.clock.base
         await self.root.execute("SELECT saved.put_back($1, $2)", fixture.merchant.account_id, offset)
-        self.prices.asked.clear()
+        self.prices.calls.clear()
         self.receiver.received.clear()
 
     async def sweep(self, fixture: Fixture, lane: str) -> None:

@@ -48,15 +48,15 @@ async def reserve(world: World, *, by_hand: bool = False) -> CallBatch:
 
 async def crash(world: World, prices: PriceServer, *, limit: int) -> None:
     """Kill a worker while `limit` of its calls are at the endpoint."""
-    prices.asked, prices.held, prices.holds = [], [], True
+    prices.calls, prices.withheld, prices.withholds = [], [], True
     worker = asyncio.create_task(pull(world, limit=limit))
     await prices.wait_for_calls(limit)
     worker.cancel()
     await asyncio.gather(worker, return_exceptions=True)
-    prices.holds = False
-    for each in prices.held:
+    prices.withholds = False
+    for each in prices.withheld:
         each.set()
-    prices.asked = []
+    prices.calls = []
 
 
 async def expire_leases(world: World, *, attempts: bool = True) -> None:
@@ -105,7 +105,7 @@ async def test_each_lost_call_counts_once(world: World, prices: PriceServer, fai
         failed_before + 1
     ] * 4
     assert {row["outcome"] for row in await world.sql("SELECT outcome FROM pricing_attempt")} == {"timeout"}
-    assert prices.asked == []
+    assert prices.calls == []
     assert len(await world.events("invoice.pricing_exhausted")) == (4 if failed_before == 11 else 0)
     assert len(await world.events("invoice.held")) == 4
     assert await world.broken() == []
@@ -119,7 +119,7 @@ async def test_an_item_is_not_called_again_before_its_last_call_is_settled(
     await crash(world, prices, limit=1)
     await expire_leases(world, attempts=False)
     assert await pull(world) == 0
-    assert prices.asked == []
+    assert prices.calls == []
     await expire_leases(world)
     assert await pull(world) == 1
     await world.advance(days=1)
@@ -154,7 +154,7 @@ async def test_a_suspended_worker_makes_no_call(world: World, prices: PriceServe
         world.deps, account, replace(batch, reserved_monotonic=batch.reserved_monotonic - 21)
     )
 
-    assert prices.asked == []
+    assert prices.calls == []
     await expire_leases(world)
     assert await pull(world) == 1
     assert [each["totalCents"] for each in await world.invoices()] == [7]
@@ -191,7 +191,7 @@ async def test_an_answer_is_recorded_after_the_connection_was_cut(world: World, 
     assert await worker == 1
     (attempt,) = (await world.get(f"/v1/invoices/{invoice['id']}")).json["pricingAttempts"]
     assert attempt["outcome"] == "ok"
-    assert len(prices.asked) == 1
+    assert len(prices.calls) == 1
     assert await world.broken() == []
 
 
@@ -223,7 +223,7 @@ async def test_a_call_that_cannot_be_settled_delays_no_other(world: World, price
 
     await pull(world)
 
-    assert sorted(asked.path for asked in prices.asked) == ["/c"]
+    assert sorted(call.path for call in prices.calls) == ["/c"]
     assert sorted([invoice["status"] for invoice in await world.invoices()]) == [
         "awaiting_value",
         "awaiting_value",
@@ -232,7 +232,7 @@ async def test_a_call_that_cannot_be_settled_delays_no_other(world: World, price
     ]
     await world.sql("UPDATE price_pull SET next_attempt_at = '2033-11-20' WHERE next_attempt_at IS NOT NULL")
     await pull(world)
-    assert sorted(asked.path for asked in prices.asked) == ["/a", "/b", "/c"]
+    assert sorted(call.path for call in prices.calls) == ["/a", "/b", "/c"]
     await world.sql("DROP TRIGGER poison ON pricing_attempt")
     await expire_leases(world)
     await world.advance(days=1)

@@ -32,8 +32,8 @@ async def test_a_variable_item_is_priced_by_the_endpoint_and_billed(
         endpoint | priced | 4200   | 42 calls
         table    | priced | 9990   | None
     """)
-    (asked,) = prices.asked
-    assert asked.json == {
+    (call,) = prices.calls
+    assert call.json == {
         "version": 1,
         "mode": "live",
         "pricingRequestId": invoice["items"][0]["id"],
@@ -58,7 +58,7 @@ async def test_a_variable_item_is_priced_by_the_endpoint_and_billed(
     types = [event["type"] for event in await world.events() if event["data"].get("invoice")]
     assert types == ["invoice.created", "invoice.ready", "invoice.issued"]
     await world.run()
-    assert len(prices.asked) == 1
+    assert len(prices.calls) == 1
     assert await world.broken() == []
 
 
@@ -167,7 +167,7 @@ async def test_an_answer_has_the_same_outcome_live_and_in_a_test_call(
     product = await usage(world, prices, cap=5000)
     tried = (await world.post(f"/v1/products/{product['id']}/pricing-test")).json
     assert (tried["outcome"], tried["responseStatus"]) == (outcome, status)
-    assert prices.asked[0].json["mode"] == "test"
+    assert prices.calls[0].json["mode"] == "test"
     assert tried["amountCents"] == (reply.body["amount"] if outcome == "ok" else None)
 
     await world.enroll(await world.plan(product, await world.product(100)))
@@ -181,7 +181,7 @@ async def test_an_answer_has_the_same_outcome_live_and_in_a_test_call(
         total,
         "awaiting_value" if total is None else "ready",
     )
-    assert [asked.path for asked in prices.asked] == ["/price", "/price"]
+    assert [call.path for call in prices.calls] == ["/price", "/price"]
     assert await world.broken() == []
 
 

@@ -32,7 +32,7 @@ class Race:
         world, prices = self.world, self.prices
         known = {invoice["id"] for invoice in await world.invoices()}
         prices.answers(KINDS[answer](CENTS[ANSWER]), KINDS[retry](CENTS[RETRY]))
-        prices.asked, prices.held, prices.holds = [], [], True
+        prices.calls, prices.withheld, prices.withholds = [], [], True
         pricing = {"mode": "endpoint", "url": prices.url(), "capCents": 1000}
         product = await world.made("/v1/products", {"name": "Usage", "pricing": pricing})
         subscription = await world.enroll(await world.plan(product))
@@ -50,7 +50,7 @@ class Race:
         """Let one of the three finish."""
         if runner == MANUAL:
             return await self.world.post(f"{self.path}/items/{self.item_id}/value", {"amount": CENTS[MANUAL]})
-        self.prices.held[0 if runner == ANSWER else 1].set()
+        self.prices.withheld[0 if runner == ANSWER else 1].set()
         return await self.running[runner]
 
     async def seen(self) -> Json:
@@ -99,9 +99,9 @@ async def test_the_first_value_wins_in_every_order(
     outcomes = {"ok": "ok", "skip": "skip", "fails": "http_error"}
     assert [each["outcome"] for each in afterwards["pricingAttempts"]] == [outcomes[answer], outcomes[retry]]
 
-    prices.holds = False
+    prices.withholds = False
     await world.advance(days=2)
-    assert len(prices.asked) == 2
+    assert len(prices.calls) == 2
     assert len(await world.events("invoice.ready", "invoice.paid")) >= 1
     assert len(await world.events("invoice.ready")) == (0 if skipped else 1)
     assert (await race.seen())["totalCents"] == after_win["totalCents"]

@@ -40,7 +40,7 @@ async def test_a_released_item_is_manual_and_final(world: World, prices: PriceSe
     assert (await world.post(f"/v1/invoices/{held['id']}/retry-pricing")).json == {"retried": 0}
     await world.advance(days=4)
     assert (await only_invoice(world))["status"] == "paid"
-    assert len(prices.asked) == 1
+    assert len(prices.calls) == 1
     assert await world.broken() == []
 
 
@@ -90,19 +90,19 @@ async def test_calls_are_signed_with_the_accounts_secret(world: World, prices: P
     await world.post(f"/v1/products/{product['id']}/pricing-test")
     await world.enroll(await world.plan(product))
     await world.run()
-    assert len(prices.asked) == 2
-    for asked in prices.asked:
-        assert asked.headers["Content-Type"] == "application/json"
-        header, body = asked.headers["X-Service-Signature"], asked.raw.decode()
+    assert len(prices.calls) == 2
+    for call in prices.calls:
+        assert call.headers["Content-Type"] == "application/json"
+        header, body = call.headers["X-Service-Signature"], call.raw.decode()
         for secret in (old, new):
-            verify(asked.raw, header, secret=secret)
+            verify(call.raw, header, secret=secret)
             stripe.WebhookSignature.verify_header(body, header, secret, 300)
             with pytest.raises(stripe.SignatureVerificationError):
                 stripe.WebhookSignature.verify_header(
                     body.replace('"cycle":1', '"cycle":2'), header, secret, 300
                 )
             with pytest.raises(SignatureError):
-                verify(asked.raw, header, secret=secret, now=time.time() + 302)
+                verify(call.raw, header, secret=secret, now=time.time() + 302)
         with pytest.raises(stripe.SignatureVerificationError):
             stripe.WebhookSignature.verify_header(body, header, "whsec_another", 300)
 
@@ -150,14 +150,14 @@ async def test_concurrent_retries_call_once(world: World, prices: PriceServer) -
     await world.enroll(await world.plan(await usage(world, prices)))
     await world.run("generation")
     (invoice,) = await world.invoices()
-    prices.holds = True
+    prices.withholds = True
     path = f"/v1/invoices/{invoice['id']}/retry-pricing"
     first = asyncio.create_task(world.post(path))
     await prices.wait_for_calls(1)
     assert (await world.post(path)).json == {"retried": 0}
-    prices.held[0].set()
+    prices.withheld[0].set()
     assert (await first).json == {"retried": 1}
-    assert len(prices.asked) == 1
+    assert len(prices.calls) == 1
 
 
 async def test_retries_by_hand_are_limited(world: World, prices: PriceServer) -> None:
@@ -170,7 +170,7 @@ async def test_retries_by_hand_are_limited(world: World, prices: PriceServer) ->
     answers = [await world.post(f"{path}/retry-pricing") for _ in range(11)]
     assert [answer.status for answer in answers] == [200] * 10 + [429]
     assert (answers[-1].type, answers[-1].headers["Retry-After"]) == ("engine.rate_limited", "60")
-    assert len(prices.asked) == 10
+    assert len(prices.calls) == 10
 
 
 async def test_the_attempt_that_set_a_value_is_always_shown(world: World, prices: PriceServer) -> None:

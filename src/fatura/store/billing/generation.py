@@ -28,6 +28,10 @@ class DueSubscription:
     next_period_start: date
     next_due_date: date
 
+    @property
+    def cycle(self) -> int:
+        return self.cycle_count + 1
+
 
 async def claim_due(tx: Tx, *, now: datetime, limit: int) -> Sequence[DueSubscription]:
     """Lock and return due subscriptions, skipping those that another run has locked."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
+from typing import NamedTuple
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -31,8 +32,13 @@ ONE_BY_ONE = 50
 POSTPONE_BY = timedelta(hours=1)
 """Delay before a subscription whose billing failed is tried again."""
 
-DraftKey = tuple[UUID, int, PaymentMethod]
-"""The plan version, cycle and method that decide an invoice's content."""
+
+class DraftKey(NamedTuple):
+    """What decides an invoice's content; a batch has few different ones."""
+
+    plan_version_id: UUID
+    cycle: int
+    method: PaymentMethod
 
 
 async def run(deps: Deps, account: Account, *, limit: int) -> int:
@@ -92,26 +98,27 @@ async def _bill(work: Work, due: Sequence[DueSubscription]) -> int:
         return 0
     terms = await plans.billing_terms(work.tx, {each.plan_version_id for each in due})
     drafts = {
-        key: build(terms[key[0]], cycle=key[1], method=key[2]) for key in dict.fromkeys(map(_draft_key, due))
+        key: build(terms[key.plan_version_id], cycle=key.cycle, method=key.method)
+        for key in dict.fromkeys(map(_draft_key, due))
     }
     lost = await lost_invoices.of_subscriptions(work.tx, [each.subscription_id for each in due])
-    batch = _batch(work, due, terms=terms, drafts=drafts, lost=lost)
+    batch = _new_invoices(work, due, terms=terms, drafts=drafts, lost=lost)
     await generation.advance_subscriptions(work.tx, batch)
     await generation.insert_invoices(work.tx, batch, list(drafts.values()), now=work.now)
     await generation.insert_items(work.tx, batch, list(drafts.values()))
     await generation.insert_price_pulls(work.tx, batch, list(drafts.values()), now=work.now)
     for new in batch:
-        if found := lost.get(_billed(new.due)):
+        if found := lost.get((new.due.subscription_id, new.due.cycle)):
             await _expect_charge(work, new, found)
     await _emit_created(work, batch, drafts)
     return len(batch)
 
 
 def _draft_key(due: DueSubscription) -> DraftKey:
-    return due.plan_version_id, due.cycle_count + 1, due.payment_method
+    return DraftKey(due.plan_version_id, due.cycle, due.payment_method)
 
 
-def _batch(
+def _new_invoices(
     work: Work,
     due: Sequence[DueSubscription],
     *,
@@ -124,41 +131,36 @@ def _batch(
     A cycle that was billed before a restore gets the same invoice id again, and its following cycle is due at once.
     """
     indexes = {key: index for index, key in enumerate(drafts)}
-    cycles = {cycle: _following(work, *cycle) for cycle in {_cycle(each, terms) for each in due}}
-    invoice_ids = ids.invoice_ids(work.now, map(_billed, due))
+    invoice_ids = ids.invoice_ids(work.now, [(each.subscription_id, each.cycle) for each in due])
     item_ids = iter(work.new_ids(sum(len(drafts[_draft_key(each)].items) for each in due)))
+    following: dict[tuple[date, int, int], tuple[date, datetime]] = {}
     batch: list[NewInvoice] = []
     for each, invoice_id in zip(due, invoice_ids, strict=True):
-        key, (subscription_id, cycle) = _draft_key(each), _billed(each)
-        known = lost.get((subscription_id, cycle))
-        following, generate_at = cycles[_cycle(each, terms)]
+        key = _draft_key(each)
+        period = (each.next_period_start, each.charge_day, terms[each.plan_version_id].period_months)
+        if period not in following:
+            following[period] = _following(work, *period)
+        following_start, generate_at = following[period]
+        known = lost.get((each.subscription_id, each.cycle))
+        is_next_lost = (each.subscription_id, each.cycle + 1) in lost
         batch.append(
             NewInvoice(
                 invoice_id=known.invoice_id if known else invoice_id,
                 item_ids=[next(item_ids) for _ in drafts[key].items],
                 due=each,
-                period_end=following - timedelta(days=1),
+                period_end=following_start - timedelta(days=1),
                 draft_index=indexes[key],
-                following_period_start=following,
-                following_generate_at=work.now if (subscription_id, cycle + 1) in lost else generate_at,
+                following_period_start=following_start,
+                following_generate_at=work.now if is_next_lost else generate_at,
             )
         )
     return batch
-
-
-def _cycle(due: DueSubscription, terms: Mapping[UUID, BillingTerms]) -> tuple[date, int, int]:
-    """Return the key of the following cycle's dates; a batch has few different ones."""
-    return due.next_period_start, due.charge_day, terms[due.plan_version_id].period_months
 
 
 def _following(work: Work, period_start: date, charge_day: int, period_months: int) -> tuple[date, datetime]:
     """Return the following cycle's period start, and the instant from which it is due for generation (D-4, D-5)."""
     following = next_period_start(period_start, charge_day=charge_day, period_months=period_months)
     return following, next_generation_instant(following, generated_at=work.now)
-
-
-def _billed(due: DueSubscription) -> tuple[UUID, int]:
-    return due.subscription_id, due.cycle_count + 1
 
 
 async def _expect_charge(work: Work, new: NewInvoice, found: LostInvoice) -> None:

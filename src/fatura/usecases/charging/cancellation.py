@@ -70,7 +70,7 @@ async def cancel(work: Work, invoice_id: UUID, *, released: str | None) -> Invoi
     refusal = None if is_released and state.status in WITH_CHARGE else _refusal(work, state)
     if refusal is not None:
         raise EngineError(INVOICE_NOT_CANCELABLE, refusal)
-    await invoice_moves.report(work, [Report(invoice_id, Fact.CANCEL_ASKED)])
+    await invoice_moves.report(work, [Report(invoice_id, Fact.CANCEL_REQUESTED)])
     return await invoices.read(work, invoice_id)
 
 

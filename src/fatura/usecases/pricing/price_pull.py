@@ -12,7 +12,7 @@ from fatura.domain.errors import RATE_LIMITED, EngineError, not_found
 from fatura.domain.pricing import CallMode, PriceRequest
 from fatura.observability import log
 from fatura.outbound.http import DEADLINE_SECONDS, MerchantSession
-from fatura.outbound.price_endpoint import ask
+from fatura.outbound.price_endpoint import call_price_endpoint
 from fatura.store.db import DatabaseUnavailableError, DeadlockError, LockTimeoutError
 from fatura.store.pricing import price_pulls, pricing_attempts
 from fatura.store.pricing.price_pulls import ItemKey, PendingItem
@@ -203,7 +203,7 @@ async def _call(
             "pricing.call_skipped", invoice_id=str(call.invoice_id), reason="the worker was suspended"
         )
         return None
-    answer = await ask(
+    answer = await call_price_endpoint(
         session,
         call.url,
         body=call.request_body,

@@ -9,7 +9,7 @@ from fatura.domain.errors import UNAVAILABLE, EngineError, not_found
 from fatura.domain.pricing import CallMode, PriceRequest
 from fatura.domain.product import Product
 from fatura.outbound.http import OutOfResourcesError
-from fatura.outbound.price_endpoint import ask
+from fatura.outbound.price_endpoint import call_price_endpoint
 from fatura.store.catalog import products
 from fatura.usecases.accounts.integration_secret import signing_secrets
 from fatura.usecases.deps import Deps
@@ -34,7 +34,7 @@ async def call(deps: Deps, account: Account, product_id: UUID) -> PricingTestVie
     try:
         with deps.open_calls.opened(account.account_id, 1):
             async with deps.merchants.session() as session:
-                answer = await ask(
+                answer = await call_price_endpoint(
                     session,
                     product.endpoint_url,
                     body=body,

@@ -50,34 +50,36 @@ class Enrollment:
     connection_id: UUID | None
 
 
-async def create(work: Work, asked: Enrollment) -> SubscriptionView:
+async def create(work: Work, enrollment: Enrollment) -> SubscriptionView:
     """Subscribe a customer to the plan's current version (spec 4.4, D-3).
 
     Raises EngineError: `engine.invalid_request` (firstChargeDate), `engine.not_found`, `engine.plan_archived`,
     `engine.gateway_choice_required`, `engine.gateway_connection_not_found`, `engine.payment_method_unsupported`,
     `engine.installments_unsupported`.
     """
-    _check_first_charge(asked.first_charge_date, today=work.today)
-    if not await plans.lock_for_share(work.tx, asked.plan_id):
-        raise not_found("plan", asked.plan_id)
-    plan = await plans.find(work.tx, asked.plan_id)
+    _check_first_charge(enrollment.first_charge_date, today=work.today)
+    if not await plans.lock_for_share(work.tx, enrollment.plan_id):
+        raise not_found("plan", enrollment.plan_id)
+    plan = await plans.find(work.tx, enrollment.plan_id)
     assert plan is not None, "a plan has a current version"
     if plan.archived_at is not None:
         raise EngineError(
             PLAN_ARCHIVED, "The plan is archived and takes no new subscription; choose another plan."
         )
-    connection = choose(await account_connections(work), asked.connection_id)
-    method, source = effective_method(plan.default_payment_method, asked.payment_method)
+    connection = choose(await account_connections(work), enrollment.connection_id)
+    method, source = effective_method(plan.default_payment_method, enrollment.payment_method)
     _check_pinned(connection, method, plan.max_installments)
-    cycle = first_cycle(work.today, charge_day=asked.charge_day, first_charge_date=asked.first_charge_date)
+    cycle = first_cycle(
+        work.today, charge_day=enrollment.charge_day, first_charge_date=enrollment.first_charge_date
+    )
     subscription = Subscription(
         subscription_id=work.new_id(),
-        external_ref=asked.external_ref,
+        external_ref=enrollment.external_ref,
         plan_id=plan.plan_id,
         plan_version_id=plan.plan_version_id,
         plan_version=plan.version,
         customized=False,
-        customer=await create_or_reuse(work, asked.customer),
+        customer=await create_or_reuse(work, enrollment.customer),
         status=SubscriptionStatus.ACTIVE,
         charge_day=cycle.charge_day,
         payment_method=method,
