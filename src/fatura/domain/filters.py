@@ -43,10 +43,11 @@ class SubscriptionFilter:
 
 @dataclass(frozen=True, slots=True)
 class InvoiceFilter:
-    """Invoices in a state, of a subscription, of a customer, due from and to a date, both inclusive."""
+    """Invoices in a state, of a subscription, of a customer by our id or by the client's, due in a range of dates."""
 
     status: InvoiceStatus | None = None
     subscription_id: UUID | None = None
     customer_id: UUID | None = None
+    customer_external_ref: str | None = None
     due_from: date | None = None
     due_to: date | None = None

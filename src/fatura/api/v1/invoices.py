@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from fatura.api.http.answers import answer
 from fatura.api.http.declare import Routes
-from fatura.api.http.fields import Cents, Day, Id, Text, refusals
+from fatura.api.http.fields import Cents, Day, ExternalRef, Id, Text, refusals
 from fatura.api.http.forms import Body, Paging
 from fatura.api.http.replies import replay, request_of, run, run_once
 from fatura.api.http.route import Call, Key, Noun
@@ -37,6 +37,9 @@ class InvoiceQuery(Paging):
     status: Annotated[InvoiceStatus | None, Field(description="Only invoices in this state.")] = None
     subscriptionId: Annotated[Id | None, Field(description="Only invoices of this subscription.")] = None
     customerId: Annotated[Id | None, Field(description="Only invoices of this customer.")] = None
+    customerExternalRef: Annotated[
+        ExternalRef | None, Field(description="Only invoices of the customer with this id of your own.")
+    ] = None
     dueFrom: Annotated[Day | None, Field(description="Only invoices due on this day or later.")] = None
     dueTo: Annotated[
         Day | None, Field(description="Only invoices due on this day or earlier; not before `dueFrom`.")
@@ -54,6 +57,7 @@ class InvoiceQuery(Paging):
             status=self.status,
             subscription_id=self.subscriptionId,
             customer_id=self.customerId,
+            customer_external_ref=self.customerExternalRef,
             due_from=self.dueFrom,
             due_to=self.dueTo,
         )

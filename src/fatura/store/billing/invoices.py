@@ -74,7 +74,11 @@ async def count(tx: Tx, wanted: InvoiceFilter) -> int:
             AND ($4::uuid IS NULL OR x.subscription_id = ANY(ARRAY(
                 SELECT s.subscription_id FROM subscription s WHERE s.account_id = $1 AND s.customer_id = $4
             )))
-            AND ($5::date IS NULL OR x.due_date >= $5) AND ($6::date IS NULL OR x.due_date <= $6)
+            AND ($5::text IS NULL OR x.subscription_id = ANY(ARRAY(
+                SELECT s.subscription_id FROM subscription s JOIN customer k ON k.customer_id = s.customer_id
+                WHERE s.account_id = $1 AND k.account_id = $1 AND k.external_ref = $5
+            )))
+            AND ($6::date IS NULL OR x.due_date >= $6) AND ($7::date IS NULL OR x.due_date <= $7)
         """,
         *_values(wanted),
     )
@@ -99,8 +103,12 @@ async def page(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int) -> Seque
                 AND ($4::uuid IS NULL OR x.subscription_id = ANY(ARRAY(
                     SELECT s.subscription_id FROM subscription s WHERE s.account_id = $1 AND s.customer_id = $4
                 )))
-                AND ($5::date IS NULL OR x.due_date >= $5) AND ($6::date IS NULL OR x.due_date <= $6)
-            ORDER BY x.invoice_id DESC OFFSET $7 LIMIT $8
+                AND ($5::text IS NULL OR x.subscription_id = ANY(ARRAY(
+                    SELECT s.subscription_id FROM subscription s JOIN customer k ON k.customer_id = s.customer_id
+                    WHERE s.account_id = $1 AND k.account_id = $1 AND k.external_ref = $5
+                )))
+                AND ($6::date IS NULL OR x.due_date >= $6) AND ($7::date IS NULL OR x.due_date <= $7)
+            ORDER BY x.invoice_id DESC OFFSET $8 LIMIT $9
         )
         ORDER BY v.invoice_id DESC
         """,
@@ -129,8 +137,12 @@ async def page_from_end(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int)
                 AND ($4::uuid IS NULL OR x.subscription_id = ANY(ARRAY(
                     SELECT s.subscription_id FROM subscription s WHERE s.account_id = $1 AND s.customer_id = $4
                 )))
-                AND ($5::date IS NULL OR x.due_date >= $5) AND ($6::date IS NULL OR x.due_date <= $6)
-            ORDER BY x.invoice_id OFFSET $7 LIMIT $8
+                AND ($5::text IS NULL OR x.subscription_id = ANY(ARRAY(
+                    SELECT s.subscription_id FROM subscription s JOIN customer k ON k.customer_id = s.customer_id
+                    WHERE s.account_id = $1 AND k.account_id = $1 AND k.external_ref = $5
+                )))
+                AND ($6::date IS NULL OR x.due_date >= $6) AND ($7::date IS NULL OR x.due_date <= $7)
+            ORDER BY x.invoice_id OFFSET $8 LIMIT $9
         )
         ORDER BY v.invoice_id DESC
         """,
@@ -163,10 +175,14 @@ async def page_of_few(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int) -
                     AND ($4::uuid IS NULL OR x.subscription_id = ANY(ARRAY(
                         SELECT s.subscription_id FROM subscription s WHERE s.account_id = $1 AND s.customer_id = $4
                     )))
-                    AND ($5::date IS NULL OR x.due_date >= $5) AND ($6::date IS NULL OR x.due_date <= $6)
+                    AND ($5::text IS NULL OR x.subscription_id = ANY(ARRAY(
+                        SELECT s.subscription_id FROM subscription s JOIN customer k ON k.customer_id = s.customer_id
+                        WHERE s.account_id = $1 AND k.account_id = $1 AND k.external_ref = $5
+                    )))
+                    AND ($6::date IS NULL OR x.due_date >= $6) AND ($7::date IS NULL OR x.due_date <= $7)
                 OFFSET 0
             ) f
-            ORDER BY f.invoice_id DESC OFFSET $7 LIMIT $8
+            ORDER BY f.invoice_id DESC OFFSET $8 LIMIT $9
         )
         ORDER BY v.invoice_id DESC
         """,
@@ -178,8 +194,15 @@ async def page_of_few(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int) -
 
 
 def _values(wanted: InvoiceFilter) -> Sequence[object]:
-    """Return the parameters `$2` to `$6` of the statements above."""
-    return wanted.status, wanted.subscription_id, wanted.customer_id, wanted.due_from, wanted.due_to
+    """Return the parameters `$2` to `$7` of the statements above."""
+    return (
+        wanted.status,
+        wanted.subscription_id,
+        wanted.customer_id,
+        wanted.customer_external_ref,
+        wanted.due_from,
+        wanted.due_to,
+    )
 
 
 def customer_of(row: Row) -> Customer:
