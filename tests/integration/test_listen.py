@@ -19,7 +19,7 @@ from tests.support.example_merchant import example_merchant
 from tests.support.fatura_processes import environment, free_port, run, running
 from tests.support.listening import SECRET, Api, listening, soon
 from tests.support.postgres_processes import until
-from tests.support.push_steps import tell
+from tests.support.push_steps import emit
 from tests.support.receiver import OK, Receiver, Reply, always, open_receiver
 from tests.support.world import World
 
@@ -57,7 +57,7 @@ async def test_the_very_bytes_in_order(world: World, api: Api, receiver: Receive
     for name in ("Açaí", '"quoted" \\ \u2028 \'', "Ana"):
         customer = {"externalRef": name, "name": name, "email": "ana@example.com"}
         await world.enroll(plan, customer=customer)
-    await tell(world, 3)
+    await emit(world, 3)
 
     async with listening(api, world, receiver, after=0) as seen:
         await soon(lambda: len(seen.attempts) == 6)
@@ -96,10 +96,10 @@ async def test_the_headers_of_a_push(world: World, api: Api, receiver: Receiver)
 @pytest.mark.parametrize("before", [0, 1, 2, 7, 250])
 async def test_from_now(world: World, api: Api, receiver: Receiver, before: int) -> None:
     """What was reported earlier stays there, however much it is. [D-38, D-120]"""
-    await tell(world, before)
+    await emit(world, before)
     async with listening(api, world, receiver, after=None) as seen:
         await soon(lambda: seen.place.after is not None)
-        await tell(world, 2)
+        await emit(world, 2)
         await soon(lambda: len(receiver.received) == 2)
 
     assert receiver.sequences == [before + 1, before + 2]
@@ -107,10 +107,10 @@ async def test_from_now(world: World, api: Api, receiver: Receiver, before: int)
 
 async def test_a_stream_of_several_pages(world: World, api: Api, receiver: Receiver) -> None:
     """Every event once, also past the page's limit, and on from a place in the middle. [D-38]"""
-    await tell(world, 450)
+    await emit(world, 450)
     async with listening(api, world, receiver, after=200) as seen:
         await soon(lambda: len(receiver.received) == 250)
-        await tell(world, 1)
+        await emit(world, 1)
         await soon(lambda: seen.place.after == 451)
 
     assert receiver.sequences == list(range(201, 452))
@@ -120,7 +120,7 @@ async def test_an_event_that_is_refused_holds_up_the_next(world: World, api: Api
     """Tried again until it is taken, its attempts counted; a redirect is a refusal. [D-39 outcomes]"""
     replies = iter([OK, Reply(500), Reply(307, headers={"Location": "/elsewhere"}), OK, OK])
     receiver.answer = lambda _: next(replies)
-    await tell(world, 3)
+    await emit(world, 3)
     async with listening(api, world, receiver, after=0) as seen:
         await soon(lambda: len(seen.attempts) >= 2)
         assert seen.place.after == 1
@@ -139,7 +139,7 @@ async def test_an_event_that_is_refused_holds_up_the_next(world: World, api: Api
 async def test_skipping_failures(world: World, api: Api, receiver: Receiver) -> None:
     """When asked for, a refused event is left behind. [D-39]"""
     receiver.answer = always(503)
-    await tell(world, 3)
+    await emit(world, 3)
     async with listening(api, world, receiver, after=0, skip_failures=True) as seen:
         await soon(lambda: seen.place.after == 3)
 
@@ -149,11 +149,11 @@ async def test_skipping_failures(world: World, api: Api, receiver: Receiver) -> 
 
 async def test_the_api_goes_away_and_comes_back(world: World, api: Api, receiver: Receiver) -> None:
     """It is waited for, said once each way, and no event is missed or sent twice. [D-38]"""
-    await tell(world, 2)
+    await emit(world, 2)
     async with listening(api, world, receiver, after=0) as seen:
         await soon(lambda: len(receiver.received) == 2)
         await api.stop()
-        await tell(world, 2)
+        await emit(world, 2)
         await soon(lambda: any("waiting for it" in text for text in seen.said))
         await asyncio.sleep(1.2)  # long enough for a second look that fails
         await api.start()
@@ -188,7 +188,7 @@ async def test_something_that_is_not_the_api(world: World, receiver: Receiver) -
 
 async def test_the_command_and_the_example_merchant(world: World, api: Api, tmp_path: Path) -> None:
     """The merchant starts late and gets all, verified; JSON lines; Ctrl-C is exit code 0 and says how to go on."""
-    await tell(world, 2)
+    await emit(world, 2)
     port = free_port()
     env = environment(FATURA_API_KEY=world.api_key, FATURA_API_URL=api.url, FATURA_INTEGRATION_SECRET=SECRET)
     words = ("listen", "--forward-to", f"http://127.0.0.1:{port}/webhooks", "--all", "--json")
@@ -217,7 +217,7 @@ async def test_the_command_and_the_example_merchant(world: World, api: Api, tmp_
 
 async def test_without_a_secret_one_is_made(world: World, api: Api, tmp_path: Path) -> None:
     """It is printed, and it is the one that signs; lines for people have time, type, status and latency."""
-    await tell(world, 1)
+    await emit(world, 1)
     async with open_receiver() as receiver:
         words = ("listen", "--forward-to", receiver.url, "--api", api.url, "--from-cursor", "0")
         env = environment(FATURA_API_KEY=world.api_key)

@@ -13,7 +13,7 @@ from fatura.store.accounts import accounts
 from fatura.usecases import due_accounts
 from fatura.usecases.transaction import load_account, open_work
 from fatura.workers.loop import Loop
-from tests.support.push_steps import deliveries, redeliver, register, skip, tell, webhook
+from tests.support.push_steps import deliveries, emit, redeliver, register, skip, webhook
 from tests.support.receiver import OK, Received, Receiver, Reply, always, open_receiver
 from tests.support.world import LANE, World
 
@@ -43,11 +43,11 @@ async def now_of(world: World) -> datetime:
 
 async def test_the_clock_stops_where_a_push_is_due(world: World, receiver: Receiver) -> None:
     """Nowhere without work; and what waits behind another event never counts. [D-45, D-39 order]"""
-    await tell(world, 1)
+    await emit(world, 1)
     assert (await next_due_at(world), await is_found(world)) == (None, False)  # no webhook
     await register(world, receiver)
     assert (await next_due_at(world), await is_found(world)) == (None, False)  # nothing to send
-    await tell(world, 2, invoices=1)
+    await emit(world, 2, invoices=1)
     told_at = await next_due_at(world)
     assert told_at is not None
     assert told_at <= await now_of(world)
@@ -67,11 +67,11 @@ async def test_what_waits_behind_another_event_is_not_due(world: World, receiver
     """The endpoint is up, and an invoice's second event waits for its first, which is put off. [D-45, D-39 order]"""
     await register(world, receiver)
     receiver.answer = lambda each: Reply(500 if each.sequence == 1 else 200)
-    await tell(world, 2, invoices=1)
+    await emit(world, 2, invoices=1)
     await world.run("push")
     await skip(world, timedelta(seconds=6))
     await world.run("push")
-    await tell(world, 1)
+    await emit(world, 1)
     await skip(world, timedelta(seconds=30))
     await world.run("push")
 
@@ -97,7 +97,7 @@ async def _stops_at(world: World, *, sequence: int) -> None:
 async def test_an_advancing_account_is_left_to_its_driver(world: World, receiver: Receiver) -> None:
     """As in every lane. [D-45]"""
     await register(world, receiver)
-    await tell(world, 1)
+    await emit(world, 1)
     await world.sql(
         "UPDATE test_clock SET status = 'advancing', target_at = now() WHERE account_id = $1",
         world.account_id,
@@ -119,7 +119,7 @@ async def test_a_redelivery_need_not_wait_for_a_probe(world: World, receiver: Re
     """The endpoint is down and put off; a person says that it is mended. [D-39 redeliver]"""
     await register(world, receiver)
     receiver.answer = always(503, Retry_After="80000")
-    await tell(world, 1)
+    await emit(world, 1)
     await world.run("push")
     receiver.answer = always(200)
     await redeliver(world, 1)
@@ -150,7 +150,7 @@ async def test_an_endpoint_that_hangs_delays_no_other_account(world: World, rece
     released, stop = asyncio.Event(), asyncio.Event()
     receiver.answer = after(released)
     await register(world, receiver)
-    await tell(world, 300)
+    await emit(world, 300)
     other = await world.another()
     async with open_receiver() as quick:
         await register(other, quick)

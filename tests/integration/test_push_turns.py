@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.support.push_steps import orders, redeliver, register, skip, tell
+from tests.support.push_steps import emit, orders, redeliver, register, skip
 from tests.support.receiver import Receiver, Reply, always, open_receiver
 from tests.support.world import World
 
@@ -56,8 +56,8 @@ async def test_looks_pass_by_what_waits(world: World, receiver: Receiver) -> Non
     """One poisonous event has 300 behind it: only it is read, and when it gets through, they follow. [D-39 order]"""
     await register(world, receiver)
     receiver.answer = lambda each: Reply(500 if each.sequence == 1 else 200)
-    await tell(world, 301, invoices=1)
-    await tell(world, 3)
+    await emit(world, 301, invoices=1)
+    await emit(world, 3)
     await world.run("push")
     await skip(world, timedelta(seconds=6))
     await world.run("push")
@@ -76,7 +76,7 @@ async def test_a_given_up_event_passes_its_turn_on(world: World, receiver: Recei
     """Though a person asks for it again before anybody has looked for the next one. [D-39 redeliver]"""
     await register(world, receiver)
     receiver.answer = always(500)
-    await tell(world, 2, invoices=1)
+    await emit(world, 2, invoices=1)
     await world.run("push")
     await world.sql(
         "UPDATE delivery SET next_attempt_at = NULL, given_up_at = now() WHERE account_id = $1 AND sequence = 1",
@@ -99,7 +99,7 @@ async def test_beside_a_version_that_does_not_know(world: World, receiver: Recei
     await register(world, receiver)
     old: list[int] = []
     for _ in range(30):
-        await tell(world, chance.randint(1, 6), invoices=2)
+        await emit(world, chance.randint(1, 6), invoices=2)
         match chance.randrange(4):
             case 0:
                 await world.sql(OLD_FAN_OUT, world.account_id)

@@ -17,7 +17,7 @@ from fatura.usecases.operations.health import MAX_PUSH_SKEW
 from fatura.usecases.transaction import in_transaction, load_account
 from fatura.usecases.webhooks import delivery
 from fatura.usecases.webhooks.delivery import Round
-from tests.support.push_steps import deliveries, register, tell
+from tests.support.push_steps import deliveries, emit, register
 from tests.support.receiver import Receiver, always, open_receiver
 from tests.support.world import World
 
@@ -60,7 +60,7 @@ async def thaw(world: World, frozen: Round, result: AttemptResult) -> None:
 async def test_a_dead_workers_endpoint_is_taken_over(world: World, receiver: Receiver) -> None:
     """When its lease has ended, and not before. [D-39 one worker]"""
     await register(world, receiver)
-    await tell(world, 3)
+    await emit(world, 3)
     await claimed(world)
 
     assert await world.run("push") == 0
@@ -74,7 +74,7 @@ async def test_a_dead_workers_endpoint_is_taken_over(world: World, receiver: Rec
 async def test_workers_beside_each_other_send_each_event_once(world: World, receiver: Receiver) -> None:
     """Only one of them has the endpoint. [D-39 one worker]"""
     await register(world, receiver)
-    await tell(world, 200, invoices=20)
+    await emit(world, 200, invoices=20)
     account = await account_of(world)
 
     await asyncio.gather(*(delivery.deliver(world.deps, account) for _ in range(4)))
@@ -92,7 +92,7 @@ async def test_hosts_whose_clocks_differ(world: World, receiver: Receiver) -> No
     fast = replace(world.deps, clock=lambda: clock() + MAX_PUSH_SKEW)
     late = replace(world.deps, clock=lambda: clock() + MAX_PUSH_SKEW + until_ended)
     await register(world, receiver)
-    await tell(world, 1)
+    await emit(world, 1)
     await claimed(world, slow)
 
     assert [await delivery.deliver(deps, await account_of(world)) for deps in (fast, late)] == [0, 0]
@@ -103,7 +103,7 @@ async def test_hosts_whose_clocks_differ(world: World, receiver: Receiver) -> No
 async def test_a_late_failure_undoes_nothing(world: World, receiver: Receiver, now_answers: int) -> None:
     """A worker that lost its lease brings a failure: nothing changes, not even the endpoint. [D-39 one worker]"""
     await register(world, receiver)
-    await tell(world, 1)
+    await emit(world, 1)
     frozen = await claimed(world)
     await end_lease(world)
     receiver.answer = always(now_answers)
@@ -120,7 +120,7 @@ async def test_a_late_failure_undoes_nothing(world: World, receiver: Receiver, n
 async def test_a_late_success_is_a_fact(world: World, receiver: Receiver, now_answers: int) -> None:
     """Whoever brings it: the event is delivered, and the log shows both attempts. [D-39 one worker]"""
     await register(world, receiver)
-    await tell(world, 1)
+    await emit(world, 1)
     frozen = await claimed(world)
     await end_lease(world)
     receiver.answer = always(now_answers)
@@ -136,7 +136,7 @@ async def test_a_late_success_is_a_fact(world: World, receiver: Receiver, now_an
 async def test_a_late_success_does_not_move_the_first(world: World, receiver: Receiver) -> None:
     """Another has delivered the event and the one behind it: it was delivered then, and first. [D-39 order]"""
     await register(world, receiver)
-    await tell(world, 2, invoices=1)
+    await emit(world, 2, invoices=1)
     frozen = await claimed(world)
     await end_lease(world)
     assert await world.run("push") == 2
@@ -150,12 +150,12 @@ async def test_a_late_success_does_not_move_the_first(world: World, receiver: Re
 async def test_a_late_success_after_the_webhook_is_gone(world: World, receiver: Receiver) -> None:
     """It was removed while the call was under way, and its invoice went on in another. [D-39 one worker]"""
     await register(world, receiver)
-    await tell(world, 1, invoices=1)
+    await emit(world, 1, invoices=1)
     frozen = await claimed(world)
     await world.delete("/v1/integration/webhook")
     assert (await deliveries(world, 1))["status"] == "given_up"
     await register(world, receiver)
-    await tell(world, 1, invoices=1)
+    await emit(world, 1, invoices=1)
     await world.run("push")
 
     await thaw(world, frozen, GOOD)
@@ -169,7 +169,7 @@ async def test_a_late_success_after_the_webhook_is_gone(world: World, receiver: 
 async def test_a_frozen_worker_sends_nothing(world: World, receiver: Receiver, clock: str) -> None:
     """A while after it reserved, by either clock; the events stay due. [D-39 one worker]"""
     await register(world, receiver)
-    await tell(world, 2)
+    await emit(world, 2)
     planned = await claimed(world)
     late = replace(planned, claimed_at=planned.claimed_at - MINUTE)
     if clock == "monotonic":
@@ -186,7 +186,7 @@ async def test_a_frozen_worker_sends_nothing(world: World, receiver: Receiver, c
 async def test_a_url_that_changes_under_way(world: World, receiver: Receiver) -> None:
     """The worker that sends to the old one loses its lease: its failure does not count. [D-39 webhook]"""
     await register(world, receiver)
-    await tell(world, 1)
+    await emit(world, 1)
     frozen = await claimed(world)
     async with open_receiver() as moved:
         await register(world, moved)

@@ -1,4 +1,4 @@
-"""Steps that the scenarios of push share: a registered endpoint, many events, and a clock moved by hand."""
+"""Steps that the webhook scenarios share: register an endpoint, emit events, move the clock."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from uuid import UUID
 from tests.support.receiver import Received, Receiver
 from tests.support.world import Json, Merchant, World
 
-TELL = """
+INSERT_EVENTS = """
     WITH counted AS (
         UPDATE account_counter SET last_sequence = last_sequence + $2::int WHERE account_id = $1
         RETURNING last_sequence - $2::int AS before
@@ -19,7 +19,7 @@ TELL = """
         CASE WHEN $3::int > 0 THEN md5('invoice ' || n % $3::int)::uuid END
     FROM counted, account a, generate_series(1, $2::int) n WHERE a.account_id = $1
 """
-"""Events as a use case would have told them: how they came about is not the test."""
+"""Inserts events directly; the tests that use it are about their delivery."""
 
 
 async def register(merchant: Merchant, receiver: Receiver) -> Json:
@@ -29,15 +29,15 @@ async def register(merchant: Merchant, receiver: Receiver) -> Json:
     return answer.json
 
 
-async def tell(
+async def emit(
     world: World, count: int, *, invoices: int = 0, type_: str = "invoice.payment_unexpected"
 ) -> None:
-    """Append events, of no invoice or in turn of so many."""
-    await world.sql(TELL, world.account_id, count, invoices, type_)
+    """Emit `count` events, without an invoice or distributed over `invoices` invoices."""
+    await world.sql(INSERT_EVENTS, world.account_id, count, invoices, type_)
 
 
 async def skip(world: World, duration: timedelta) -> None:
-    """Let time pass on the account's clock while no worker is there."""
+    """Advance the account's clock without running a worker."""
     await world.sql(
         "UPDATE account SET clock_offset = clock_offset + $2 WHERE account_id = $1",
         world.account_id,
@@ -52,7 +52,7 @@ async def event_at(merchant: Merchant, sequence: int) -> Json:
 
 
 async def deliveries(merchant: Merchant, sequence: int) -> Json:
-    """Return what became of an event."""
+    """Return an event's delivery log."""
     event = await event_at(merchant, sequence)
     answer = await merchant.get(f"/v1/events/{event['id']}/deliveries")
     assert answer.status == 200, answer.body
@@ -60,7 +60,7 @@ async def deliveries(merchant: Merchant, sequence: int) -> Json:
 
 
 async def redeliver(merchant: Merchant, sequence: int) -> Json:
-    """Have an event pushed again."""
+    """Redeliver an event."""
     event = await event_at(merchant, sequence)
     answer = await merchant.post(f"/v1/events/{event['id']}/redeliver")
     assert answer.status == 202, answer.body
@@ -73,7 +73,7 @@ async def webhook(merchant: Merchant) -> Json:
 
 
 async def orders(world: World, received: Iterable[Received]) -> dict[UUID, list[int]]:
-    """Return the numbers of the events that arrived, invoice by invoice, repeats left out."""
+    """Return the numbers of the received events by invoice, without repeats."""
     rows = await world.sql("SELECT sequence, invoice_id FROM event WHERE account_id = $1", world.account_id)
     invoice_of = {row["sequence"]: row["invoice_id"] for row in rows}
     found: dict[UUID, list[int]] = defaultdict(list)

@@ -53,7 +53,7 @@ def restored(
     """After a restore from a backup: find the charges that the gateways made since, so that none is made again.
 
     Nothing is generated or issued in an account until it is compared. Safe to run again, from the start.
-    Exit 3 when a person has to look: at charges that nothing here explains, or at a connection that did not answer.
+    Exits with 3 when a person must act: some charges match nothing, or a connection did not answer.
     """
     asked = _Asked(_instant(since), frozenset(skip or ()), dry_run)
     settings = read_settings(data_dir)
@@ -127,7 +127,7 @@ def _print(reports: Sequence[RestoreReport]) -> None:
         table.add_row(str(counts[kind]), str(kind), meaning)
     Console().print(table)
     unmatched_charges = Table(
-        "account", "charge", "invoice", "cents", "state", "why", title="A person has to look at"
+        "account", "charge", "invoice", "cents", "state", "why", title="A person must check"
     )
     for each in reports:
         for unmatched in each.unmatched:

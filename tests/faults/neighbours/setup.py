@@ -26,7 +26,7 @@ from fatura.usecases.accounts import accounts
 from fatura.usecases.deps import Deps
 from tests.support.crowd import SUBSCRIBE_MANY
 from tests.support.fatura_processes import KEY_RING, STOP_SECONDS, environment, free_port
-from tests.support.push_steps import TELL
+from tests.support.push_steps import INSERT_EVENTS
 from tests.support.receiver import OK, Answerer, Received, Receiver, Reply, always, open_receiver
 from tests.support.world import Json, Merchant, item
 
@@ -87,7 +87,7 @@ class Setup:
         merchant = await self.merchant()
         await merchant.put("/v1/integration/webhook", {"url": url})
         await self.sql(merchant, QUIET)
-        await self.sql(merchant, TELL, backlog, max(backlog // 3, 1), "invoice.payment_unexpected")
+        await self.sql(merchant, INSERT_EVENTS, backlog, max(backlog // 3, 1), "invoice.payment_unexpected")
         return merchant
 
     async def add_bulk(self, count: int) -> Merchant:

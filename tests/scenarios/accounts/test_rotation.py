@@ -1,4 +1,4 @@
-"""Rotating the integration secret: what is sent verifies with the old and the new one, by everybody's verifiers."""
+"""Rotating the integration secret: deliveries verify with the old and the new one, in three libraries."""
 
 import asyncio
 import time
@@ -11,7 +11,7 @@ import standardwebhooks
 import stripe
 
 from fatura.signature import SignatureError, sign, verify
-from tests.support.push_steps import register, skip, tell
+from tests.support.push_steps import emit, register, skip
 from tests.support.receiver import Received, Receiver, open_receiver
 from tests.support.sandbox_steps import now
 from tests.support.world import Merchant, World
@@ -27,25 +27,25 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 
 async def rotate(merchant: Merchant) -> str:
-    """Make a new secret and return it."""
+    """Rotate the secret and return the new one."""
     answer = await merchant.post(ROTATE)
     assert answer.status == 200, answer.body
     return answer.json["secret"]
 
 
 def by_ours(each: Received, body: bytes, secret: str) -> None:
-    """Verify as our own library does."""
+    """Verify with our own library."""
     verify(body, each.headers["X-Service-Signature"], secret=secret)
 
 
 def by_stripe(each: Received, body: bytes, secret: str) -> None:
-    """Verify as Stripe's library does."""
+    """Verify with Stripe's library."""
     header = each.headers["X-Service-Signature"]
     stripe.WebhookSignature.verify_header(body.decode(), header, secret, 300)
 
 
 def by_standard_webhooks(each: Received, body: bytes, secret: str) -> None:
-    """Verify as the Standard Webhooks library does."""
+    """Verify with the Standard Webhooks library."""
     headers = {name: each.headers[name] for name in ("webhook-id", "webhook-timestamp", "webhook-signature")}
     standardwebhooks.Webhook(secret).verify(body, headers)
 
@@ -56,7 +56,7 @@ Verifier = Callable[[Received, bytes, str], None]
 
 
 def accepts(verifier: Verifier, each: Received, secret: str) -> bool:
-    """Say whether a verifier takes a push as it arrived."""
+    """Say whether a verifier accepts a delivery as received."""
     try:
         verifier(each, each.body, secret)
     except REFUSALS:
@@ -65,14 +65,14 @@ def accepts(verifier: Verifier, each: Received, secret: str) -> bool:
 
 
 async def pushed(world: World, receiver: Receiver) -> Received:
-    """Return what arrives now."""
-    await tell(world, 1)
+    """Emit an event and return its delivery."""
+    await emit(world, 1)
     await world.run("push")
     return receiver.received[-1]
 
 
 async def test_a_rotation_answers_the_new_secret(world: World) -> None:
-    """Once, with the end of the one before; a repeat of the request replays it. [D-42, D-14]"""
+    """The answer says how long the previous secret is valid; a repeat replays it. [D-42, D-14]"""
     before = await now(world)
     first = await world.post(ROTATE, key="rotate")
     again = await world.post(ROTATE, key="rotate")
@@ -90,7 +90,7 @@ async def test_a_rotation_answers_the_new_secret(world: World) -> None:
 async def test_old_and_new_secret_verify_for_a_day(
     world: World, receiver: Receiver, verifier: Verifier
 ) -> None:
-    """A receiver that knows either accepts; after 24 hours the old one is done.
+    """A receiver with either secret accepts; after 24 hours only the new one is valid.
 
     [D-40, spec 5.7, spec 8 previous secret, spec 6.3, spec 5.5]
     """
@@ -120,7 +120,7 @@ async def test_old_and_new_secret_verify_for_a_day(
 async def test_a_changed_byte_or_an_old_message_is_refused(
     world: World, receiver: Receiver, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every verifier refuses another body, another secret, and what is more than 300 s old. [spec 5.6, D-42]"""
+    """Every verifier refuses a changed body, another secret, and messages more than 300 s old. [spec 5.6, D-42]"""
     await register(world, receiver)
     secret = await rotate(world)
     arrived = await pushed(world, receiver)
@@ -141,7 +141,7 @@ async def test_a_changed_byte_or_an_old_message_is_refused(
 
 
 def patch_clock(patched: pytest.MonkeyPatch, seconds: float) -> None:
-    """Let the verifiers' clocks show an instant: theirs, not ours."""
+    """Set the clocks that the verifiers read."""
 
     class Clock(datetime):
         @classmethod
@@ -152,10 +152,8 @@ def patch_clock(patched: pytest.MonkeyPatch, seconds: float) -> None:
     patched.setattr(standardwebhooks.webhooks, "datetime", Clock)
 
 
-async def test_the_timestamp_is_real_though_the_test_clock_runs_ahead(
-    world: World, receiver: Receiver
-) -> None:
-    """At every attempt anew. [D-39 timestamp, D-1]"""
+async def test_the_timestamp_is_real_time_on_an_advanced_test_clock(world: World, receiver: Receiver) -> None:
+    """Each attempt has its own timestamp. [D-39 timestamp, D-1]"""
     await register(world, receiver)
     await skip(world, timedelta(days=1000))
     arrived = await pushed(world, receiver)
@@ -163,8 +161,8 @@ async def test_the_timestamp_is_real_though_the_test_clock_runs_ahead(
     assert abs(int(arrived.headers["webhook-timestamp"]) - time.time()) < 10
 
 
-async def test_rotations_at_once_leave_one_current_secret(world: World, receiver: Receiver) -> None:
-    """Each ends the one before; all that were answered still sign for a day. [D-42, D-40]"""
+async def test_concurrent_rotations_leave_one_current_secret(world: World, receiver: Receiver) -> None:
+    """Each rotation retires the previous secret; all of them sign for a day. [D-42, D-40]"""
     await register(world, receiver)
     secrets = await asyncio.gather(*(rotate(world) for _ in range(5)))
     arrived = await pushed(world, receiver)
@@ -179,14 +177,14 @@ async def test_rotations_at_once_leave_one_current_secret(world: World, receiver
     assert tuple(rows[0]) == (6, 5)
 
 
-async def test_rotating_under_traffic_loses_no_receiver(world: World, receiver: Receiver) -> None:
-    """Every push verifies with the secret from before all rotations; newer ones sign first, as they come.
+async def test_rotating_under_traffic_breaks_no_receiver(world: World, receiver: Receiver) -> None:
+    """Every delivery verifies with the first secret; the newest secret signs first.
 
     [D-40, spec 5.7]
     """
     await register(world, receiver)
     secrets = [await rotate(world)]
-    await tell(world, 400, invoices=40)
+    await emit(world, 400, invoices=40)
     pushing = asyncio.create_task(world.run("push"))
     while not pushing.done() and len(secrets) < 7:
         await asyncio.sleep(0.05)
@@ -202,14 +200,14 @@ async def test_rotating_under_traffic_loses_no_receiver(world: World, receiver: 
 
 
 def first_signer(each: Received, secrets: list[str]) -> int:
-    """Return which of the secrets the first signature of a push is made with."""
+    """Return the index of the secret that made the first signature."""
     first = ",".join(each.headers["X-Service-Signature"].split(",")[:2])
     timestamp = int(each.headers["webhook-timestamp"])
     return [sign(each.body, [secret], timestamp=timestamp) for secret in secrets].index(first)
 
 
 async def test_a_header_never_carries_more_than_eight_signatures(world: World, receiver: Receiver) -> None:
-    """However often the secret was rotated: the newest count. [D-40, D-119]"""
+    """After more rotations, the newest eight secrets sign. [D-40, D-119]"""
     await register(world, receiver)
     secrets = [await rotate(world) for _ in range(12)]
     arrived = await pushed(world, receiver)

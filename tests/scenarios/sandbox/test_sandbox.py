@@ -1,4 +1,4 @@
-"""The sandbox gateway as a merchant's engineer uses it: accounts, settings, charges and their moves, faults."""
+"""The sandbox gateway: connection, settings, charges and their moves, queued faults."""
 
 from uuid import uuid4
 
@@ -42,8 +42,10 @@ async def test_a_sandbox_account_comes_with_a_connection(world: World) -> None:
 @pytest.mark.parametrize(
     ("mode", "provider"), [(Mode.SANDBOX, "stripe"), (Mode.LIVE, "sandbox"), (Mode.LIVE, "x")]
 )
-async def test_providers_stand_in_their_own_kind_of_account(world: World, mode: Mode, provider: str) -> None:
-    """A sandbox account holds only sandbox connections, a live one none of them. [D-44]"""
+async def test_sandbox_connections_are_for_sandbox_accounts_only(
+    world: World, mode: Mode, provider: str
+) -> None:
+    """A sandbox account holds only sandbox connections, a live account holds none. [D-44]"""
     merchant = await world.another(mode)
     before = (await merchant.get("/v1/integration/gateways")).json
 
@@ -55,7 +57,7 @@ async def test_providers_stand_in_their_own_kind_of_account(world: World, mode: 
 
 
 async def test_a_live_account_has_no_sandbox(world: World) -> None:
-    """It is born without a connection, and its books are empty. [D-44]"""
+    """It starts without a connection and has no sandbox charges or products. [D-44]"""
     live = await world.another(Mode.LIVE)
 
     assert (await live.get("/v1/integration")).json["gateways"] == []
@@ -67,7 +69,7 @@ async def test_a_live_account_has_no_sandbox(world: World) -> None:
 
 
 async def test_settings_are_merged_key_by_key(world: World) -> None:
-    """What is not sent stays. [D-46]"""
+    """Settings that are not sent keep their values. [D-46]"""
     await world.set_up_gateway(methods=["pix", "card"], maxInstallments=6)
     changed = await patch_connection(world, settings={"productCatalog": True})
 
@@ -96,7 +98,7 @@ WRONG_SETTINGS: tuple[Json, ...] = (
 
 
 async def test_settings_outside_the_contract_are_refused(world: World) -> None:
-    """400 naming the setting; nothing of the request is kept. [D-46, D-43]"""
+    """400 names the setting; nothing is stored. [D-46, D-43]"""
     before = (await world.get("/v1/integration/gateways")).json
     path = f"/v1/integration/gateways/{await connection_id(world)}"
 
@@ -122,7 +124,7 @@ BEHAVIOURS = rows("""
     ("behaviour", "at_once", "on_due", "later"), BEHAVIOURS, ids=[row[0] for row in BEHAVIOURS]
 )
 async def test_behaviours(world: World, behaviour: str, at_once: str, on_due: str, later: str) -> None:
-    """What payers do with the charges of a connection. [D-46, spec 3.3 issued to paid, D-26]"""
+    """The behaviour of a connection decides what its payers do. [D-46, spec 3.3 issued to paid, D-26]"""
     await world.set_up_gateway(behaviour=behaviour)
     invoice = await ready_invoice(world)
     found: list[str] = []
@@ -170,8 +172,8 @@ WAY_TO = {
 }
 
 
-async def test_every_deed_in_every_status(world: World) -> None:
-    """What is possible answers the charge; what is not, 409, and changes nothing. [D-46]"""
+async def test_every_move_in_every_status(world: World) -> None:
+    """A possible move returns the charge; an impossible one is a 409 and changes nothing. [D-46]"""
     await world.set_up_gateway(behaviour="never_pay")
     plan = await world.plan()
     for _ in MOVES:
@@ -194,14 +196,14 @@ async def test_every_deed_in_every_status(world: World) -> None:
 
 @pytest.mark.parametrize("deed", ["pay", "refuse", "cancel", "refund"])
 async def test_an_unknown_charge(world: World, deed: str) -> None:
-    """404, however the id looks. [D-46, spec 5.4]"""
+    """404, for any form of id. [D-46, spec 5.4]"""
     for charge_id in (f"sbx_{7:032x}", "sbx_7", "x" * 300, "%00", "%F0%9F%92%B8"):
         answer = await world.post(f"/v1/sandbox/charges/{charge_id}/{deed}")
         assert (answer.status, answer.type) == (404, "engine.not_found"), charge_id
 
 
 async def test_charges_are_listed_newest_first_and_by_invoice(world: World) -> None:
-    """All connections' charges; an unknown invoice has none. [D-46]"""
+    """Charges of all connections; an unknown invoice has none. [D-46]"""
     second = await world.connect()
     plan = await world.plan()
     for connection in (await connection_id(world), second["connectionId"], second["connectionId"]):
@@ -218,8 +220,8 @@ async def test_charges_are_listed_newest_first_and_by_invoice(world: World) -> N
 
 
 @pytest.mark.parametrize(("deed", "status"), [("pay", "paid"), ("refuse", "overdue"), ("cancel", "canceled")])
-async def test_a_change_in_the_sandbox_wakes_reconciliation(world: World, deed: str, status: str) -> None:
-    """As a webhook would: no time has to pass. [D-46]"""
+async def test_a_move_is_polled_immediately(world: World, deed: str, status: str) -> None:
+    """Like a provider's webhook, without waiting for the next poll. [D-46]"""
     invoice = await issued_invoice(world)
     (charge,) = await charges(world)
 
@@ -229,8 +231,8 @@ async def test_a_change_in_the_sandbox_wakes_reconciliation(world: World, deed: 
     assert (await read(world, invoice))["status"] == status
 
 
-async def test_a_changed_behaviour_reaches_open_charges_at_once(world: World) -> None:
-    """PATCH wakes the asking, too. [D-46]"""
+async def test_a_changed_behaviour_applies_to_open_charges(world: World) -> None:
+    """PATCH also polls them immediately. [D-46]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)
 
@@ -240,8 +242,8 @@ async def test_a_changed_behaviour_reaches_open_charges_at_once(world: World) ->
     assert (await read(world, invoice))["status"] == "paid"
 
 
-async def test_a_queued_fault_is_answered_whole(world: World) -> None:
-    """201 with what was queued; `times` is 1 when left out. [D-46]"""
+async def test_a_queued_fault_is_returned(world: World) -> None:
+    """201 with the fault; `times` is 1 by default. [D-46]"""
     body = {"connectionId": await connection_id(world), "operation": "get_charge", "fault": "timeout_after"}
 
     answer = await world.post("/v1/sandbox/faults", body)
@@ -264,7 +266,7 @@ WRONG_FAULTS: tuple[tuple[Json, str], ...] = (
 
 
 async def test_a_malformed_fault_is_refused(world: World) -> None:
-    """400 naming the field. [D-46, D-11]"""
+    """400 names the field. [D-46, D-11]"""
     body = {"connectionId": await connection_id(world), "operation": "get_charge", "fault": "rejected"}
 
     for change, path in WRONG_FAULTS:
@@ -274,7 +276,7 @@ async def test_a_malformed_fault_is_refused(world: World) -> None:
 
 
 async def test_a_fault_for_an_unknown_connection(world: World) -> None:
-    """404, as for any id that is not the account's. [D-46, spec 5.4]"""
+    """404, as for every id of another account. [D-46, spec 5.4]"""
     body = {"connectionId": str(uuid4()), "operation": "get_charge", "fault": "rejected"}
 
     answer = await world.post("/v1/sandbox/faults", body)

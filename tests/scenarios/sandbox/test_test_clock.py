@@ -1,4 +1,4 @@
-"""The test clock: a sandbox account's own now, and the real engine driven through every due instant."""
+"""The test clock: a sandbox account's own time, and the engine run at every due instant."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -18,7 +18,7 @@ from tests.support.world import LANE, Json, World, columns
 
 
 async def test_the_clock_shows_real_time_until_it_is_moved(world: World) -> None:
-    """`now` and `status`; then it runs on from where it was put. [D-45, D-1]"""
+    """It shows `now` and `status`, and runs on from where it was set. [D-45, D-1]"""
     await world.sql("UPDATE account SET clock_offset = '0' WHERE account_id = $1", world.account_id)
     clock = (await world.get("/v1/test-clock")).json
     assert (clock["status"], clock["processed"]) == ("ready", {})
@@ -35,18 +35,18 @@ async def test_the_clock_shows_real_time_until_it_is_moved(world: World) -> None
 @pytest.mark.parametrize(
     ("to", "reached"),
     [
-        ("2035-03-01", "2035-03-01T03:00:00"),  # a date is its first instant in Sao Paulo
+        ("2035-03-01", "2035-03-01T03:00:00"),  # a date means its start in Sao Paulo
         ("2035-03-01T00:00:00Z", "2035-03-01T00:00:00"),
         ("2035-03-01T23:59:59.5Z", "2035-03-01T23:59:59"),
     ],
 )
 async def test_advancing_to_an_instant_or_a_date(world: World, to: str, reached: str) -> None:
-    """Either form of `to` is reached. [D-45]"""
+    """`to` takes an instant or a date. [D-45]"""
     assert (await world.advance(to))["now"].startswith(reached)
 
 
 async def test_advancing_by_days(world: World) -> None:
-    """Days of 24 hours; none at all works off what is due. [D-45]"""
+    """Days have 24 hours; 0 days runs the work that is due. [D-45]"""
     start = await now(world)
     await world.enroll(await world.plan())
 
@@ -58,8 +58,8 @@ async def test_advancing_by_days(world: World) -> None:
     assert timedelta(days=2) <= passed < timedelta(days=2, seconds=20)
 
 
-async def test_what_was_processed_is_counted(world: World) -> None:
-    """By kind of work, anew with each advance. [D-45]"""
+async def test_work_is_counted(world: World) -> None:
+    """By lane; each advance starts at 0. [D-45]"""
     await world.advance("2035-01-01")
     await world.enroll(await world.plan(), chargeDay=10)
 
@@ -77,8 +77,8 @@ async def test_what_was_processed_is_counted(world: World) -> None:
     assert (second["processed"]["generation"], second["processed"]["issuance"]) == (1, 1)
 
 
-async def test_everything_happens_at_its_own_instant_and_in_order(world: World) -> None:
-    """Each event carries the instant at which it was due, as if time had passed by itself. [D-45, D-2]"""
+async def test_work_runs_at_its_due_instant_and_in_order(world: World) -> None:
+    """Each event has the instant at which it was due. [D-45, D-2]"""
     await world.advance("2035-01-01T12:00:00Z")
     plan = await world.plan()
     for day in (20, 5, 12):
@@ -86,11 +86,11 @@ async def test_everything_happens_at_its_own_instant_and_in_order(world: World) 
 
     await world.advance("2035-02-01")
 
-    told = [
+    events = [
         (event["createdAt"][:16], event["type"], event["data"]["invoice"]["dueDate"])
         for event in await world.events("invoice.created", "invoice.paid")
     ]
-    assert told == [
+    assert events == [
         ("2035-01-02T03:00", "invoice.created", "2035-01-05"),
         ("2035-01-05T03:00", "invoice.paid", "2035-01-05"),
         ("2035-01-09T03:00", "invoice.created", "2035-01-12"),
@@ -103,7 +103,7 @@ async def test_everything_happens_at_its_own_instant_and_in_order(world: World) 
 
 
 async def test_only_this_accounts_clock_moves(world: World) -> None:
-    """Another account's now, and its work, stay where they are. [D-45, D-1]"""
+    """Another account's time and work do not change. [D-45, D-1]"""
     other = await world.another()
     subscription = await other.enroll(await other.plan(), chargeDay=(await now(other)).day % 28 + 1)
     before = await now(other)
@@ -115,7 +115,7 @@ async def test_only_this_accounts_clock_moves(world: World) -> None:
 
 
 async def test_the_clock_cannot_go_back(world: World) -> None:
-    """409, and nothing has moved. [D-45]"""
+    """409, and the clock does not move. [D-45]"""
     await world.advance("2035-01-01")
 
     answer = await world.post("/v1/test-clock/advance", {"to": "2034-12-31"})
@@ -126,8 +126,8 @@ async def test_the_clock_cannot_go_back(world: World) -> None:
 
 
 async def test_one_advance_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While it is advancing: 409, and the first one's target stays. [D-45]"""
-    monkeypatch.setattr(test_clock, "WAIT_SECONDS", 0)  # so that the first caller is answered at once
+    """A second advance is a 409 and keeps the first one's target. [D-45]"""
+    monkeypatch.setattr(test_clock, "WAIT_SECONDS", 0)  # so that the first caller does not wait
     assert (await world.post("/v1/test-clock/advance", {"to": "2035-01-01"})).status == 202
 
     for body in ({"to": "2036-01-01"}, {"days": 1}, {"days": 0}, {"to": "2020-01-01"}):
@@ -138,10 +138,10 @@ async def test_one_advance_at_a_time(world: World, monkeypatch: pytest.MonkeyPat
     assert (await world.get("/v1/test-clock")).json["now"].startswith("2035-01-01T03:00")
 
 
-async def test_a_caller_who_waited_long_enough_is_told_how_far_it_is(
+async def test_a_caller_that_waited_long_enough_gets_the_progress(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """202 with `advancing`, and GET shows the rest: here nobody waits, and no worker has begun. [D-45]"""
+    """202 with `advancing`; GET then shows the progress. Here WAIT_SECONDS is 0 and no worker runs. [D-45]"""
     monkeypatch.setattr(test_clock, "WAIT_SECONDS", 0)
 
     answer = await world.post("/v1/test-clock/advance", {"to": "2035-01-01"})
@@ -152,10 +152,10 @@ async def test_a_caller_who_waited_long_enough_is_told_how_far_it_is(
     assert (await world.get("/v1/test-clock")).json["status"] == "ready"
 
 
-async def test_a_driver_that_slept_through_it_ends_no_later_advance(
+async def test_a_frozen_driver_does_not_end_a_later_advance(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its lease ran out, another reached the target, and a new one was set: that one is left alone. [D-45]"""
+    """Its lease expired and another driver finished; a new advance must not be ended by the first. [D-45]"""
     monkeypatch.setattr(test_clock, "WAIT_SECONDS", 0)
     account = await load_account(world.deps, world.account_id)
     await world.post("/v1/test-clock/advance", {"to": "2034-01-01"})
@@ -174,7 +174,7 @@ async def test_a_driver_that_slept_through_it_ends_no_later_advance(
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_a_live_account_has_no_test_clock(world: World, method: str) -> None:
-    """409, whether it is read or moved. [D-45, D-44]"""
+    """409 for reading and for advancing. [D-45, D-44]"""
     live = await world.another(Mode.LIVE)
 
     path, body = ("/v1/test-clock", None) if method == "GET" else ("/v1/test-clock/advance", {"days": 1})
@@ -203,7 +203,7 @@ MALFORMED: tuple[Json, ...] = (
 
 
 async def test_a_malformed_advance_is_refused(world: World) -> None:
-    """400, and the clock stands. [D-45, D-11]"""
+    """400, and the clock does not move. [D-45, D-11]"""
     for body in MALFORMED:
         answer = await world.post("/v1/test-clock/advance", body)
         assert (answer.status, answer.type) == (400, "engine.invalid_request"), body
@@ -212,10 +212,10 @@ async def test_a_malformed_advance_is_refused(world: World) -> None:
 
 
 @pytest.mark.parametrize(("off_seconds", "trusted"), [(0, True), (25, True), (-35, False), (35, False)])
-async def test_a_machine_whose_clock_is_off_generates_nothing(
+async def test_a_host_with_a_wrong_clock_generates_nothing(
     world: World, off_seconds: int, *, trusted: bool
 ) -> None:
-    """More than 30 s from the database's: readiness says so, still 200, and no invoice is born. [D-5]"""
+    """At more than 30 s from the database, readiness reports it with a 200 and no invoice is generated. [D-5]"""
     subscription = await world.enroll(await world.plan())
     off = timedelta(seconds=off_seconds)
     deps = replace(world.deps, clock=lambda: datetime.now(UTC) + off)

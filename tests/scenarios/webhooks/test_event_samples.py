@@ -1,4 +1,4 @@
-"""The samples of docs/reference/events.md have the very fields of the events that happen."""
+"""The samples in docs/reference/events.md have the same fields as real events."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from tests.support.world import Json, World
 
 
 def fields(value: Json) -> Any:
-    """Return a value's field names, however deep, without what they hold."""
+    """Return the field names of a value at every depth."""
     if isinstance(value, dict):
         return {name: fields(inner) for name, inner in value.items() if name != "processed"}
     if isinstance(value, list):
@@ -20,7 +20,7 @@ def fields(value: Json) -> Any:
 
 
 @pytest.mark.parametrize("type_", CATALOGUE)
-def test_every_kind_has_a_sample(type_: str) -> None:
+def test_every_event_type_has_a_sample(type_: str) -> None:
     """[D-36, D-37]"""
     shown = sample(type_)
     assert list(shown) == ["id", "sequence", "type", "createdAt", "data"]
@@ -29,7 +29,7 @@ def test_every_kind_has_a_sample(type_: str) -> None:
     assert type_.startswith(subject)
 
 
-async def test_samples_look_like_what_happens(world: World) -> None:
+async def test_samples_have_the_fields_of_real_events(world: World) -> None:
     """[D-37, spec 6.5, spec 6.6]"""
     async with price_server() as prices:
         prices.answers(Reply("no", status=500))

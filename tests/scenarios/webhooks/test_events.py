@@ -1,4 +1,4 @@
-"""The replay stream: what an event holds, how a client follows it, and what its query takes."""
+"""The event stream: the content of events, reading by cursor, and query parameters."""
 
 from uuid import UUID
 
@@ -17,7 +17,7 @@ from tests.support.world import Json, World, plan_body
 
 
 async def page(world: World, query: str = "") -> Json:
-    """Return one answer of the stream."""
+    """Return one page of the stream."""
     answer = await world.get(f"/v1/events{query}")
     assert answer.status == 200, answer.body
     return answer.json
@@ -29,13 +29,13 @@ async def test_an_invoices_event_holds_its_detail_with_the_clients_own_ids(world
     subscription = await world.enroll(await world.plan(product))
     await world.run("generation", "issuance")
 
-    (told,) = await world.events("invoice.issued")
+    (emitted,) = await world.events("invoice.issued")
 
     (listed,) = await world.invoices(subscription)
     detail = await read(world, listed)
     assert detail.pop("pricingAttempts") == []
-    assert told == {
-        "id": str(UUID(told["id"])),
+    assert emitted == {
+        "id": str(UUID(emitted["id"])),
         "sequence": 3,
         "type": "invoice.issued",
         "createdAt": detail["issuedAt"],
@@ -49,8 +49,8 @@ async def test_an_invoices_event_holds_its_detail_with_the_clients_own_ids(world
     }
 
 
-async def test_each_invoice_of_a_batch_is_told_with_its_own(world: World) -> None:
-    """Of equal terms, billed together: ids, days and references are those that a read shows. [D-37, D-28]"""
+async def test_each_invoice_of_a_batch_has_its_own_event_data(world: World) -> None:
+    """Invoices billed together have events with their own ids, dates and references. [D-37, D-28]"""
     plan = await world.plan(await world.product(externalRef="gym-1"), await world.product(300))
     made = [
         await world.enroll(plan, chargeDay=chargeDay, externalRef=ref)
@@ -58,16 +58,16 @@ async def test_each_invoice_of_a_batch_is_told_with_its_own(world: World) -> Non
     ]
     await world.advance(days=40)
 
-    told = {
+    emitted = {
         each["data"]["invoice"]["id"]: each["data"]["invoice"]
         for each in await world.events("invoice.created")
     }
 
     listed = [invoice for each in made for invoice in await world.invoices(each)]
-    assert len(told) == len(listed) >= len(made)
+    assert len(emitted) == len(listed) >= len(made)
     by_id = {each["id"]: each for each in made}
     for each in listed:
-        detail, event = await read(world, each), told[each["id"]]
+        detail, event = await read(world, each), emitted[each["id"]]
         subscription = by_id[each["subscriptionId"]]
         for name in ("subscriptionId", "cycle", "dueDate", "paymentMethod", "totalCents", "createdAt"):
             assert event[name] == detail[name]
@@ -82,7 +82,7 @@ async def test_each_invoice_of_a_batch_is_told_with_its_own(world: World) -> Non
 
 
 async def test_a_subscriptions_event_holds_the_subscription(world: World) -> None:
-    """As each route answered it. [D-36, D-37]"""
+    """The data equal what each route answered. [D-36, D-37]"""
     plan = await world.plan()
     created = await world.enroll(plan)
     terms = plan_body(await world.product(100))
@@ -98,8 +98,8 @@ async def test_a_subscriptions_event_holds_the_subscription(world: World) -> Non
     ]
 
 
-async def test_an_event_is_a_snapshot_of_its_moment(world: World) -> None:
-    """What happens later does not reach it. [D-37]"""
+async def test_an_event_is_a_snapshot(world: World) -> None:
+    """Later changes do not alter it. [D-37]"""
     invoice = await issued_invoice(world)
     before = await world.events()
 
@@ -115,8 +115,8 @@ async def test_an_event_is_a_snapshot_of_its_moment(world: World) -> None:
     assert statuses == ["ready", "issued", "paid"]
 
 
-async def test_issued_and_paid_are_told_with_the_transition(world: World) -> None:
-    """At the instants that the invoice itself shows. [spec 6.2, spec 6.1, D-36]"""
+async def test_issued_and_paid_are_emitted_with_the_transition(world: World) -> None:
+    """Their instants equal those of the invoice. [spec 6.2, spec 6.1, D-36]"""
     invoice = await issued_invoice(world)
     await world.advance(invoice["dueDate"])
 
@@ -127,7 +127,7 @@ async def test_issued_and_paid_are_told_with_the_transition(world: World) -> Non
 
 
 async def test_an_alert_carries_its_reason(world: World) -> None:
-    """`data.error` stands beside the invoice, on alerts only. [D-37]"""
+    """Only alerts have `data.error`. [D-37]"""
     await ready_invoice(world)
     await queue_fault(world, "create_charge", "rejected")
     await world.run("issuance")
@@ -140,8 +140,8 @@ async def test_an_alert_carries_its_reason(world: World) -> None:
     }
 
 
-async def test_refused_requests_tell_nothing(world: World) -> None:
-    """An event is in the transaction of its transition, or nowhere. [D-37]"""
+async def test_refused_requests_emit_nothing(world: World) -> None:
+    """An event is committed with its transition or not at all. [D-37]"""
     subscription = await world.enroll(await world.plan())
     await world.post(f"/v1/subscriptions/{subscription['id']}/cancel")
     before = await world.events()
@@ -166,8 +166,8 @@ async def test_sequence_counts_each_account_from_one_without_gaps(world: World) 
 
 @pytest.mark.parametrize(("limit", "shown"), [("", 50), ("?limit=1", 1), ("?limit=200", 200)])
 async def test_limit(world: World, limit: str, shown: int) -> None:
-    """50 when left out, 200 at most. [spec 8 events limit, spec 4.6 GET /v1/events 200]"""
-    await _tell(world, 201)
+    """The default is 50, the maximum 200. [spec 8 events limit, spec 4.6 GET /v1/events 200]"""
+    await _emit(world, 201)
 
     answer = await page(world, limit)
 
@@ -177,8 +177,8 @@ async def test_limit(world: World, limit: str, shown: int) -> None:
     assert set(answer) == {"data", "nextCursor"}
 
 
-async def _tell(world: World, count: int) -> None:
-    """Have the account report so many events."""
+async def _emit(world: World, count: int) -> None:
+    """Emit `count` events."""
     subscription = await world.enroll(await world.plan())
     terms = plan_body(await world.product(100))
     del terms["name"]
@@ -217,8 +217,8 @@ async def test_a_malformed_query_is_refused(world: World) -> None:
     assert found == [(query, 400, query.partition("=")[0]) for query in MALFORMED]
 
 
-async def test_a_client_polls_with_the_cursor_for_ever(world: World) -> None:
-    """It is a string at the end too, and at the start of an empty stream; nothing comes twice. [D-38]"""
+async def test_a_client_polls_with_the_cursor(world: World) -> None:
+    """The cursor is always a string, also in an empty stream; no event is returned twice. [D-38]"""
     assert await page(world) == {"data": [], "nextCursor": "0"}
     await world.enroll(await world.plan())
 
@@ -234,8 +234,8 @@ async def test_a_client_polls_with_the_cursor_for_ever(world: World) -> None:
 
 
 async def test_a_type_filters_the_stream(world: World) -> None:
-    """Its cursor walks the same numbers. [D-38]"""
-    await _tell(world, 4)
+    """The cursor counts all events, not only those of the type. [D-38]"""
+    await _emit(world, 4)
     await world.run()
 
     first = await page(world, "?type=subscription.customized&limit=2")
@@ -246,7 +246,7 @@ async def test_a_type_filters_the_stream(world: World) -> None:
 
 
 async def test_the_same_bytes_every_time(world: World) -> None:
-    """An event reads the same however it is asked for: alone, in a page, by type. [D-37]"""
+    """An event has the same bytes when read alone, in a page and by type. [D-37]"""
     await issued_invoice(world)
     whole = (await world.get("/v1/events")).body
     alone = (await world.get("/v1/events?limit=1&cursor=1")).body
@@ -258,18 +258,18 @@ async def test_the_same_bytes_every_time(world: World) -> None:
 
 
 async def test_events_of_an_invoice_keep_their_order(world: World) -> None:
-    """Created, issued, paid: for every invoice, whatever stands between. [D-38]"""
+    """Every invoice has created, issued and paid in this order, possibly with others between. [D-38]"""
     plan = await world.plan()
     for day in (5, 5, 9, 20):
         await world.enroll(plan, chargeDay=day)
 
     await pass_time(world, days=70)
 
-    told: dict[str, list[str]] = {}
+    emitted: dict[str, list[str]] = {}
     for event in await world.events():
         if invoice := event["data"].get("invoice"):
-            told.setdefault(invoice["id"], []).append(event["type"].removeprefix("invoice."))
-    lives = {tuple(each) for each in told.values()}
+            emitted.setdefault(invoice["id"], []).append(event["type"].removeprefix("invoice."))
+    lives = {tuple(each) for each in emitted.values()}
     assert lives <= {("created", "issued", "paid"), ("created", "issued"), ("created",)}
     assert ("created", "issued", "paid") in lives
     assert await world.broken() == []

@@ -1,4 +1,4 @@
-"""An endpoint that is dead for three days while events pile up: single probes, and then everything, in order."""
+"""An endpoint is down for three days while events accumulate: single probes, then all events in order."""
 
 import asyncio
 from collections import Counter
@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.support.push_steps import deliveries, orders, redeliver, register, tell, webhook
+from tests.support.push_steps import deliveries, emit, orders, redeliver, register, webhook
 from tests.support.receiver import OK, Received, Reply, always, open_receiver
 from tests.support.world import World
 
@@ -16,13 +16,13 @@ DEAD_FOR = timedelta(hours=72)
 
 
 async def slowly(_: Received) -> Reply:
-    """Take the time that lets others come beside it."""
+    """Answer slowly, so that requests overlap."""
     await asyncio.sleep(0.002)
     return OK
 
 
 async def to_next_probe(world: World) -> timedelta:
-    """Move the clock to where the endpoint is due again, and have the worker look; return how far that was."""
+    """Move the clock to the next probe and run it; return the pause."""
     async with world.deps.db.transaction(world.account_id) as tx:
         wait = await tx.fetchval(
             "SELECT w.next_attempt_at - (now() + a.clock_offset) FROM webhook w, account a"
@@ -35,14 +35,14 @@ async def to_next_probe(world: World) -> timedelta:
 
 
 async def test_three_days_dead_with_a_backlog(world: World) -> None:
-    """Probes come alone, ten minutes apart; afterwards each event once, in its invoice's order. [D-39, D-39 probes]"""
+    """Single probes, ten minutes apart; then each event once, in its invoice's order. [D-39, D-39 probes]"""
     async with open_receiver() as receiver:
         receiver.answer = always(503)
         await register(world, receiver)
-        await tell(world, BACKLOG, invoices=INVOICES)
+        await emit(world, BACKLOG, invoices=INVOICES)
         dead_for, waits = timedelta(), list[timedelta]()
         await world.run("push")
-        await world.sql("ANALYZE delivery")  # as autovacuum does on a server that lives for three days
+        await world.sql("ANALYZE delivery")  # as autovacuum would within three days
         while dead_for < DEAD_FOR:
             waits.append(await to_next_probe(world))
             dead_for += waits[-1]
@@ -74,20 +74,20 @@ async def test_three_days_dead_with_a_backlog(world: World) -> None:
 
 @pytest.mark.parametrize("asked", ["by a new event", "by redelivering", "by registering again"])
 async def test_a_failure_of_last_month_does_not_disable(world: World, asked: str) -> None:
-    """One event was given up; a month later, after nothing was sent, one failure is the first of five days.
+    """After a month without events, a failure starts a new period of five days.
 
     [D-39 disabling]
     """
     async with open_receiver() as receiver:
         await register(world, receiver)
         receiver.answer = lambda each: Reply(500) if each.sequence == 1 else OK
-        await tell(world, 2)
+        await emit(world, 2)
         await world.advance(days=30)
         assert (await deliveries(world, 1))["status"] == "given_up"
         receiver.answer = always(503)
         receiver.forget()
 
-        await tell(world, 1)
+        await emit(world, 1)
         if asked == "by redelivering":
             await redeliver(world, 1)
         elif asked == "by registering again":

@@ -1,4 +1,4 @@
-"""When a push is tried again, put off, given up, and when its endpoint is disabled and enabled again (D-39)."""
+"""When deliveries are retried and given up, and when an endpoint is disabled and enabled (D-39)."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -7,13 +7,13 @@ from email.utils import format_datetime
 import pytest
 
 from fatura.domain.delivery import RETRY_DELAYS
-from tests.support.push_steps import deliveries, gaps, orders, register, skip, tell, webhook
+from tests.support.push_steps import deliveries, emit, gaps, orders, register, skip, webhook
 from tests.support.receiver import OK, Answerer, Received, Receiver, Reply, always, open_receiver
 from tests.support.world import World
 
 MINUTE = timedelta(minutes=1)
 SLACK = timedelta(seconds=5)
-"""Real time that goes by between two steps of the test clock."""
+"""Real time that may pass between two steps of the test clock."""
 
 
 @pytest.fixture
@@ -29,10 +29,10 @@ def failing(*sequences: int) -> Answerer:
 
 
 async def test_twelve_attempts_by_the_schedule(world: World, receiver: Receiver) -> None:
-    """A poisonous event is tried on the dot, jitter added, then given up; others pass it. [D-39 schedule]"""
+    """A failing event is retried with jitter, then given up; others are delivered meanwhile. [D-39 schedule]"""
     await register(world, receiver)
     receiver.answer = failing(1)
-    await tell(world, 2, invoices=2)
+    await emit(world, 2, invoices=2)
 
     await world.advance(days=5)
 
@@ -47,7 +47,7 @@ async def test_twelve_attempts_by_the_schedule(world: World, receiver: Receiver)
 
 
 async def test_the_order_of_an_invoice_is_strict(world: World, receiver: Receiver) -> None:
-    """Whatever fails, an invoice's next event waits until the one before is through. [D-39 order]"""
+    """An invoice's next event waits until the previous one is delivered. [D-39 order]"""
     await register(world, receiver)
     seen: dict[int, int] = {}
 
@@ -56,7 +56,7 @@ async def test_the_order_of_an_invoice_is_strict(world: World, receiver: Receive
         return Reply(500) if seen[each.sequence] <= each.sequence * 7 % 4 else OK
 
     receiver.answer = flaky
-    await tell(world, 60, invoices=7)
+    await emit(world, 60, invoices=7)
     await world.advance(days=2)
 
     assert {(await deliveries(world, sequence))["status"] for sequence in range(1, 61)} == {"delivered"}
@@ -64,17 +64,17 @@ async def test_the_order_of_an_invoice_is_strict(world: World, receiver: Receive
         assert numbers == sorted(numbers)
     last_tries = [receiver.sequences[::-1].index(sequence) for sequence in range(1, 61)]
     assert max(seen.values()) == 4
-    for sequence in range(8, 61):  # the seventh before it is its invoice's: its last try came earlier
+    for sequence in range(8, 61):  # event n-7 belongs to the same invoice and must be delivered before
         assert last_tries[sequence - 1] < last_tries[sequence - 8]
     assert await world.broken() == []
 
 
-async def test_waiting_ones_turn_is_no_failure(world: World, receiver: Receiver) -> None:
-    """The event behind a poisonous one of its invoice is delivered at its first attempt, days later. [D-39 order]"""
+async def test_waiting_for_an_earlier_event_is_no_failure(world: World, receiver: Receiver) -> None:
+    """The event behind a failing one is delivered at its first attempt, days later. [D-39 order]"""
     await register(world, receiver)
     receiver.answer = failing(1)
-    await tell(world, 2, invoices=1)
-    await tell(world, 1)
+    await emit(world, 2, invoices=1)
+    await emit(world, 1)
 
     await world.advance(days=5)
 
@@ -87,13 +87,13 @@ async def test_waiting_ones_turn_is_no_failure(world: World, receiver: Receiver)
 async def test_an_endpoint_that_takes_nothing_is_disabled_after_five_days(
     world: World, receiver: Receiver
 ) -> None:
-    """The last attempts go on daily until then; the event says why, and enabling goes on where it stopped.
+    """It is retried daily until then; the event says why, and enabling resumes where it stopped.
 
     [D-39 disabling, D-39 resuming, D-36 webhook.disabled]
     """
     await register(world, receiver)
     receiver.answer = always(503)
-    await tell(world, 3, invoices=1)
+    await emit(world, 3, invoices=1)
     await world.advance(days=4)
     assert (await webhook(world))["enabled"]
 
@@ -104,9 +104,9 @@ async def test_an_endpoint_that_takes_nothing_is_disabled_after_five_days(
     log = (await deliveries(world, 1))["data"]
     failing_for = datetime.fromisoformat(disabled["disabledAt"]) - datetime.fromisoformat(log[0]["createdAt"])
     assert timedelta(days=5) <= failing_for < timedelta(days=5) + MINUTE
-    (told,) = await world.events("webhook.disabled")
-    assert told["data"]["webhook"] == disabled
-    error = told["data"]["error"]
+    (event,) = await world.events("webhook.disabled")
+    assert event["data"]["webhook"] == disabled
+    error = event["data"]["error"]
     assert (error["code"], error["responseStatus"], error["lastError"]) == (
         "failed_for_too_long",
         503,
@@ -128,18 +128,16 @@ async def test_an_endpoint_that_takes_nothing_is_disabled_after_five_days(
     assert await world.broken() == []
 
 
-async def test_what_was_given_up_while_everything_failed_is_opened_again(
-    world: World, receiver: Receiver
-) -> None:
-    """An event's last attempt fell into the outage that disabled the endpoint. [D-39 resuming]"""
+async def test_events_given_up_in_an_outage_are_reopened(world: World, receiver: Receiver) -> None:
+    """The last attempt was made during the outage that disabled the endpoint. [D-39 resuming]"""
     await register(world, receiver)
     receiver.answer = failing(1)
-    await tell(world, 1, invoices=1)
+    await emit(world, 1, invoices=1)
     await world.advance(days=2)
-    await tell(world, 1)
+    await emit(world, 1)
     await world.run("push")
     receiver.answer = always(500)
-    await tell(world, 1, invoices=1)
+    await emit(world, 1, invoices=1)
     await world.advance(days=7)
     assert (await deliveries(world, 1))["status"] == "given_up"
     assert not (await webhook(world))["enabled"]
@@ -152,19 +150,19 @@ async def test_what_was_given_up_while_everything_failed_is_opened_again(
     assert await world.broken() == []
 
 
-async def test_gone_disables_at_once(world: World, receiver: Receiver) -> None:
-    """410, though others succeed beside it. [D-39 gone, D-36 webhook.disabled]"""
+async def test_gone_disables_immediately(world: World, receiver: Receiver) -> None:
+    """A 410 disables the endpoint even if concurrent requests succeed. [D-39 gone, D-36 webhook.disabled]"""
     await register(world, receiver)
-    await tell(world, 1)
+    await emit(world, 1)
     await world.run("push")
     receiver.answer = lambda each: Reply(410 if each.sequence == 2 else 200)
-    await tell(world, 2)
+    await emit(world, 2)
     await world.run("push")
 
     assert not (await webhook(world))["enabled"]
     assert sorted(receiver.sequences) == [1, 2, 3]
-    (told,) = await world.events("webhook.disabled")
-    assert told["data"]["error"]["code"] == "gone"
+    (event,) = await world.events("webhook.disabled")
+    assert event["data"]["error"]["code"] == "gone"
     receiver.answer = always(200)
     await register(world, receiver)
     await world.run("push")
@@ -173,11 +171,11 @@ async def test_gone_disables_at_once(world: World, receiver: Receiver) -> None:
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 304, 307, 308, 400, 404, 429, 500, 503])
-async def test_what_is_not_2xx_is_a_failure(world: World, receiver: Receiver, status: int) -> None:
-    """A redirect is not followed either. [D-39 outcomes]"""
+async def test_any_other_status_is_a_failure(world: World, receiver: Receiver, status: int) -> None:
+    """Redirects are not followed. [D-39 outcomes]"""
     await register(world, receiver)
     receiver.answer = always(status, Location=receiver.url)
-    await tell(world, 1)
+    await emit(world, 1)
     await world.run("push")
 
     log = await deliveries(world, 1)
@@ -187,10 +185,10 @@ async def test_what_is_not_2xx_is_a_failure(world: World, receiver: Receiver, st
 
 @pytest.mark.parametrize(("status", "body"), [(200, b"x" * 200_000), (204, b""), (299, b"{")])
 async def test_any_2xx_is_delivered(world: World, receiver: Receiver, status: int, body: bytes) -> None:
-    """Whatever the body is. [D-39 outcomes]"""
+    """The body does not matter. [D-39 outcomes]"""
     await register(world, receiver)
     receiver.answer = always(status, body)
-    await tell(world, 1)
+    await emit(world, 1)
     await world.run("push")
 
     log = await deliveries(world, 1)
@@ -199,14 +197,14 @@ async def test_any_2xx_is_delivered(world: World, receiver: Receiver, status: in
 
 
 @pytest.mark.parametrize("kind", ["seconds", "date"])
-async def test_retry_after_puts_event_and_endpoint_off(world: World, receiver: Receiver, kind: str) -> None:
-    """For as long as it says; nothing else is sent meanwhile. [D-39 Retry-After]"""
+async def test_retry_after_delays_event_and_endpoint(world: World, receiver: Receiver, kind: str) -> None:
+    """Nothing is sent to the endpoint before that time. [D-39 Retry-After]"""
     await register(world, receiver)
     date = format_datetime(datetime.now(UTC) + timedelta(hours=3), usegmt=True)
     receiver.answer = always(503, Retry_After="10800" if kind == "seconds" else date)
-    await tell(world, 1)
+    await emit(world, 1)
     await world.run("push")
-    await tell(world, 1)
+    await emit(world, 1)
     receiver.answer = always(200)
     shown = await deliveries(world, 1)
 
@@ -220,28 +218,28 @@ async def test_retry_after_puts_event_and_endpoint_off(world: World, receiver: R
     assert gaps([put_off["data"][0], waited["data"][0]])[0] >= timedelta(hours=3) - SLACK
 
 
-async def test_an_outage_that_ends_lets_nobody_wait(world: World, receiver: Receiver) -> None:
-    """Events that it had put off for hours are tried as soon as another one gets through. [D-39 resuming, D-117]"""
+async def test_events_delayed_by_an_outage_are_rescheduled(world: World, receiver: Receiver) -> None:
+    """They are sent as soon as another event is delivered. [D-39 resuming, D-117]"""
     await register(world, receiver)
     receiver.answer = always(500)
-    await tell(world, 2)
+    await emit(world, 2)
     await world.advance(days=1)
     assert len((await deliveries(world, 1))["data"]) > 7
     receiver.forget()
     receiver.answer = always(200)
     await skip(world, timedelta(minutes=11))
-    await tell(world, 1)
+    await emit(world, 1)
     await world.run("push")
 
     assert sorted(receiver.sequences) == [1, 2, 3]
     assert await world.broken() == []
 
 
-async def test_registering_again_ends_a_wait_that_was_asked_for(world: World, receiver: Receiver) -> None:
-    """A merchant knows better than the Retry-After of yesterday. [D-39 resuming, D-39 Retry-After]"""
+async def test_registering_again_ends_a_retry_after(world: World, receiver: Receiver) -> None:
+    """Registering again overrides an earlier Retry-After. [D-39 resuming, D-39 Retry-After]"""
     await register(world, receiver)
     receiver.answer = always(429, Retry_After="70000")
-    await tell(world, 1)
+    await emit(world, 1)
     await world.run("push")
     receiver.answer = always(200)
     assert await world.run("push") == 0
@@ -252,11 +250,11 @@ async def test_registering_again_ends_a_wait_that_was_asked_for(world: World, re
     assert (await deliveries(world, 1))["status"] == "delivered"
 
 
-async def test_registering_again_tries_at_once(world: World, receiver: Receiver) -> None:
-    """A merchant who mended the endpoint, or moved it, need not wait for a probe. [D-39 resuming]"""
+async def test_registering_again_sends_immediately(world: World, receiver: Receiver) -> None:
+    """After a repair or a new URL there is no wait for the next probe. [D-39 resuming]"""
     await register(world, receiver)
     receiver.answer = always(500)
-    await tell(world, 1)
+    await emit(world, 1)
     await world.advance(days=1)
     tried = len(receiver.received)
     await world.run("push")

@@ -1,4 +1,4 @@
-"""The webhook and what it gets: registration, the bytes and headers of a push, the log, pushing again."""
+"""The webhook: registration, bytes and headers of a delivery, the log, redelivery."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.support.push_steps import deliveries, event_at, redeliver, register, skip, tell, webhook
+from tests.support.push_steps import deliveries, emit, event_at, redeliver, register, skip, webhook
 from tests.support.receiver import Receiver, always, open_receiver
 from tests.support.world import Json, World
 
@@ -21,7 +21,7 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 
 async def test_a_webhook_is_registered_read_and_removed(world: World, receiver: Receiver) -> None:
-    """PUT, GET and DELETE; without one, 404 says how to get one. [D-39 webhook, spec 4.6 webhook and rotation]"""
+    """PUT, GET and DELETE; without one, a 404 says what to do. [D-39 webhook, spec 4.6 webhook and rotation]"""
     missing = await world.get("/v1/integration/webhook")
     assert (missing.status, missing.type) == (404, "engine.not_found")
     assert "PUT /v1/integration/webhook" in missing.json["detail"]
@@ -37,9 +37,9 @@ async def test_a_webhook_is_registered_read_and_removed(world: World, receiver: 
     assert (await world.get("/v1/integration/webhook")).status == 404
 
 
-async def test_registering_and_removing_at_once(world: World, receiver: Receiver) -> None:
-    """Each request is answered as if it had come alone. [D-39 webhook, D-116]"""
-    await tell(world, 1)
+async def test_registering_and_removing_concurrently(world: World, receiver: Receiver) -> None:
+    """Each request is answered as if it were the only one. [D-39 webhook, D-116]"""
+    await emit(world, 1)
     calls = [
         world.delete("/v1/integration/webhook") if place % 2 else register(world, receiver)
         for place in range(30)
@@ -47,7 +47,7 @@ async def test_registering_and_removing_at_once(world: World, receiver: Receiver
     await asyncio.gather(*calls)
 
     await register(world, receiver)
-    await tell(world, 1)
+    await emit(world, 1)
     await world.run("push")
     assert receiver.sequences == [2]
     assert await world.broken() == []
@@ -65,15 +65,15 @@ async def test_registering_and_removing_at_once(world: World, receiver: Receiver
     ],
 )
 async def test_a_url_that_may_not_be_called_is_refused(world: World, body: Json) -> None:
-    """400, and nothing is registered. [D-39 webhook]"""
+    """400, and no webhook is registered. [D-39 webhook]"""
     answer = await world.put("/v1/integration/webhook", body)
 
     assert (answer.status, answer.type) == (400, "engine.invalid_request")
     assert (await world.get("/v1/integration/webhook")).status == 404
 
 
-async def test_a_push_is_the_very_bytes_of_the_replay(world: World, receiver: Receiver) -> None:
-    """And of the event read alone. [D-39 bytes, spec 6.1, spec 6.2]"""
+async def test_a_delivery_has_the_same_bytes_as_the_stream(world: World, receiver: Receiver) -> None:
+    """Also the same as the event read alone. [D-39 bytes, spec 6.1, spec 6.2]"""
     await register(world, receiver)
     await world.enroll(await world.plan(await world.product(name='Ação "1" €')))
     await world.run()
@@ -88,11 +88,11 @@ async def test_a_push_is_the_very_bytes_of_the_replay(world: World, receiver: Re
     assert await world.broken() == []
 
 
-async def test_the_headers_of_a_push(world: World, receiver: Receiver) -> None:
-    """Who, what, which attempt, in both schemes' spelling. [D-39 headers, spec 6.6]"""
+async def test_the_headers_of_a_delivery(world: World, receiver: Receiver) -> None:
+    """Id, type, attempt and signatures, for both schemes. [D-39 headers, spec 6.6]"""
     await register(world, receiver)
     receiver.answer = always(500)
-    await tell(world, 1)
+    await emit(world, 1)
     await world.run("push")
     receiver.answer = always(200)
     await skip(world, timedelta(seconds=10))
@@ -109,23 +109,23 @@ async def test_the_headers_of_a_push(world: World, receiver: Receiver) -> None:
         assert each.headers["webhook-signature"].startswith("v1,")
 
 
-async def test_only_events_after_the_registration_are_pushed(world: World, receiver: Receiver) -> None:
-    """Those before are for the replay; again after a removal. [D-39 webhook]"""
-    await tell(world, 3)
+async def test_only_events_after_the_registration_are_delivered(world: World, receiver: Receiver) -> None:
+    """Earlier ones are only in the stream; also after a removal and a new registration. [D-39 webhook]"""
+    await emit(world, 3)
     await register(world, receiver)
-    await tell(world, 2)
+    await emit(world, 2)
     await world.run("push")
     assert receiver.sequences == [4, 5]
 
     receiver.answer = always(500)
-    await tell(world, 1)
+    await emit(world, 1)
     await world.run("push")
     await world.delete("/v1/integration/webhook")
-    await tell(world, 1)
+    await emit(world, 1)
     receiver.forget()
     receiver.answer = always(200)
     await register(world, receiver)
-    await tell(world, 1)
+    await emit(world, 1)
     await world.advance(days=2)
 
     assert receiver.sequences == [8]
@@ -135,10 +135,10 @@ async def test_only_events_after_the_registration_are_pushed(world: World, recei
 
 
 async def test_the_log_of_attempts(world: World, receiver: Receiver) -> None:
-    """Each attempt with its outcome; the body of a failure's answer, cut, as valid text. [D-39 log, D-118]"""
+    """Each attempt has its outcome; a failure also the start of the response body. [D-39 log, D-118]"""
     await register(world, receiver)
     receiver.answer = always(500, b"\xffno\0pe" + b"x" * 5000)
-    await tell(world, 1)
+    await emit(world, 1)
     before = await deliveries(world, 1)
     await world.run("push")
     failed = await deliveries(world, 1)
@@ -167,11 +167,11 @@ async def test_the_log_of_attempts(world: World, receiver: Receiver) -> None:
     assert (await world.get(f"/v1/events/{UNKNOWN_ID}/deliveries")).status == 404
 
 
-async def test_nobody_listens(world: World, receiver: Receiver) -> None:
-    """A closed port is a failure without a status. [D-39 log]"""
+async def test_a_closed_port(world: World, receiver: Receiver) -> None:
+    """It is a failure without a status. [D-39 log]"""
     answer = await world.put("/v1/integration/webhook", {"url": "http://127.0.0.1:1/"})
     assert answer.status == 200
-    await tell(world, 1)
+    await emit(world, 1)
     await world.run("push")
 
     (attempt,) = (await deliveries(world, 1))["data"]
@@ -185,13 +185,13 @@ async def test_nobody_listens(world: World, receiver: Receiver) -> None:
 
 
 @pytest.mark.parametrize("state", ["delivered", "given_up", "not_sent", "pending"])
-async def test_an_event_is_pushed_again(world: World, receiver: Receiver, state: str) -> None:
-    """At once, whatever became of it, and from before the registration too. [D-39 redeliver]"""
+async def test_an_event_is_redelivered(world: World, receiver: Receiver, state: str) -> None:
+    """Immediately, in any delivery status, even if emitted before the registration. [D-39 redeliver]"""
     if state == "not_sent":
-        await tell(world, 1, invoices=1)
+        await emit(world, 1, invoices=1)
     await register(world, receiver)
     if state != "not_sent":
-        await tell(world, 1, invoices=1)
+        await emit(world, 1, invoices=1)
     if state == "given_up":
         await world.sql(
             "INSERT INTO delivery (account_id, sequence, given_up_at) VALUES ($1, 1, now())", world.account_id
@@ -212,15 +212,15 @@ async def test_an_event_is_pushed_again(world: World, receiver: Receiver, state:
     assert await world.broken() == []
 
 
-async def test_pushing_again_without_an_enabled_webhook(world: World, receiver: Receiver) -> None:
-    """409 with the way out; an unknown event is a 404 all the same. [D-39 redeliver]"""
-    await tell(world, 1)
+async def test_redelivery_without_an_enabled_webhook(world: World, receiver: Receiver) -> None:
+    """409 says what to do; an unknown event is still a 404. [D-39 redeliver]"""
+    await emit(world, 1)
     path = f"/v1/events/{(await event_at(world, 1))['id']}/redeliver"
 
     without = await world.post(path)
     await register(world, receiver)
     receiver.answer = always(410)
-    await tell(world, 1)
+    await emit(world, 1)
     await world.run("push")
     disabled = await world.post(path)
 
@@ -231,14 +231,14 @@ async def test_pushing_again_without_an_enabled_webhook(world: World, receiver: 
     assert len(receiver.received) == 1
 
 
-async def test_pushing_again_holds_up_nobody(world: World, receiver: Receiver) -> None:
-    """An old event that fails again does not stop its invoice's later ones. [D-39 redeliver]"""
+async def test_a_redelivery_blocks_no_other_event(world: World, receiver: Receiver) -> None:
+    """A redelivered event that fails does not block its invoice's later ones. [D-39 redeliver]"""
     await register(world, receiver)
-    await tell(world, 1, invoices=1)
+    await emit(world, 1, invoices=1)
     await world.run("push")
     receiver.answer = lambda each: always(500 if each.sequence == 1 else 200)(each)
     await redeliver(world, 1)
-    await tell(world, 1, invoices=1)
+    await emit(world, 1, invoices=1)
     await skip(world, timedelta(seconds=10))
     await world.run("push")
 
@@ -246,13 +246,13 @@ async def test_pushing_again_holds_up_nobody(world: World, receiver: Receiver) -
     assert (await deliveries(world, 1))["status"] == "pending"
 
 
-async def test_pushing_again_by_hand_uses_up_no_attempts(world: World, receiver: Receiver) -> None:
-    """However often somebody asks, the event keeps its place and its twelve attempts. [D-39 redeliver, D-39 order]"""
+async def test_redelivery_uses_up_no_attempts(world: World, receiver: Receiver) -> None:
+    """The event keeps its place in the order and its twelve attempts. [D-39 redeliver, D-39 order]"""
     await register(world, receiver)
     receiver.answer = lambda each: always(500 if each.sequence == 1 else 200)(each)
-    await tell(world, 2, invoices=1)
+    await emit(world, 2, invoices=1)
     for _ in range(13):
-        await tell(world, 1)
+        await emit(world, 1)
         await world.run("push")
         await redeliver(world, 1)
     await world.run("push")

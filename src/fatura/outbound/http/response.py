@@ -108,9 +108,9 @@ class Response:
 
     def _check_body_headers(self) -> None:
         if self._headers.get(b"content-encoding", b"").strip().lower() not in {b"", b"identity"}:
-            raise _FaultError("encoded its answer, though it was asked not to (Content-Encoding)")
+            raise _FaultError("encoded its answer although the request did not accept it (Content-Encoding)")
         if self._headers.get(b"transfer-encoding", b"chunked").strip().lower() != b"chunked":
-            raise _FaultError("encoded its answer, though it was asked not to (Transfer-Encoding)")
+            raise _FaultError("encoded its answer although the request did not accept it (Transfer-Encoding)")
         if int(self._headers.get(b"content-length", b"0")) > MAX_BODY_BYTES:
             raise _FaultError(_TOO_LARGE)
 
