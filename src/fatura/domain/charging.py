@@ -25,7 +25,7 @@ EMPTY_LOOKUPS_NEEDED = 2
 EMPTY_LOOKUP_GAP = timedelta(seconds=60)
 """Minimum time between two empty look-ups that count (D-33)."""
 LOOKUP_COUNTS_AFTER = timedelta(seconds=80)
-"""An empty look-up counts only this long after the request was sent: the lease plus the call's deadline."""
+"""An empty look-up counts only this long after the reservation: the lease plus the call's deadline."""
 LATE_CHECK_GAPS = tuple(timedelta(minutes=minutes) for minutes in (10, 50, 300, 1080))
 """Gaps between the checks for a charge believed absent; they cover 24 hours (D-125)."""
 RETRY_DELAYS = tuple(timedelta(minutes=minutes) for minutes in (1, 2, 5, 10, 20, 30, 60))
@@ -36,9 +36,9 @@ class AttemptState(StrEnum):
     """What is known about one attempt to create a charge (D-33)."""
 
     SENDING = "sending"
-    """The request may have been sent; its outcome is unknown until a call returns."""
+    """The request may have been sent. After a timeout its outcome is unknown."""
     ABSENT = "absent"
-    """The gateway made no charge. The same attempt is sent again."""
+    """The charge is believed not to exist. The same attempt is sent again."""
     CONFIRMED = "confirmed"
     """The gateway made the charge with which the invoice was issued."""
     FAILED = "failed"
@@ -56,8 +56,8 @@ class ChargeAttempt:
     """One attempt to create an invoice's charge, committed before its request is sent (D-33).
 
     `first_sent_at` is real time, because gateways expire idempotency keys by it; other instants are on the account's
-    clock. `sent_at` changes with each sending and so identifies it. A restore found `known_charge_ids`: the attempt is
-    looked up by them and never sent again (D-123).
+    clock. `sent_at` is the reservation of the newest sending, and identifies it. A restore found
+    `known_charge_ids`: the attempt is looked up by them and never sent again (D-123).
     """
 
     invoice_id: UUID

@@ -1,4 +1,7 @@
-"""The accounts with due work, one function for each lane; none while this host's clock is wrong (D-5)."""
+"""The accounts with due work, one function for each lane (D-5).
+
+Most lanes find none while this host's clock is wrong, because leases and dates depend on it.
+"""
 
 from datetime import timedelta
 

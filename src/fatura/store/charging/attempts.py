@@ -98,7 +98,7 @@ async def confirm(tx: Tx, attempts: Sequence[ChargeAttempt], *, charge_ids: Sequ
     )
 
 
-async def end_without_charge(
+async def mark(
     tx: Tx,
     attempt: ChargeAttempt,
     state: AttemptState,
@@ -106,7 +106,7 @@ async def end_without_charge(
     error_code: str | None = None,
     error_detail: str | None = None,
 ) -> None:
-    """Record the state of a locked attempt that made no charge."""
+    """Set the state of a locked attempt, and forget the charge that it may have named."""
     await tx.execute(
         """
         UPDATE charge_attempt a SET state = $4, gateway_invoice_id = NULL, error_code = $5, error_detail = $6

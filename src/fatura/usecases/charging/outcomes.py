@@ -136,7 +136,7 @@ async def _look_up_all(work: Work, call: GatewayCall, answer: GatewayAnswer) -> 
         await charge_matching.add_charge(
             work.tx, call.invoice.invoice_id, call.attempt.number, charge_id=answer.charge_id
         )
-    await _retry(work, call.invoice, at=work.now)
+    await _schedule_retry(work, call.invoice, at=work.now)
 
 
 async def _record_charge(
@@ -152,8 +152,8 @@ async def _record_charge(
     if charge.amount_cents != invoice.total_cents:
         if charge.state is ChargeState.CANCELED and current.error_code is not None:
             # a person canceled it at the gateway after the alert, and retries issuance
-            await attempts.end_without_charge(work.tx, call.attempt, AttemptState.FAILED)
-            await _retry(work, invoice, at=work.now)
+            await attempts.mark(work.tx, call.attempt, AttemptState.FAILED)
+            await _schedule_retry(work, invoice, at=work.now)
             return None
         detail = (
             f"The gateway's charge {charge.charge_id} is for {charge.amount_cents} cents; check it there."
@@ -192,22 +192,22 @@ async def _record_no_charge(
             )
             await _give_up(work, call, AttemptState.PARKED, code="second_charge", detail=detail)
         case AuthFailedError():
-            await _mark_absent_if_sent_once(work, call)
+            await _mark_absent_unless_repeated(work, call)
             message = "The gateway refuses the credentials."
             await wait_for_connection(work, call.invoice, "credentials_refused", message=message)
         case UnknownOutcomeError():
             delay = retry_delay(failures) if failures else LOOK_UP_AFTER
-            await _retry(work, call.invoice, at=work.now + delay, error=answer)
-        case _:
-            await _mark_absent_if_sent_once(work, call)
-            await _retry(work, call.invoice, at=work.now + retry_delay(failures + 1), error=answer)
+            await _schedule_retry(work, call.invoice, at=work.now + delay, error=answer)
+        case _:  # a TransientError, or a look-up that failed in any way
+            await _mark_absent_unless_repeated(work, call)
+            await _schedule_retry(work, call.invoice, at=work.now + retry_delay(failures + 1), error=answer)
 
 
 async def _record_refused_repeat(work: Work, call: GatewayCall, refusal: PermanentError) -> None:
     """Park an attempt whose repeat was refused, but first give the earlier charge time to appear (D-121, D-125)."""
     assert call.earlier_sent_at is not None, "a repeat follows an earlier sending"
     if call.reserved_at - call.earlier_sent_at < VISIBLE_WITHIN:
-        await _retry(work, call.invoice, at=work.now + VISIBLE_WITHIN, error=refusal)
+        await _schedule_retry(work, call.invoice, at=work.now + VISIBLE_WITHIN, error=refusal)
         return
     detail = (
         f"The answer was lost, and the gateway refuses the same call now ({refusal.detail}); check there for the "
@@ -216,10 +216,10 @@ async def _record_refused_repeat(work: Work, call: GatewayCall, refusal: Permane
     await _give_up(work, call, AttemptState.PARKED, code="outcome_unknown", detail=detail)
 
 
-async def _mark_absent_if_sent_once(work: Work, call: GatewayCall) -> None:
-    """Record that nothing was created. A failed look-up or repeat does not prove that."""
+async def _mark_absent_unless_repeated(work: Work, call: GatewayCall) -> None:
+    """Record that this request created nothing. A failed look-up or repeat says nothing about the earlier request."""
     if call.kind is CallKind.SEND:
-        await attempts.end_without_charge(work.tx, call.attempt, AttemptState.ABSENT)
+        await attempts.mark(work.tx, call.attempt, AttemptState.ABSENT)
 
 
 async def _record_empty_lookup(work: Work, call: GatewayCall, current: ChargeAttempt) -> None:
@@ -231,24 +231,24 @@ async def _record_empty_lookup(work: Work, call: GatewayCall, current: ChargeAtt
     if current.looked_up_at is not None:
         counts_from = current.looked_up_at + EMPTY_LOOKUP_GAP
     if call.reserved_at < counts_from:
-        await _retry(work, call.invoice, at=counts_from)
+        await _schedule_retry(work, call.invoice, at=counts_from)
     elif current.empty_lookups + 1 >= EMPTY_LOOKUPS_NEEDED:
-        await attempts.end_without_charge(work.tx, call.attempt, AttemptState.ABSENT)
+        await attempts.mark(work.tx, call.attempt, AttemptState.ABSENT)
         await late_charge_checks.plan(
             work.tx,
             call.invoice.invoice_id,
             call.attempt.number,
             next_check_at=work.now + LATE_CHECK_GAPS[0],
         )
-        await _retry(work, call.invoice, at=work.now)
+        await _schedule_retry(work, call.invoice, at=work.now)
     else:
         await attempts.count_empty_lookup(work.tx, call.attempt, looked_up_at=call.reserved_at)
-        await _retry(work, call.invoice, at=call.reserved_at + EMPTY_LOOKUP_GAP)
+        await _schedule_retry(work, call.invoice, at=call.reserved_at + EMPTY_LOOKUP_GAP)
 
 
 async def _give_up(work: Work, call: GatewayCall, state: AttemptState, *, code: str, detail: str) -> None:
     """Stop issuing until a person acts; the invoice stays `ready` and `invoice.issue_failed` is emitted (D-34)."""
-    await attempts.end_without_charge(work.tx, call.attempt, state, error_code=code, error_detail=detail)
+    await attempts.mark(work.tx, call.attempt, state, error_code=code, error_detail=detail)
     await claims.reschedule_issuance(
         work.tx,
         call.invoice,
@@ -277,7 +277,7 @@ async def wait_for_connection(work: Work, invoice: ClaimedInvoice, code: str, *,
     )
 
 
-async def _retry(
+async def _schedule_retry(
     work: Work, invoice: ClaimedInvoice, *, at: datetime, error: GatewayError | None = None
 ) -> None:
     """Schedule the next call; emit `invoice.issue_delayed` once after an hour of failures (D-34)."""

@@ -27,7 +27,7 @@ async def plan_checks(work: Work, charge: Charge) -> None:
 
 
 async def cancel(gateway: Gateway, charge: Charge) -> None:
-    """Cancel a second charge unless it is paid; the late check planned with it repeats a failed cancellation."""
+    """Cancel a second charge unless it is paid. Each late check repeats a failed cancellation, up to the last one."""
     if charge.state is ChargeState.PAID:
         return
     try:
