@@ -1,4 +1,4 @@
-"""Two accounts with several of everything, in every state, for runs in which one asks for what is the other's."""
+"""Fill an account with resources in every state."""
 
 from tests.support.account_resources import Owned, own_everything
 from tests.support.world import Merchant, World, item, subscription_body
@@ -19,11 +19,11 @@ MALFORMED = (
     "%2e%2e",
     "x" * 300,
 )
-"""Ids that no resource can have; what a UUID reader may take for one stands among them."""
+"""Malformed ids, including texts that some UUID parsers accept."""
 
 
 async def fill_account(world: World, merchant: Merchant) -> Owned:
-    """Give an account one of everything in its usual states, and some more in the rarer ones."""
+    """Give an account one resource of every kind in the usual states, and some in rarer ones."""
     own = await own_everything(world, merchant)
     held_product = await merchant.variable_product()
     held_plan = await merchant.plan(item(held_product))

@@ -1,4 +1,4 @@
-"""Bytes that are hardly HTTP, sent to a real `fatura api` over real sockets."""
+"""Send bytes that are hardly HTTP to a real `fatura api` over sockets."""
 
 import asyncio
 import json
@@ -15,19 +15,19 @@ from tests.support.populated import connected
 from tests.support.postgres_processes import until
 
 WAIT_SECONDS = 5
-"""How long an answer may take; the server's own patience with half a request is longer and tested elsewhere."""
+"""Time limit of an answer. The server's time-out for partial requests is longer and tested elsewhere."""
 
 
 @dataclass(slots=True)
 class Sent:
-    """What became of the requests."""
-
     asked: int = 0
     problems: list[str] = field(default_factory=list[str])
 
 
 def send_all(server_url: str, options: Options) -> Sent:
-    """Send each kind of bytes many times, seeded; nothing is a failure, nothing changes, and the API stays up."""
+    """Send each kind of bytes many times, seeded. No request may cause a 5xx or a write, and the API must stay
+    up.
+    """
     return asyncio.run(_with_api(server_url, options))
 
 
@@ -43,7 +43,7 @@ async def _with_api(server_url: str, options: Options) -> Sent:
                 async with connected(url, opened["accountId"]) as connection:
                     await connection.execute("UPDATE api_key SET last_used_at = '2100-01-01'")
                     before = await digest(connection, opened["accountId"])
-                    chance = random.Random(options.seed)  # noqa: S311 - chance that can be repeated is the point
+                    chance = random.Random(options.seed)  # noqa: S311 - repeatable by seed
                     for _ in range(options.pick(short=150, full=2_000)):
                         name, raw = _bytes(chance, opened["apiKey"])
                         sent.problems += [f"{name}: {each}" for each in await _judged(port, raw)]
@@ -51,7 +51,7 @@ async def _with_api(server_url: str, options: Options) -> Sent:
                     changed = differences(before, await digest(connection, opened["accountId"]))
                 sent.problems += [f"bytes changed {table}" for table in changed]
                 if not serves(port):
-                    sent.problems.append("the API is not up any more")
+                    sent.problems.append("the API is down")
                 sent.problems += [
                     f"logged: {line[:4000]}"
                     for line in api.said().splitlines()
@@ -61,7 +61,7 @@ async def _with_api(server_url: str, options: Options) -> Sent:
 
 
 async def _judged(port: int, raw: bytes) -> list[str]:
-    """Send bytes and close one's side; return what is wrong with the answers, of which there may be none."""
+    """Send bytes and half-close the connection. Return what is wrong with the answers, which may be absent."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         async with asyncio.timeout(WAIT_SECONDS):
@@ -94,7 +94,7 @@ def _faults(answer: bytes) -> list[str]:
 
 
 def _bytes(chance: random.Random, key: str) -> tuple[str, bytes]:
-    """Return a broken request, and what is broken."""
+    """Return a broken request, and what is broken in it."""
     body = b'{"name": "x"}'
     auth = b"Authorization: Bearer " + key.encode() + b"\r\n"
     host = b"Host: x\r\n"

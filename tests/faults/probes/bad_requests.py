@@ -1,4 +1,4 @@
-"""Generated bad requests: none is a failure of ours, changes anything when refused, or tells what it should not."""
+"""Send generated bad requests. None may cause a 5xx, change anything when refused, or leak data."""
 
 import json
 import random
@@ -26,15 +26,13 @@ from tests.support.world import Json, Merchant, World, plan_body
 
 PROCESSES = 2
 SENT_AGAIN = 500
-"""How many refused requests are sent again between two digests of everything."""
+"""Number of refused requests that are repeated between two digests."""
 CALLS_OUT = ("pricing-test", "retry-pricing")
-"""Routes that call an endpoint when they are let in: asked less often, since a call by hand is limited."""
+"""Routes that call an endpoint. They are requested less often because of their rate limit."""
 
 
 @dataclass(slots=True)
 class Found:
-    """What a share of the requests came to."""
-
     asked: int = 0
     refused: Counter[int] = field(default_factory=Counter[int])
     accepted: int = 0
@@ -43,7 +41,7 @@ class Found:
 
 
 def run(options: Options) -> Report:
-    """Send bad requests in several processes, and raw bytes over sockets; report what was wrong with any answer."""
+    """Send bad requests from several processes, and raw bytes over sockets."""
     report = Report("bad-requests", options.seed)
     count = options.pick(short=3_000, full=100_000)
     processes = options.pick(short=1, full=PROCESSES)
@@ -61,7 +59,7 @@ def run(options: Options) -> Report:
     for status, number in sorted(refused.items()):
         report.count(f"refused with {status}", number)
     report.count("refused", refused.total(), at_least=count // 2)
-    report.count("accepted: what was put wrong was right all the same", sum(each.accepted for each in found))
+    report.count("accepted: the mutation was still valid", sum(each.accepted for each in found))
     report.count("cancels that the gateway refused", sum(each.asked_after for each in found))
     report.count("raw requests over a socket", by_socket.asked, at_least=options.pick(short=100, full=1000))
     for each in (*found, by_socket):
@@ -78,7 +76,7 @@ def _share(share: tuple[str, int, int]) -> Found:
 async def _send(server_url: str, seed: int, count: int) -> Found:
     found = Found()
     async with place.database(server_url) as url, open_watched(url) as (world, app):
-        chance = random.Random(seed)  # noqa: S311 - chance that can be repeated is the point
+        chance = random.Random(seed)  # noqa: S311 - repeatable by seed
         own, other = await own_everything(world, world), await own_everything(world, await world.another())
         clock = await _advancing_clock(world)
         await world.sql("UPDATE api_key SET last_used_at = '2100-01-01'")
@@ -100,7 +98,7 @@ async def _send(server_url: str, seed: int, count: int) -> Found:
                 if changes and _schedules_poll(wire, answer):
                     found.asked_after += 1
                 elif changes:
-                    faults.append(f"refused with {answer.status}, and changed something")
+                    faults.append(f"refused with {answer.status}but changed something")
             found.problems += [
                 f"seed {seed}, request {number} ({wire.route} {wire.method}, {wire.done}): {each}"
                 for each in faults
@@ -110,13 +108,13 @@ async def _send(server_url: str, seed: int, count: int) -> Found:
 
 
 def _schedules_poll(wire: Wire, answer: Answer) -> bool:
-    """Tell whether the gateway refused to cancel a charge: that is noted, and the charge asked after soon (D-27)."""
+    """Whether the gateway refused to cancel a charge, which schedules a poll of it (D-27)."""
     not_cancelable = INVOICE_NOT_CANCELABLE.type.encode() in answer.body
     return wire.route == "post /v1/invoices/{invoiceId}/cancel" and answer.status == 409 and not_cancelable
 
 
 async def _advancing_clock(world: World) -> Merchant:
-    """Return an account whose test clock is being driven: a good advance is refused at once, not waited for."""
+    """Return an account whose test clock is advancing, so a valid advance is refused immediately."""
     merchant = await world.another()
     async with connected(world.database_url, merchant.account_id) as connection:
         await connection.execute("UPDATE test_clock SET status = 'advancing', target_at = '2050-01-01'")
@@ -125,7 +123,7 @@ async def _advancing_clock(world: World) -> Merchant:
 
 
 async def _resend(world: World, app: Any, refused: Sequence[Wire]) -> list[str]:
-    """Send refused requests again: every row of the account stays as it is."""
+    """Send refused requests again. Every row of the account must stay as it is."""
     async with connected(world.database_url, world.account_id) as connection:
         before = await digest(connection, world.account_id)
         answers = [await ask(app, wire) for wire in refused]
@@ -137,7 +135,7 @@ async def _resend(world: World, app: Any, refused: Sequence[Wire]) -> list[str]:
 
 
 def _valid_requests(document: Json, own: Owned, clock: Merchant) -> Iterator[Wire]:
-    """Yield a valid request for every operation, and some more for those with bodies of several forms."""
+    """Yield a valid request for every operation, and more for bodies of several forms."""
     bodies = valid_bodies(own)
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
@@ -193,7 +191,7 @@ def _wire(route: str, path: str, body: Json, *, merchant: Merchant) -> Wire:
 
 
 def _answered_fields(document: Json) -> Mapping[str, Json]:
-    """Return every field that any answer shows, with a value that it might be sent back with."""
+    """Return every field of any answer, with a value to send back."""
     samples = {"string": "x", "integer": 1, "boolean": True, "array": [], "object": {}, "number": 1}
     return {
         name: samples.get(schema.get("type", ""))
@@ -203,13 +201,13 @@ def _answered_fields(document: Json) -> Mapping[str, Json]:
 
 
 def _secrets(world: World, other: Owned) -> list[bytes]:
-    """Return what no answer may show: the keys of both, and the other account's ids."""
+    """Return what no answer may show: the keys of both accounts, and the other account's ids."""
     ids = [each for name, found in other.ids.items() if name != "accountId" for each in found]
     return [each.encode() for each in (world.api_key, other.merchant.api_key, *ids)]
 
 
 async def _names(world: World) -> list[bytes]:
-    """Return the names of the database's own that are no words of the API: constraints, indexes, triggers, tables."""
+    """Return names of constraints, indexes, triggers and tables that are not words of the API."""
     rows = await world.sql(
         """
         SELECT conname::text AS name FROM pg_constraint WHERE connamespace = 'public'::regnamespace

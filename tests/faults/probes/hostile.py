@@ -1,4 +1,4 @@
-"""What bad requests are made of: values, bytes, headers, parts of paths and queries that have broken others."""
+"""Values, bytes, headers, paths and queries of bad requests."""
 
 import random
 from collections.abc import Callable
@@ -77,7 +77,7 @@ TOKENS = (
     '{"a":' * 40 + "1" + "}" * 40,
     "[" + ",".join("1" * 1 for _ in range(1500)) + "]",
 )
-"""Values as JSON has them or as it has them not, written into the place of a good one."""
+"""JSON values, valid and invalid, that replace a valid value."""
 
 SPOILT: tuple[tuple[str, Callable[[bytes, random.Random], bytes]], ...] = (
     ("media type", lambda body, _chance: body),
@@ -101,7 +101,7 @@ SPOILT: tuple[tuple[str, Callable[[bytes, random.Random], bytes]], ...] = (
     ("a scalar", lambda _body, chance: chance.choice(TOKENS).encode()),
     ("single quotes", lambda body, _chance: body.replace(b'"', b"'")),
 )
-"""Ways to spoil the bytes of a body."""
+"""Ways to corrupt the bytes of a body."""
 
 MEDIA_TYPES = (
     "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/json5", "",
@@ -158,4 +158,4 @@ QUERY_VALUES = (
     "%EF%BC%91", "true", "TRUE", "null", "[]", "paid", "PAID", "invoice.paid", "2026-02-30", "9999-12-31", "2026-01-01",
     "00000000-0000-0000-0000-000000000000", "x" * 121, "x" * 9000, "%zz", "%", quote("' or 1=1--"), "a;b", "a#b", "-0",
 )  # fmt: skip
-"""Texts put into queries."""
+"""Texts for query parameters."""

@@ -1,4 +1,4 @@
-"""What every answer to a bad request has to be: no failure of ours, catalogued, documented, and telling nothing."""
+"""Check every answer to a bad request: catalogued, documented, no 5xx, and no leaked data."""
 
 import json
 import re
@@ -19,8 +19,6 @@ _PROBLEMS = {problem.type: problem for problem in CATALOGUE}
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer as it came."""
-
     status: int
     headers: Mapping[str, str]
     body: bytes
@@ -28,7 +26,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Knows the document and what no answer may show; `secret` are texts such as other accounts' ids."""
+    """Knows the OpenAPI document and the `secret` texts that no answer may show."""
 
     document: Json
     secret: Collection[bytes]
@@ -47,14 +45,14 @@ class Judge:
         spoken = _CODES.sub(b"", answer.body)
         found += [f"shows the name {each!r}" for each in self.names if each in spoken]
         if answer.headers.get("content-type") != "application/problem+json":
-            return [*found, f"{answer.status} is no problem+json: {answer.headers} {answer.body[:200]!r}"]
+            return [*found, f"{answer.status} is not problem+json: {answer.headers} {answer.body[:200]!r}"]
         return found + self._of_problem(wire, answer)
 
     def _of_problem(self, wire: Wire, answer: Answer) -> list[str]:
         body = json.loads(answer.body)
         problem = _PROBLEMS.get(body["type"])
         if problem is None or (body["status"], body["title"]) != (problem.status, problem.title):
-            return [f"is not in the catalogue: {body}"]
+            return [f"is not in the error catalogue: {body}"]
         if answer.status != problem.status:
             return [f"{answer.status} says {problem.status}"]
         if body["requestId"] != answer.headers.get("x-request-id"):

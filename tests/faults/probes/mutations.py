@@ -1,4 +1,4 @@
-"""Bad requests, made from good ones by chance: one or two things of a valid request are put wrong."""
+"""Create bad requests from valid ones by one or two random mutations."""
 
 import json
 import random
@@ -12,7 +12,7 @@ from tests.support.world import Json
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """A request as it goes over the wire; `route` is the operation that it is meant for, None when it has none."""
+    """A request as sent; `route` is the operation it is meant for, if any."""
 
     route: str | None
     method: str
@@ -23,23 +23,20 @@ class Wire:
     done: tuple[str, ...] = ()
 
     def without(self, name: str) -> "Wire":
-        """Return it without a header."""
         return replace(self, headers=tuple(each for each in self.headers if each[0].lower() != name))
 
     def having(self, name: str, value: str) -> "Wire":
-        """Return it with a header more."""
         return replace(self, headers=(*self.headers, (name, value)))
 
 
 @dataclass(frozen=True, slots=True)
 class Mutator:
-    """Makes bad requests of good ones; `fields` are all field names that any answer shows, with a value each."""
+    """`fields` are all field names of any answer, each with a value."""
 
     chance: random.Random
     fields: Mapping[str, Json]
 
     def make(self, good: Wire) -> Wire:
-        """Put one thing wrong, sometimes two."""
         bad = self._once(good)
         return self._once(bad) if self.chance.random() < 0.2 else bad
 
@@ -52,10 +49,10 @@ class Mutator:
         return kind(wire)
 
     def _body(self, wire: Wire) -> Wire:
-        """Put a value of the JSON wrong, add or take away a member, or write one twice."""
+        """Change a JSON value, add or remove a member, or write one twice."""
         try:
             body: Any = json.loads(wire.body)
-        except (ValueError, RecursionError):  # it was spoilt before
+        except (ValueError, RecursionError):  # already corrupted
             return self._raw_body(wire)
         places = [*_places(body)]
         if not places:
@@ -81,7 +78,7 @@ class Mutator:
         return replace(wire, body=text.encode(), done=(*wire.done, done))
 
     def _raw_body(self, wire: Wire) -> Wire:
-        """Spoil the bytes of the body, or what is said of them."""
+        """Corrupt the bytes of the body, or its content headers."""
         name, spoil = self.chance.choice(hostile.SPOILT)
         if name.startswith("media"):
             media = self.chance.choice(hostile.MEDIA_TYPES)
@@ -104,7 +101,7 @@ class Mutator:
         return replace(kept.having(name, value) if value != hostile.ABSENT else kept, done=done)
 
     def _path(self, wire: Wire) -> Wire:
-        """Put a part of the path wrong, or ask with another method."""
+        """Change a part of the path, or the method."""
         if self.chance.random() < 0.15:
             method = self.chance.choice(hostile.METHODS)
             return replace(wire, method=method, route=None, done=(*wire.done, f"{method} for {wire.method}"))

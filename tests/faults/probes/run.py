@@ -1,6 +1,6 @@
-"""Every id position of every route, asked with one's own ids, another account's, unknown and malformed ones.
+"""Request every id position of every route with own, foreign, unknown and malformed ids.
 
-The probes are made from the OpenAPI document, so a new route or field is probed without a word here.
+The probes come from the OpenAPI document, so new routes and fields are included automatically.
 """
 
 import asyncio
@@ -27,12 +27,12 @@ MADE_ELSEWHERE = {
     "pricing-test": "the products here have prices of their own",
     "/gateways/": "nothing here is signed",
 }
-"""Routes whose own ids answer as unknown ones here; that they answer otherwise is shown by scenarios."""
+"""Routes that answer own ids like unknown ones here. Scenarios test their other answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A request with one id in it: `where` says in which place, `name` what the API calls such ids."""
+    """A request with one id; `where` is its position, `name` what the API calls such ids."""
 
     route: str
     where: str
@@ -43,14 +43,13 @@ class Probe:
     steps: tuple[str | int, ...] = ()
 
     async def send(self, merchant: Merchant, sought: str, *, key: str | None = "fresh") -> Answer:
-        """Send it with an id."""
         body = put(self.body, self.steps, sought) if self.steps else self.body
         path = self.path.replace("{sought}", quote(sought, safe=""))
         return await merchant.call(self.method, path, body, headers=REQUEST_ID, key=key)
 
 
 def probes(document: Json, own: Owned) -> Iterator[Probe]:
-    """Yield every place of every route where an id goes; GETs are asked by HEAD as well."""
+    """Yield every id position of every route. GETs are also sent as HEAD."""
     bodies = valid_bodies(own)
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
@@ -81,20 +80,20 @@ def _of_operation(route: str, path: str, operation: Json, *, body: Json, own: Ow
 
 
 def masked(answer: Answer, sought: str) -> tuple[Any, ...]:
-    """Return an answer without the date and the id it echoes, as it was sent or as it was read."""
+    """Return an answer without its date and the echoed id."""
     headers = [(name, value) for name, value in answer.headers.items() if name != "date"]
     body = answer.body.replace(sought.encode(), b"<the id>").replace(sought.lower().encode(), b"<the id>")
     return answer.status, headers, body
 
 
 def unknown(name: str, chance: random.Random) -> str:
-    """Return an id of the right form that nobody has."""
+    """Return a well-formed id that does not exist."""
     made = UUID(int=chance.getrandbits(128), version=4)
     return f"sbx_{made.hex}" if name == "chargeId" else str(made)
 
 
 def run(options: Options) -> Report:
-    """Compare another account's ids with unknown ones, byte for byte; see that neither learns nor changes anything."""
+    """Compare the answers for foreign and unknown ids byte for byte, and check that nothing changes."""
     report = Report("probes", options.seed)
     with place.server() as url:
         asyncio.run(_run(url, options, report))
@@ -103,7 +102,7 @@ def run(options: Options) -> Report:
 
 async def _run(server_url: str, options: Options, report: Report) -> None:
     async with place.database(server_url) as url, open_world(url) as world:
-        chance = random.Random(options.seed)  # noqa: S311 - chance that can be repeated is the point
+        chance = random.Random(options.seed)  # noqa: S311 - repeatable by seed
         own = await fill_account(world, world)
         others = [
             await fill_account(world, await world.another()) for _ in range(options.pick(short=1, full=3))
@@ -122,8 +121,8 @@ async def _run(server_url: str, options: Options, report: Report) -> None:
             report.count(f"probes with {kind} ids", tried[kind], at_least=50)
         report.count("probes", tried.total(), at_least=options.pick(short=500, full=2000))
         report.count("tables of the other accounts that changed", len(changed), at_most=0)
-        broken = set(await world.broken()) - {"due_work_is_claimed_in_an_hour"}  # no lane works here
-        report.problems += [f"the invariant {name} is broken" for name in broken]
+        broken = set(await world.broken()) - {"due_work_is_claimed_in_an_hour"}  # no lane runs here
+        report.problems += [f"the invariant {name} is violated" for name in broken]
         if options.pick(short=0, full=1):
             await compare_times(world, others[0], chance=chance, report=report)
 
@@ -142,7 +141,7 @@ async def _probe_foreign(
     chance: random.Random,
     report: Report,
 ) -> Counter[str]:
-    """Ask with ids that are not one's own; return how many probes of each kind were made."""
+    """Request with ids of other accounts. Return the number of probes of each kind."""
     tried = Counter[str]()
     listed = list(probes((await world.get("/docs-json")).json, own))
     for place_, probe in enumerate(listed):
@@ -150,11 +149,11 @@ async def _probe_foreign(
             continue
         options.progress(place_, len(listed), probe.route)
         nobodys = unknown(probe.name, chance)
-        expected = {form: masked(await probe.send(world, form), form) for form in _body_forms(probe, nobodys)}
+        expected = {form: masked(await probe.send(world, form), form) for form in _id_forms(probe, nobodys)}
         tried["random"] += len(expected)
         foreign = [each for other in others for each in other.ids[probe.name]]
         for sought in foreign if options.pick(short=0, full=1) else chance.sample(foreign, 1):
-            for form, like in zip(_body_forms(probe, sought), expected.values(), strict=True):
+            for form, like in zip(_id_forms(probe, sought), expected.values(), strict=True):
                 tried["foreign"] += 1
                 if (found := masked(await probe.send(world, form), form)) != like:
                     report.problems.append(f"{probe} tells {form} from an unknown id: {found} is not {like}")
@@ -169,13 +168,12 @@ async def _probe_foreign(
     return tried
 
 
-def _body_forms(probe: Probe, sought: str) -> list[str]:
-    """Return an id as it is and, where case does not matter, in capitals."""
+def _id_forms(probe: Probe, sought: str) -> list[str]:
     return [sought, sought.upper()] if probe.where == "path" and probe.method != "HEAD" else [sought]
 
 
 def _not_as_unknown(answer: Answer, expected: tuple[Any, ...]) -> bool:
-    """Say whether a malformed id in a path is told otherwise than an unknown one, but for the id itself."""
+    """Whether a malformed id in a path is answered differently from an unknown one, apart from the id."""
     status, headers, body = expected
     kept = {name: value for name, value in headers if name != "content-length"}
     found = {name: value for name, value in answer.headers.items() if name not in {"date", "content-length"}}
@@ -188,10 +186,14 @@ def _not_as_unknown(answer: Answer, expected: tuple[Any, ...]) -> bool:
 
 
 async def _own(world: World, own: Owned, *, chance: random.Random, report: Report) -> int:
-    """Ask with one's own ids, which have to be told from unknown ones: else the probes prove nothing."""
+    """Request with own ids. They must be answered differently from unknown ones, otherwise the probes prove
+    nothing.
+    """
     tried = 0
     listed = list(probes((await world.get("/docs-json")).json, own))
-    for probe in sorted(listed, key=lambda each: each.where != "body"):  # the others archive what bodies name
+    for probe in sorted(
+        listed, key=lambda each: each.where != "body"
+    ):  # later requests archive what bodies name
         if probe.name == "cursor" or any(mark in probe.path for mark in MADE_ELSEWHERE):
             continue
         nobodys = unknown(probe.name, chance)
@@ -202,7 +204,7 @@ async def _own(world: World, own: Owned, *, chance: random.Random, report: Repor
             tried += 1
             differs = masked(await probe.send(world, sought), sought) != expected or differs
         if not differs:
-            report.problems.append(f"{probe} does not reach what it seeks: {expected}")
+            report.problems.append(f"{probe} does not reach its resource:  {expected}")
     return tried
 
 
@@ -215,14 +217,14 @@ async def _use_keys(merchant: Merchant) -> list[Answer]:
 
 
 async def _keys_of_others(merchant: Merchant, *, report: Report) -> None:
-    """Use the Idempotency-Keys that every other account has used for the very same requests."""
+    """Use the Idempotency-Keys that other accounts used for equal requests."""
     for answer in await _use_keys(merchant):
         if answer.status != 201 or "Idempotent-Replayed" in answer.headers:
             report.problems.append(f"an Idempotency-Key of another account counts: {answer.body!r}")
 
 
 async def _cursors_of_others(world: World, other: Owned, *, report: Report) -> None:
-    """Follow another account's cursors: each is a place in one's own stream."""
+    """Use another account's cursors. Each must be a position in the own stream."""
     mine = [each["id"] for each in await world.events()]
     for limit in range(1, 11):
         cursor = (await other.merchant.get(f"/v1/events?limit={limit}")).json["nextCursor"]

@@ -1,4 +1,4 @@
-"""Bad requests are refused in the catalogue's words, change nothing, and never are a failure of ours."""
+"""The bad-requests run at the short scale."""
 
 import pytest
 
@@ -6,8 +6,8 @@ from tests.faults.probes import bad_requests
 from tests.faults.report import Options
 
 
-@pytest.mark.timeout(600)  # seconds on a machine that others share; some 15 on one's own
+@pytest.mark.timeout(600)  # seconds on a shared machine; some 15 on an idle one
 def test_bad_requests_are_refused_and_change_nothing() -> None:
-    """Thousands of generated ones, and bytes over sockets. [D-8] [D-10] [D-11] [D-12] [D-13] [spec 7 400]"""
+    """[D-8] [D-10] [D-11] [D-12] [D-13] [spec 7 400]"""
     report = bad_requests.run(Options())
     assert not report.failures, report.failures

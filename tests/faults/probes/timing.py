@@ -1,4 +1,4 @@
-"""Whether the time an answer takes tells another account's id from an unknown one."""
+"""Test that response times do not distinguish another account's ids from unknown ones."""
 
 import random
 import time
@@ -10,11 +10,11 @@ from tests.support.world import World, plan_body, subscription_body
 
 PAIRS = 500
 FAR_OFF = 0.15
-"""How far from a half a guess may be on a machine that others share; on a quiet one it is within 0.05."""
+"""Allowed distance from 0.5 on a shared machine; on an idle one it is within 0.05."""
 
 
 async def compare_times(world: World, other: Owned, *, chance: random.Random, report: Report) -> None:
-    """Time foreign and unknown ids in turn, and tell how well the times would tell them apart (0.5: not at all)."""
+    """Time foreign and unknown ids in turn, and report how well times distinguish them (0.5: not at all)."""
 
     async def plan(sought: str) -> None:
         await world.post("/v1/plans", plan_body({"id": sought}))
@@ -39,12 +39,12 @@ async def compare_times(world: World, other: Owned, *, chance: random.Random, re
                     await request(sought)
                     seconds[foreign].append(time.perf_counter() - started)
             guess = _auc(seconds[True], seconds[False])
-            what = f"how well times tell a foreign {name} ({request.__name__}; 0.5 is not at all)"
+            what = f"how well times distinguish a foreign {name} ({request.__name__}; 0.5 is not at all)"
             report.count(what, round(guess, 3), at_least=0.5 - FAR_OFF, at_most=0.5 + FAR_OFF)
 
 
 def _auc(foreign: list[float], unknown: list[float]) -> float:
-    """Return the chance that one of these is longer than one of those (the area under the ROC curve)."""
+    """Return the probability that a foreign time is longer than an unknown one (area under the ROC curve)."""
     ranked = sorted([(each, True) for each in foreign] + [(each, False) for each in unknown])
     ranks = sum(rank for rank, (_, is_one_of_these) in enumerate(ranked, 1) if is_one_of_these)
     return (ranks - len(foreign) * (len(foreign) + 1) / 2) / (len(foreign) * len(unknown))

@@ -1,4 +1,4 @@
-"""The engine in this process, called as its server calls it, with an eye on whether a request committed any change."""
+"""The application called in this process, with detection of committed writes."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -23,10 +23,9 @@ _CHANGES: ContextVar[list[str] | None] = ContextVar("changes", default=None)
 
 
 class Watched(asyncpg.Connection):
-    """Notes, before each commit, whether the transaction has an id: PostgreSQL gives one to what changes something."""
+    """Records before each commit whether the transaction has an id, which PostgreSQL assigns to writers only."""
 
     async def execute(self, query: str, *args: Any, **options: Any) -> str:
-        """Run a statement."""
         changes = _CHANGES.get()
         if query == "COMMIT" and changes is not None:
             number = await super().fetchval("SELECT pg_current_xact_id_if_assigned()::text")
@@ -37,7 +36,7 @@ class Watched(asyncpg.Connection):
 
 @asynccontextmanager
 async def open_watched(database_url: str) -> AsyncGenerator[tuple[World, Any]]:
-    """Open the world over watched connections; yield the application, too."""
+    """Open the world on watched connections; also yield the application."""
     read = settings.read({"FATURA_RATE_LIMIT": "0", "FATURA_OUTBOUND_ALLOW": "127.0.0.1"})
     db = await connect(database_url, max_connections=5, connection_class=Watched)
     try:
@@ -52,7 +51,7 @@ async def open_watched(database_url: str) -> AsyncGenerator[tuple[World, Any]]:
 
 
 async def ask(app: Any, wire_: Wire) -> tuple[Answer, Sequence[str]]:
-    """Send a request; return the answer, and the ids of the transactions that it committed changes in."""
+    """Send a request. Return the answer, and the ids of the writing transactions that it committed."""
     changes: list[str] = []
     token = _CHANGES.set(changes)
     sent: list[dict[str, Any]] = []
@@ -74,7 +73,7 @@ async def ask(app: Any, wire_: Wire) -> tuple[Answer, Sequence[str]]:
 
 
 def _scope(wire_: Wire) -> dict[str, Any]:
-    """Return the scope that uvicorn would make: the path is unquoted, the query is not."""
+    """Return the scope that uvicorn would create: path unquoted, query not."""
     raw = wire_.path.encode("latin-1", "replace")
     return {
         "type": "http",

@@ -1,4 +1,4 @@
-"""A gateway whose books are a file: no restore of the engine's database takes anything from them."""
+"""A gateway whose charges are in a file, so that a restore of the database does not affect them."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -28,12 +28,12 @@ from tests.faults.journal import Journal
 
 PROVIDER = "books"
 NEVER_PAID_EVERY = 5
-"""Of so many charges one is never paid."""
+"""One of this many charges is never paid."""
 PAGE = 50
 
 
 class BookGateway:
-    """One connection; implements `port.Gateway`. A repeat makes a second charge: only look-ups guard against it."""
+    """Implements `port.Gateway` with look-ups only: a repeat creates a second charge."""
 
     provider: ClassVar[str] = PROVIDER
 
@@ -42,7 +42,6 @@ class BookGateway:
         self._config = config
 
     def capabilities(self) -> Capabilities:
-        """Return that charges are looked up and listed."""
         return Capabilities(
             issues_charges=True,
             methods=tuple(PaymentMethod),
@@ -56,7 +55,6 @@ class BookGateway:
         """Accept all."""
 
     async def create_charge(self, request: ChargeRequest) -> Charge:
-        """Create a charge."""
         self._journal.write("gateway_call", operation="create", invoice_id=str(request.invoice_id))
         charge_id = f"bk_{self._journal.count('gateway_call'):08}"
         self._journal.write(
@@ -74,22 +72,19 @@ class BookGateway:
         return await self.get_charge(charge_id)
 
     async def find_charge(self, invoice_id: UUID, attempt: int) -> Charge | None:
-        """Return the oldest charge with this reference."""
         return next(iter(await self.find_charges(invoice_id, attempt)), None)
 
     async def find_charges(self, invoice_id: UUID, attempt: int) -> Sequence[Charge]:
-        """Return all charges with this reference, oldest first."""
         return self._read("invoice_id = ? AND attempt = ?", str(invoice_id), attempt)
 
     async def get_charge(self, charge_id: str) -> Charge:
-        """Return a charge. Raises NotFoundError."""
+        """Raises NotFoundError."""
         found = self._read("charge_id = ?", charge_id)
         if not found:
             raise NotFoundError(charge_id)
         return found[0]
 
     async def charges_since(self, since: datetime) -> AsyncIterator[Charge]:
-        """Yield the charges made since an instant, a page at a time."""
         after = ""
         while page := self._read(
             "created_at >= ? AND charge_id > ? ORDER BY charge_id LIMIT ?", since.isoformat(), after, PAGE
@@ -99,7 +94,7 @@ class BookGateway:
             after = page[-1].charge_id
 
     async def cancel_charge(self, charge_id: str) -> Charge:
-        """Cancel an open charge; another one is left as it is. Raises NotFoundError."""
+        """Raises NotFoundError. A charge that is not open stays unchanged."""
         await self.get_charge(charge_id)
         self._journal.change(
             "UPDATE charge SET state = 'canceled' WHERE charge_id = ? AND state = 'open'", charge_id
@@ -107,15 +102,15 @@ class BookGateway:
         return await self.get_charge(charge_id)
 
     def read_webhook(self, webhook: Webhook) -> WebhookHint:
-        """Refuse: this gateway sends none. Raises AuthFailedError."""
+        """Raises AuthFailedError: this gateway sends no webhooks."""
         raise AuthFailedError(str(len(webhook.body)))
 
     async def mirror_product(self, product: ProductMirror) -> str:
-        """Refuse: there is no catalog. Raises PermanentError."""
+        """Raises PermanentError: there is no catalog."""
         raise PermanentError("no_catalog", str(product.product_id))
 
     def _read(self, condition: str, *values: Any) -> Sequence[Charge]:
-        """Return charges of the connection as they are now: payers have paid at the due date."""
+        """Return the connection's charges after applying payments at the due date."""
         found = list(
             self._journal.read(
                 f"SELECT * FROM charge WHERE connection_id = ? AND {condition}",  # noqa: S608 - written here
@@ -138,7 +133,7 @@ class BookGateway:
 
 
 def take_back(journal: Journal, charge_id: str) -> None:
-    """Cancel a charge whatever was paid, as a person can in the gateway's own dashboard."""
+    """Cancel a charge in any state, as a person can in the gateway's dashboard."""
     journal.change("UPDATE charge SET state = 'canceled' WHERE charge_id = ?", charge_id)
 
 
@@ -155,7 +150,7 @@ def _charge(row: Mapping[str, Any]) -> Charge:
 
 
 def book_providers(journal: Journal) -> Callable[[Database], AbstractAsyncContextManager[Providers]]:
-    """Return what `open_engine` makes its gateways of: the one with these books, for live accounts."""
+    """Return a provider factory with this gateway for live accounts."""
 
     @asynccontextmanager
     async def opened(_db: Database) -> AsyncGenerator[Providers]:

@@ -1,7 +1,7 @@
-"""A backup that is older than the gateway is restored, again and again: nothing is charged twice, nothing is lost.
+"""Restore backups that are older than the gateway, repeatedly. No charge may be lost or made twice.
 
-Each trial backs up in the middle of work, lives on, throws the database away, restores it, sweeps (and dies in the
-middle of that), and lives on again; then the gateway's books are compared with the database.
+Each trial backs up during work, continues, drops the database, restores it, runs the comparison (which may be
+killed) and continues. Then the gateway's charges are compared with the database.
 """
 
 import asyncio
@@ -24,13 +24,12 @@ from tests.faults.restore.truth import Truth, judge
 STORIES = 4
 RESTORES_A_STORY = 5
 DAYS_AFTER = 3
-"""How many days the engine gets after a restore, until everything has to be in its place."""
+"""Days that the engine has after a restore until everything must be final."""
 DIES = 0.7
-"""The chance that work is cut off before a backup, and that a sweep dies before it is run again."""
+"""Chances that work is killed before a backup, and that a comparison is killed before it is repeated."""
 
 
 def run(options: Options) -> Report:
-    """Make all trials of a scale."""
     breaks.apply()
     report, truth = Report("restore", options.seed), Truth()
     with server() as server_url, tempfile.TemporaryDirectory(prefix="fatura-restore-") as folder:
@@ -49,13 +48,15 @@ def _tell(report: Report, options: Options, *, truth: Truth) -> None:
     full = options.scale is Scale.FULL
     report.count("restores", truth.restores, at_least=options.pick(short=2, full=STORIES * RESTORES_A_STORY))
     report.count("charges newer than their backup", truth.newer, at_least=options.pick(short=5, full=500))
-    report.count("… of invoices that the backup knew", truth.of_known_invoices, at_least=1)
-    report.count("… of cycles billed after it, found again by their ids", truth.of_lost_invoices, at_least=1)
+    report.count("… of invoices in the backup", truth.of_known_invoices, at_least=1)
+    report.count("… of cycles billed after it, matched by id", truth.of_lost_invoices, at_least=1)
     report.count(
-        "… of subscriptions born after it, told to the operator", truth.unmatched, at_least=1 if full else 0
+        "… of subscriptions created after it, reported to the operator",
+        truth.unmatched,
+        at_least=1 if full else 0,
     )
-    report.count("… over another amount than the new total, left to a person", truth.parked)
-    report.count("sweeps that died in the middle", truth.deaths, at_least=1)
+    report.count("… with an amount other than the new total, left to a person", truth.parked)
+    report.count("killed comparisons", truth.deaths, at_least=1)
     report.count("charges made twice", truth.twice, at_most=0)
     report.count("charges lost", truth.lost, at_most=0)
     report.problems += truth.problems
@@ -63,7 +64,7 @@ def _tell(report: Report, options: Options, *, truth: Truth) -> None:
 
 @asynccontextmanager
 async def _story(server_url: str, folder: Path, *, seed: str) -> AsyncGenerator[Story]:
-    story = Story(server_url, folder, random.Random(seed), seed)  # noqa: S311 - it guards nothing
+    story = Story(server_url, folder, random.Random(seed), seed)  # noqa: S311 - not for security
     await story.create()
     yield story
     await story.drop()
@@ -105,7 +106,7 @@ async def _trial(story: Story, truth: Truth) -> None:
 
 
 async def _sweep(story: Story, truth: Truth) -> None:
-    """Run the sweep until it lives: in processes that are killed, in tasks that are cut off, beside running workers."""
+    """Repeat the comparison until it completes: in killed processes, canceled tasks, or with concurrent workers."""
     rng, since = story.rng, truth.since
     if rng.random() < 0.2:
         await story.sweep_in_process(since=since, kill_at=rng.randrange(20, 120))

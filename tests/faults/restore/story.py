@@ -1,4 +1,4 @@
-"""The life of one account through many restores: its customers, its clock, its gateway's books, and its disasters."""
+"""One account through many backups and restores."""
 
 import asyncio
 import json
@@ -34,12 +34,12 @@ from tests.support.world import Json, Merchant, item
 
 BEGIN = datetime(2033, 1, 10, 15, tzinfo=UTC)
 OTHER_PRICE_EVERY = 6
-"""Of so many values entered again after a restore one is another than before."""
+"""One of this many values entered again after a restore differs from before."""
 
 
 @dataclass(slots=True)
 class Story:
-    """One account; `now` is the clock of all its engines, one after another. All chance is `rng`'s."""
+    """`now` is the clock of all its engines, `rng` the source of all its choices."""
 
     server_url: str
     folder: Path
@@ -56,17 +56,14 @@ class Story:
     journal: Journal = field(init=False)
 
     def __post_init__(self) -> None:
-        """Open the gateway's books."""
         self.journal = Journal(self.folder / f"{self.name}.sqlite")
 
     @property
     def url(self) -> str:
-        """The engine's database."""
         return database_url_of(self.server_url, self.name)
 
     @asynccontextmanager
     async def engine(self) -> AsyncGenerator[Merchant]:
-        """Open an engine on the database, and the account's view of its API."""
         engine = open_engine(
             self.url,
             ring=self.ring,
@@ -84,13 +81,15 @@ class Story:
                 yield Merchant(deps, client, self.opened)
 
     def _count(self) -> None:
-        """Let the engine die at a statement, if that was asked for."""
+        """Fail at a statement, if requested."""
         self.statements_left -= 1
         if not self.statements_left and self.running is not None:
             self.running.cancel()
 
     async def work(self, deps: Deps, *, die_at: int = 0) -> bool:
-        """Run all lanes to quiet, or die (0: do not) at the n-th statement from now; say whether it lived."""
+        """Run all lanes until nothing is due, or fail at the n-th statement (0: never). Return whether it
+        completed.
+        """
         self.running = asyncio.create_task(run_until_idle(deps, LANES))
         self.statements_left = die_at
         try:
@@ -102,7 +101,7 @@ class Story:
         return True
 
     async def enroll(self, merchant: Merchant, count: int) -> None:
-        """Bind customers to a fixed and a variable plan, each due on a day of its own."""
+        """Subscribe customers to a fixed and a variable plan, each due on its own day."""
         fixed = await merchant.plan(await merchant.product(cents=self.rng.randrange(100, 100_000)))
         variable = await merchant.plan(
             item(await merchant.product(cents=500)), item(await merchant.variable_product())
@@ -113,7 +112,7 @@ class Story:
             self.subscriptions.append(made["id"])
 
     async def live_on(self, merchant: Merchant, *, steps: int) -> None:
-        """Let days pass with their work, the values that people enter, and now and then a cancellation."""
+        """Let days pass with work, manual values and a few cancellations."""
         for _ in range(steps):
             self.now += timedelta(days=self.rng.randrange(1, 13))
             await self.work(merchant.deps)
@@ -127,7 +126,7 @@ class Story:
         await self.work(merchant.deps)
 
     async def enter_values(self, merchant: Merchant) -> None:
-        """Release what is held, by a value of the cycle's, after a restore sometimes by another one."""
+        """Enter manual values for held invoices. After a restore some differ from before."""
         for status in ("draft", "awaiting_value"):
             for held in (await merchant.get(f"/v1/invoices?status={status}&pageSize=100")).json["data"]:
                 detail = (await merchant.get(f"/v1/invoices/{held['id']}")).json
@@ -139,20 +138,18 @@ class Story:
         await self.work(merchant.deps)
 
     async def create(self) -> None:
-        """Make the database from the migrated template."""
         await self._copy("template_fatura", self.name)
 
     async def back_up(self) -> None:
-        """Keep the database as it is at this moment, whatever was under way."""
+        """Copy the database in its current state, whatever is in progress."""
         await self._copy(self.name, f"{self.name}_backup")
 
     async def restore(self) -> None:
-        """Throw the database away, and bring the backup back; the gateway's books stay as they are."""
+        """Replace the database by the backup. The gateway's charges stay."""
         await self._copy(f"{self.name}_backup", self.name)
         self.restores += 1
 
     async def drop(self) -> None:
-        """Clean up."""
         await self._admin(
             f"DROP DATABASE IF EXISTS {self.name}", f"DROP DATABASE IF EXISTS {self.name}_backup"
         )
@@ -173,7 +170,7 @@ class Story:
             await connection.close()
 
     async def sweep(self, deps: Deps, *, since: datetime, die_at: int = 0) -> comparison.RestoreReport | None:
-        """Do in this process what `fatura restored` does; None when it died at a statement."""
+        """Run `fatura restored` in this process; None when it failed at a statement."""
         assert self.opened is not None
 
         async def command() -> comparison.RestoreReport:
@@ -201,7 +198,6 @@ class Story:
         return json.loads(reported.splitlines()[-1]) if process.returncode == 0 else None
 
     def charges(self, since: datetime) -> Sequence[Any]:
-        """Return the gateway's charges made since an instant."""
         return list(self.journal.read("SELECT * FROM charge WHERE created_at >= ?", since.isoformat()))
 
 

@@ -1,6 +1,7 @@
-"""`fatura restored` in a process of its own, with the run's gateway and clock, killed at its n-th statement.
+"""`fatura restored` in its own process with the run's gateway and clock, killed at its n-th statement.
 
-`python -m tests.faults.restore.sweep URL RING BOOKS NOW SINCE KILL_AT` (0: it lives) prints its counts as JSON.
+`python -m tests.faults.restore.sweep URL RING BOOKS NOW SINCE KILL_AT` (0: not killed) prints its counts as
+JSON.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ STATEMENTS = ("execute", "fetch", "fetchrow", "fetchval")
 
 
 def counting(before_each: Callable[[], None]) -> "type[asyncpg.Connection[asyncpg.Record]]":
-    """Return a connection class that calls back before every statement, commits included."""
+    """Return a connection class that calls back before every statement, including commits."""
 
     def watched(name: str) -> Any:
         async def call(self: Any, *arguments: Any, **options: Any) -> Any:
@@ -72,5 +73,5 @@ async def _sweep(url: str, ring: str, *, books: Path, now: datetime, since: date
 if __name__ == "__main__":
     breaks.apply()
     url, ring, books, now, since, kill_at = sys.argv[1:]
-    reported = datetime.fromisoformat(now), datetime.fromisoformat(since), int(kill_at)
-    asyncio.run(_sweep(url, ring, books=Path(books), now=reported[0], since=reported[1], kill_at=reported[2]))
+    parsed = datetime.fromisoformat(now), datetime.fromisoformat(since), int(kill_at)
+    asyncio.run(_sweep(url, ring, books=Path(books), now=parsed[0], since=parsed[1], kill_at=parsed[2]))

@@ -1,4 +1,4 @@
-"""The short run of restores belongs to every commit."""
+"""The restore run at the short scale."""
 
 import pytest
 
@@ -6,8 +6,8 @@ from tests.faults.report import Options
 from tests.faults.restore import run
 
 
-@pytest.mark.timeout(600)  # seconds on a machine that others share; a minute on one's own
-def test_a_restore_charges_nobody_twice() -> None:
-    """Whatever was under way at the backup, and wherever the sweep died. [D-123, D-33]"""
+@pytest.mark.timeout(600)  # seconds on a shared machine; one minute on an idle one
+def test_no_charge_is_made_twice_or_lost_by_a_restore() -> None:
+    """[D-123, D-33]"""
     report = run.run(Options())
     assert not report.failures, report.failures

@@ -1,4 +1,4 @@
-"""What must be true after a restore, known from the database that was lost: whose each charge is, and only once."""
+"""What must hold after a restore, computed from the lost database."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -15,12 +15,12 @@ from tests.faults.restore.story import BEGIN, Story
 from tests.support.world import Merchant
 
 Cycle = tuple[str, int]
-"""A subscription and a cycle of it: what may be charged once."""
+"""A subscription and a cycle, which may be charged once."""
 
 
 @dataclass(slots=True)
 class Truth:
-    """Counts over all trials, and of the trial at hand what the lost database knew and the operator was told."""
+    """Counts over all trials. For the current trial, what the lost database knew and what was reported."""
 
     restores: int = 0
     newer: int = 0
@@ -38,7 +38,7 @@ class Truth:
     reported: set[str] = field(default_factory=set[str])
 
     async def disaster(self, story: Story, *, since: datetime) -> None:
-        """Remember what is about to be lost: the charges since the backup, and which cycle each of them bills."""
+        """Record the charges since the backup, and the cycle that each bills, before the database is lost."""
         self.since = since
         self.charges = story.charges(since)
         self.billed = {str(row["invoice_id"]): _cycle(row) for row in await _invoices(story)}
@@ -47,7 +47,7 @@ class Truth:
 
 
 async def judge(story: Story, merchant: Merchant, truth: Truth) -> None:
-    """Compare the books with the database, settle what is a person's, and let the three ledgers be checked."""
+    """Compare the charges with the database, resolve what needs a person, and check the three ledgers."""
     invoices = await _invoices(story)
     at = f"story {story.seed}, restore {story.restores}"
     born_later = {
@@ -64,11 +64,13 @@ async def judge(story: Story, merchant: Merchant, truth: Truth) -> None:
 
 
 def _check_unmatched(story: Story, truth: Truth, born_later: set[str], *, at: str) -> None:
-    """Charges of subscriptions that the backup does not know are told, and no others; then they are set aside."""
+    """Exactly the charges of subscriptions missing from the backup are reported. Remove them afterwards."""
     live = {each["charge_id"] for each in truth.charges if each["state"] in LIVE}
     truth.unmatched += len(born_later & live)
     if truth.reported != born_later & live:
-        truth.problems.append(f"{at}: told {sorted(truth.reported)}, strays are {sorted(born_later & live)}")
+        truth.problems.append(
+            f"{at}: reported {sorted(truth.reported)}, unmatched charges are {sorted(born_later & live)}"
+        )
     for charge_id in born_later:
         story.journal.change("DELETE FROM charge WHERE charge_id = ?", charge_id)
 
@@ -76,7 +78,7 @@ def _check_unmatched(story: Story, truth: Truth, born_later: set[str], *, at: st
 def _check_matched(
     truth: Truth, invoices: Sequence[Mapping[str, Any]], born_later: set[str], *, at: str
 ) -> None:
-    """Every live charge is on the invoice that it billed, under the id that it had; or a person was told."""
+    """Every live charge belongs to the invoice that it billed, under its id, or was reported."""
     restored = {_cycle(row): row for row in invoices}
     for charge in truth.charges:
         if charge["charge_id"] in born_later or charge["state"] not in LIVE:
@@ -85,7 +87,7 @@ def _check_matched(
         if row is None or str(row["invoice_id"]) != charge["invoice_id"]:
             truth.lost += 1
             truth.problems.append(
-                f"{at}: {charge['charge_id']} has not got its invoice {charge['invoice_id']} back"
+                f"{at}: {charge['charge_id']} does not have its invoice {charge['invoice_id']} back"
             )
         elif row["gateway_invoice_id"] == charge["charge_id"]:
             born_before = row["created_at"] <= truth.since
@@ -99,7 +101,7 @@ def _check_matched(
 
 
 def _check_once(story: Story, truth: Truth, invoices: Sequence[Mapping[str, Any]], *, at: str) -> None:
-    """No cycle has two live charges, whatever ids they name; and what was canceled is not charged again."""
+    """No cycle has two live charges, whatever their ids. What was canceled is not charged again."""
     billed = truth.billed | {str(row["invoice_id"]): _cycle(row) for row in invoices}
     live = Counter[Cycle | None]()
     canceled: defaultdict[Cycle | None, str] = defaultdict(str)
@@ -120,7 +122,7 @@ def _check_once(story: Story, truth: Truth, invoices: Sequence[Mapping[str, Any]
 async def _resolve(
     story: Story, merchant: Merchant, truth: Truth, invoices: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Do what a person does with a charge over another amount: take it back there, then retry issuance."""
+    """Cancel a charge with a wrong amount at the gateway, as a person would, then retry issuance."""
     for row in invoices:
         if row["attempt_state"] == "parked":
             for charge_id in row["known_charge_ids"]:
@@ -136,7 +138,7 @@ def _cycle(row: Mapping[str, Any]) -> Cycle:
 
 
 async def _invoices(story: Story) -> Sequence[Mapping[str, Any]]:
-    """Return all invoices as they are, each with its newest attempt."""
+    """Return all invoices, each with its newest attempt."""
     connection = await asyncpg.connect(story.url)
     try:
         assert story.opened is not None

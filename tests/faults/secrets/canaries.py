@@ -1,4 +1,4 @@
-"""Fifty secrets pushed through everything, with faults happening, then looked for everywhere."""
+"""Use fifty secrets in every possible way, with faults, then search for them everywhere."""
 
 import base64
 import json
@@ -27,7 +27,7 @@ SHOWN = {
         document           | -                        | D-15: never returned
         gateway credential | -                        | D-43: never returned
         gateway secret     | -                        | D-43, D-114: as a credential
-        refused body       | -                        | spec 7: nothing of it is kept or told
+        refused body       | -                        | spec 7: not stored or shown
         idempotency key    | dump                     | D-14: the client's name for a request, no credential
         price token        | answers dump             | spec 2.2: endpointUrl is a field of the product
         webhook token      | answers dump             | D-39: the registered url is read back
@@ -36,30 +36,30 @@ SHOWN = {
         database password  | -                        | D-47
     """)
 }
-"""What is secret, and who shows it all the same to its own account; logs, errors and metrics show none."""
+"""The kinds of secrets, and where their own account may see them. Logs, errors and metrics never show them."""
 
 
 @dataclass(slots=True)
 class Canaries:
-    """The secrets by text, each with its kind."""
+    """The secrets, each with its kind."""
 
     chance: random.Random
     kinds: dict[str, str] = field(default_factory=dict[str, str])
 
     def make(self, kind: str) -> str:
-        """Return a new secret of 18 characters, which fits everywhere."""
+        """Return a new secret of 18 characters, a valid length everywhere."""
         return self.add(kind, "cnry" + "".join(self.chance.choices("abcdefghijkmnpqrstuvwxyz23456789", k=14)))
 
     def add(self, kind: str, text: str) -> str:
-        """Remember a secret that the engine made."""
+        """Add a secret that the engine created."""
         assert kind in SHOWN, kind
         self.kinds[text] = kind
         return text
 
 
 async def search(server_url: str, folder: Path, *, options: Options, report: Report) -> None:
-    """Push them through real processes at log level debug; look for them in every form; revoke a key on the way."""
-    canaries = Canaries(random.Random(options.seed))  # noqa: S311 - chance that can be repeated is the point
+    """Use the secrets with real processes at log level debug, and search for them in every encoding."""
+    canaries = Canaries(random.Random(options.seed))  # noqa: S311 - repeatable by seed
     ring = ",".join(canaries.add("ring key", new_key()) for _ in range(2))
     options.progress(2, 4, "canaries")
     async with place.database(server_url) as url, open_receiver() as receiver:
@@ -91,9 +91,9 @@ def _judge(canaries: Canaries, found: Counter[tuple[str, str]], *, searched: int
     report.count("canaries", len(canaries.kinds), at_least=50)
     report.count("log lines, rows, answers and pushes searched", searched, at_least=500)
     hits = {(kind, where): number for (kind, where), number in found.items() if where not in SHOWN[kind]}
-    report.count("canaries where none may be", sum(hits.values()), at_most=0)
+    report.count("canaries in forbidden places", sum(hits.values()), at_most=0)
     report.problems += [
-        f"a {kind} stands in the {where} {number} times" for (kind, where), number in hits.items()
+        f"a {kind} is in the {where} {number} times" for (kind, where), number in hits.items()
     ]
     needed = {
         ("e-mail", "events"),
@@ -101,7 +101,9 @@ def _judge(canaries: Canaries, found: Counter[tuple[str, str]], *, searched: int
         ("api key", "answers"),
         ("idempotency key", "dump"),
     }
-    report.problems += [f"the search is blind: no {kind} in the {where}" for kind, where in needed - {*found}]
+    report.problems += [
+        f"the search does not work: no {kind} in the {where}" for kind, where in needed - {*found}
+    ]
 
 
 def _contains(canaries: Canaries, text: str) -> set[str]:
@@ -109,7 +111,7 @@ def _contains(canaries: Canaries, text: str) -> set[str]:
 
 
 def _forms(canary: str) -> Iterator[str]:
-    """Yield what a text looks like in the clear, in JSON, in hexadecimal and in base64 at any offset."""
+    """Yield a text in clear, in JSON, in hexadecimal, and in base64 at any offset."""
     raw = canary.encode()
     yield canary
     yield json.dumps(canary)[1:-1]

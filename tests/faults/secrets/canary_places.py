@@ -1,4 +1,4 @@
-"""Every place where a secret could have ended up: logs, rows, answers, events, what merchants got, metrics."""
+"""Every place where a secret could be exposed: logs, rows, answers, events, merchants' requests, metrics."""
 
 import json
 from collections.abc import AsyncIterator
@@ -14,7 +14,7 @@ from tests.support.receiver import Receiver
 async def everything(
     stack: Stack, client: Client, receiver: Receiver, *, url: str
 ) -> AsyncIterator[tuple[str, str]]:
-    """Yield each text that can be searched, with the name of its place."""
+    """Yield each searchable text with the name of its place."""
     for name, text in _answers(client):
         yield name, text
     events = [each["data"] for each in await _events(client)]
@@ -43,7 +43,7 @@ async def _events(client: Client) -> list[dict[str, object]]:
 
 
 async def _rows(url: str) -> AsyncIterator[str]:
-    """Yield every row of every table as a dump would write it, bytes in hexadecimal."""
+    """Yield every row of every table as text, with bytes in hexadecimal."""
     connection = await asyncpg.connect(as_superuser(url))
     try:
         tables = await connection.fetch(

@@ -1,4 +1,4 @@
-"""The ways that secrets take through the engine: let in and refused, while database, gateway and endpoints fail."""
+"""Send secrets to the engine, accepted and refused, while database, gateway and endpoints fail."""
 
 import asyncio
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ FAULTS = ("server_error", "timeout_after", "rate_limited", "rejected")
 async def push(
     client: Client, canaries: "Canaries", receiver: Receiver, *, server_url: str, url: str
 ) -> None:
-    """Use every kind of secret as it is meant, then wrongly, then while things fail."""
+    """Use every kind of secret correctly, then wrongly, then during failures."""
     await _wrong_keys(client, canaries)
     connection_id = await _gateways(client, canaries)
     await _keys_and_secrets(client, canaries)
@@ -111,7 +111,7 @@ async def _enroll(client: Client, canaries: "Canaries", plan: Any) -> None:
 
 
 async def _refused(client: Client, canaries: "Canaries") -> None:
-    """Send secrets in bodies that break the contract: in wrong places, of wrong types, too long."""
+    """Send secrets in invalid bodies: in wrong places, of wrong types, too long."""
     secret = [canaries.make("refused body") for _ in range(6)]
     customer = {"externalRef": "x", "name": "x", "email": "no address", "document": secret[0]}
     await client.ask("POST", "/v1/subscriptions", {"planId": "x", "customer": customer})
@@ -124,14 +124,14 @@ async def _refused(client: Client, canaries: "Canaries") -> None:
 
 
 async def _advance(client: Client) -> None:
-    """Drive the test clock a day on, however long the machine takes for it."""
+    """Advance the test clock by a day."""
     await client.ask("POST", "/v1/test-clock/advance", {"days": 1})
     while (await client.ask("GET", "/v1/test-clock")).json()["status"] != "ready":  # noqa: ASYNC110 - another process sets it
         await asyncio.sleep(0.2)
 
 
 async def _outage(client: Client, canaries: "Canaries", *, server_url: str, url: str) -> None:
-    """Shut the database to everybody for a while, and go on asking."""
+    """Refuse all database connections for a while, and continue with requests."""
     name = urlsplit(url).path.strip("/")
     connection = await asyncpg.connect(server_url)
     try:
@@ -144,7 +144,7 @@ async def _outage(client: Client, canaries: "Canaries", *, server_url: str, url:
             body["customer"]["document"] = canaries.make("refused body")
             asked = await client.ask("POST", "/v1/subscriptions", body)
             assert asked.status_code == 503, asked.text
-        await asyncio.sleep(1.5)  # for the lanes to look for work, and fail
+        await asyncio.sleep(1.5)  # time for the lanes to poll and fail
     finally:
         await connection.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
         await connection.close()

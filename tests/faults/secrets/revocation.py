@@ -1,4 +1,4 @@
-"""A revoked API key under load: no process lets in a request that began after the revocation was answered."""
+"""Revoke an API key under load. No process may accept a request that began after the answer."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ REQUESTS_A_SECOND = 50
 
 
 async def revoke(client: Client, canaries: "Canaries", *, report: Report, requests: int) -> None:
-    """Ask 50 times a second with a key over all APIs, revoke it in between, and compare the instants."""
+    """Send 50 requests per second to all APIs, revoke the key meanwhile, and compare the instants."""
     made = (await client.ask("POST", "/v1/integration/api-keys", {"name": "to be revoked"})).json()
     key = canaries.add("api key", made["key"])
     before: list[int] = []
@@ -40,6 +40,6 @@ async def revoke(client: Client, canaries: "Canaries", *, report: Report, reques
         for statuses in [after] * requests:
             group.create_task(one(statuses))
             await asyncio.sleep(1 / REQUESTS_A_SECOND)
-    report.count("requests let in with a key, and begun before it was revoked", before.count(200), at_least=1)
+    report.count("requests accepted before the revocation", before.count(200), at_least=1)
     report.count("requests begun after its revocation was answered", len(after), at_least=requests)
-    report.count("of those let in", len(after) - after.count(401), at_most=0)
+    report.count("of those accepted", len(after) - after.count(401), at_most=0)

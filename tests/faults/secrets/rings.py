@@ -1,4 +1,4 @@
-"""The key ring changed while everything runs: old; old and new; new and old; sealed anew; new. Nothing fails."""
+"""Rotate the key ring under load: old; old and new; new and old; sealed again; new. Nothing may fail."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -16,11 +16,11 @@ from tests.faults.secrets.swapped import enroll
 from tests.support.world import World, open_account
 
 REPEATED = 15
-"""Requests made under the old key, and repeated under every ring that follows."""
+"""Requests under the old key, repeated under every later ring."""
 
 
 async def rotate_under_load(world: World, report: Report) -> None:
-    """Change the ring as a rolling restart would, two rings always beside each other; seal anew beside requests."""
+    """Change the ring as a rolling restart does, with two rings at a time; seal again during requests."""
     old, new = new_key(), new_key()
     rings = ([old], [old, new], [new, old], [new])
     async with _under(world, [Vault(ring) for ring in rings]) as worlds:
@@ -29,25 +29,25 @@ async def rotate_under_load(world: World, report: Report) -> None:
             again = await asyncio.gather(
                 *[_make(each, number) for each in pair for number in range(REPEATED)]
             )
-            report.problems += ["a repeat is answered otherwise" for one in again if one not in made]
+            report.problems += ["a repeat has another answer" for one in again if one not in made]
             await asyncio.gather(
                 *[enroll(each, f"529.982.247-{number}") for number, each in enumerate(pair, 10)]
             )
             await pair[1].run()
         resealed = await _seal_anew(worlds[2], made, report=report)
-        report.count("secrets sealed anew beside requests", resealed, at_least=2 * REPEATED)
+        report.count("secrets sealed again during requests", resealed, at_least=2 * REPEATED)
         used = await key_ring.usage(worlds[3].deps, worlds[3].account_id)
         old_ones = sum(used.values()) - used[worlds[3].deps.vault.sealing_id]
         report.count("secrets left under the old key", old_ones, at_most=0)
         again = [await _make(worlds[3], number) for number in range(REPEATED)]
-        report.count("repeats answered otherwise without the old key", int(again != made), at_most=0)
+        report.count("repeats with another answer without the old key", int(again != made), at_most=0)
         await worlds[3].run()
         waiting = [each for each in await worlds[3].invoices() if each["status"] == "ready"]
-        report.count("invoices that wait without the old key", len(waiting), at_most=0)
+        report.count("delayed invoices without the old key", len(waiting), at_most=0)
 
 
 async def _seal_anew(world: World, made: Sequence[bytes], *, report: Report) -> int:
-    """Begin, break off, and begin again, in small batches, with requests beside it; return how many were sealed."""
+    """Seal again in small batches, with an interruption and concurrent requests. Return the number sealed."""
 
     async def rotate(*, batches: int) -> int:
         resealed = 0
@@ -63,7 +63,7 @@ async def _seal_anew(world: World, made: Sequence[bytes], *, report: Report) -> 
     async def use() -> None:
         for number, body in enumerate(made):
             if await _make(world, number) != body:
-                report.problems.append("a repeat is answered otherwise while secrets are sealed anew")
+                report.problems.append("a repeat has another answer while secrets are sealed again")
             await enroll(world, f"111.444.777-{number}")
 
     first = await rotate(batches=2)
@@ -78,7 +78,7 @@ async def _make(world: World, number: int) -> bytes:
 
 @asynccontextmanager
 async def _under(world: World, vaults: Sequence[Vault]) -> AsyncGenerator[list[World]]:
-    """Yield one account as processes with these rings serve it; the first ring opened it."""
+    """Yield one account as processes with these rings serve it."""
     async with AsyncExitStack() as stack:
         every = [replace(world.deps, vault=vault) for vault in vaults]
         opened = await open_account(every[0], Mode.SANDBOX)

@@ -1,4 +1,4 @@
-"""The key ring changed under load on real processes: rolling restarts and `fatura keys rotate`; and who may start."""
+"""Rotate the key ring with rolling restarts of real processes and `fatura keys rotate`, under load."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from tests.support.world import plan_body, subscription_body
 
 
 async def roll(server_url: str, folder: Path, report: Report) -> None:
-    """Roll the rings over two APIs and a worker while a client asks all the time; 0 failures."""
+    """Change the rings of two APIs and a worker during continuous requests. None may fail."""
     old, new = new_key(), new_key()
     logged = folder / "rolling"
     logged.mkdir()
@@ -71,9 +71,9 @@ def _judge(stack: Stack, client: Client, rotated: dict[str, object], *, report: 
         if answer.request.url.path.endswith("api-keys") and answer.request.method == "POST":
             keys.setdefault(answer.request.headers["idempotency-key"], []).append(answer.text)
     differing = [key for key, bodies in keys.items() if len(set(bodies)) > 1]
-    report.count("repeats answered otherwise while the ring changed", len(differing), at_most=0)
+    report.count("repeats with another answer while the ring changed", len(differing), at_most=0)
     if rotated["exit"] != 0 or "can be removed" not in json.dumps(rotated):
-        report.problems.append(f"fatura keys rotate does not end clean: {rotated}")
+        report.problems.append(f"fatura keys rotate does not end cleanly: {rotated}")
     unread = [
         line for _, line in stack.logs() if "does not open" in line or "FATURA_SECRET_KEYS lacks" in line
     ]
@@ -81,7 +81,7 @@ def _judge(stack: Stack, client: Client, rotated: dict[str, object], *, report: 
 
 
 def _check_startup(stack: Stack, folder: Path, *, other: str, report: Report) -> None:
-    """Processes beside live accounts start with their ring only, and say what is missing."""
+    """Processes start only with the ring of the live accounts, and report what is missing."""
     live = run("account", "create", "Live", "--mode", "live", "--json", env=stack.environment())
     assert live.returncode == 0, live.stderr
     (folder / "empty").mkdir()
@@ -98,4 +98,4 @@ def _check_startup(stack: Stack, folder: Path, *, other: str, report: Report) ->
                     f"fatura {command} with the ring {ring!r} is not refused: {ended.stderr}"
                 )
     if [*(folder / "empty").iterdir()]:
-        report.problems.append("a process that was refused wrote into its data folder")
+        report.problems.append("a refused process wrote into its data folder")

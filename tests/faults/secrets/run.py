@@ -1,4 +1,4 @@
-"""Secrets: sealed where they lie, nowhere else, under a ring that changes while everything runs."""
+"""Test that secrets are stored only sealed, and stay readable while the key ring changes."""
 
 import tempfile
 from pathlib import Path
@@ -12,7 +12,6 @@ from tests.support.world import open_world
 
 
 def run(options: Options) -> Report:
-    """Swap ciphertexts, change the ring under load, revoke a key, and look for canaries everywhere."""
     report = Report("secrets", options.seed)
     with place.server() as url, tempfile.TemporaryDirectory(prefix="fatura-faults-") as folder:
         with report.part("ciphertexts swapped"):

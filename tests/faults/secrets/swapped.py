@@ -1,4 +1,4 @@
-"""Ciphertexts moved by SQL to where they do not belong: none opens, what needs them waits, sending anew mends."""
+"""Move ciphertexts by SQL to other rows. None may open; dependent work waits until the secret is sent again."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -38,14 +38,13 @@ async def _fill(merchant: Merchant) -> None:
 
 
 async def enroll(merchant: Merchant, document: str) -> Json:
-    """Bind a customer with a tax document."""
     body = subscription_body(await merchant.plan())
     body["customer"]["document"] = document
     return await merchant.made("/v1/subscriptions", body)
 
 
 async def _nothing_opens_elsewhere(world: World, other: Merchant, *, report: Report) -> None:
-    """Try every value of two accounts at the place of every other one."""
+    """Try every value of two accounts in the place of every other one."""
     values: list[tuple[str, Any, str, bytes]] = []
     for account_id in (world.account_id, other.account_id):
         async with world.deps.db.transaction(account_id) as tx:
@@ -60,8 +59,8 @@ async def _nothing_opens_elsewhere(world: World, other: Merchant, *, report: Rep
             if home[:3] != (place, account_id, row_id):
                 tried += 1
                 opened += _opens(world, home[3], place=place, account_id=account_id, row_id=row_id)
-    report.count("ciphertexts tried at the places of others", tried, at_least=300)
-    report.count("ciphertexts that opened where they do not belong", opened, at_most=0)
+    report.count("ciphertexts tried in the place of others", tried, at_least=300)
+    report.count("ciphertexts that opened in the wrong place", opened, at_most=0)
 
 
 def _opens(world: World, value: bytes, *, place: str, account_id: Any, row_id: str) -> bool:
@@ -79,7 +78,7 @@ async def _by_hand(world: World) -> AsyncGenerator[asyncpg.Connection]:
 
 
 async def _documents(world: World, report: Report) -> None:
-    """The invoice waits, the others go on; nobody is charged with another's document."""
+    """The invoice waits, the others continue, and no customer is charged with another's document."""
     async with _by_hand(world) as connection:
         await connection.execute(
             """
@@ -92,20 +91,20 @@ async def _documents(world: World, report: Report) -> None:
     waiting = [each for each in await world.invoices() if each["status"] == "ready"]
     _expect(report, len(waiting) == 2, f"invoices with swapped documents are {await world.invoices()}")
     (invoice,) = await world.invoices(open_normally)
-    _expect(report, invoice["status"] in {"issued", "paid"}, "a swapped document holds up other invoices")
+    _expect(report, invoice["status"] in {"issued", "paid"}, "a swapped document delays other invoices")
     await world.advance(days=1)
     events = await world.events("invoice.issue_delayed")
-    _expect(report, bool(events) and "document does not open" in str(events), "nobody is told of a document")
+    _expect(report, bool(events) and "document does not open" in str(events), "no event about the document")
     for customer in (await world.get("/v1/customers")).json["data"]:
         if customer["hasDocument"]:
             await world.patch(f"/v1/customers/{customer['id']}", {"document": DOCUMENTS[0]})
     await world.advance(days=1)
     still = [each for each in await world.invoices() if each["status"] == "ready"]
-    _expect(report, not still, f"sending the document anew does not mend {still}")
+    _expect(report, not still, f"sending the document again does not repair {still}")
 
 
 async def _credentials(world: World, report: Report) -> None:
-    """The connection waits; sending its credentials anew mends it."""
+    """The connection waits until its credentials are sent again."""
     async with _by_hand(world) as connection:
         await connection.execute(
             """
@@ -120,15 +119,17 @@ async def _credentials(world: World, report: Report) -> None:
     _expect(report, invoice["status"] == "ready", f"issued with another's credentials: {invoice}")
     path = f"/v1/integration/gateways/{connections[0]['connectionId']}"
     refused = await world.patch(path, {"settings": {"behaviour": "never_pay"}})
-    _expect(report, refused.status == 400, f"swapped credentials were sealed anew: {refused.body!r}")
+    _expect(report, refused.status == 400, f"swapped credentials were sealed again: {refused.body!r}")
     await world.patch(path, {"credentials": {}})
     await world.run()
     (invoice,) = await world.invoices(subscription)
-    _expect(report, invoice["status"] in {"issued", "paid"}, f"credentials sent anew do not mend: {invoice}")
+    _expect(
+        report, invoice["status"] in {"issued", "paid"}, f"credentials sent again do not repair: {invoice}"
+    )
 
 
 async def _signing_secrets(world: World, report: Report) -> None:
-    """Nothing leaves that is not signed; a rotation mends at once."""
+    """Nothing unsigned is sent until a rotation."""
     async with open_receiver() as receiver:
         await world.put("/v1/integration/webhook", {"url": receiver.url})
         async with _by_hand(world) as connection:
@@ -146,7 +147,7 @@ async def _signing_secrets(world: World, report: Report) -> None:
             report, rotated.status == 200, f"a secret that does not open cannot be rotated: {rotated.body!r}"
         )
         await world.run("push")
-        _expect(report, bool(receiver.received), "a rotation does not mend what is pushed")
+        _expect(report, bool(receiver.received), "a rotation does not repair pushes")
 
 
 async def _stored_answers(world: World, report: Report) -> None:
