@@ -1,1 +1,1 @@
-"""Measured ratios: each side by side in one run on one machine. Never timed tests."""
+"""Measured ratios: both sides in one run on one machine. Never timed tests."""

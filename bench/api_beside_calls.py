@@ -40,7 +40,7 @@ async def timed(world: World, stop: asyncio.Event) -> list[float]:
 
 
 async def alone(world: World) -> list[float]:
-    """Time requests with nothing beside them."""
+    """Time requests with no billing run them."""
     stop = asyncio.Event()
     asyncio.get_running_loop().call_later(ALONE_SECONDS, stop.set)
     return await timed(world, stop)

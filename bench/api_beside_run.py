@@ -1,7 +1,6 @@
-"""What a client of the API waits for while a worker process bills the same account at full speed, against an idle one.
+"""API latency while a worker process bills the same account at full speed, compared with no billing run.
 
-Reads at a steady pace, so that what is measured is waiting and not how many clients there are; each is timed from when
-it was due. In turns: nothing beside, then the run.
+Reads are sent at a steady pace, and each is timed from when it was due.
 """
 
 import asyncio
@@ -24,12 +23,11 @@ PER_SECOND = 80
 SECONDS = 3
 MOST_RATIO = 2
 SPARE = 5_000
-"""How many more are due a round: a worker whose share is done still ends the batches that it is at."""
+"""Additional due subscriptions per round, since a worker completes its current batches."""
 KINDS = (READ, PAGE)
 
 
 def run(options: Options) -> Measured:
-    """Fill an account, and measure in turns."""
     with server() as url:
         return asyncio.run(_run(options, url, share=options.pick(short=30_000, full=200_000)))
 
@@ -63,7 +61,6 @@ async def _run(options: Options, server_url: str, *, share: int) -> Measured:
 
 
 async def _requests(url: str, account: OpenedAccount) -> Sequence[bytes]:
-    """Return requests of both kinds by turns."""
     async with seen(url, account.account_id) as connection:
         rows = await connection.fetch("SELECT subscription_id FROM subscription LIMIT 500")
     reads = cycle(Asked("GET", f"/v1/subscriptions/{row['subscription_id']}") for row in rows)
@@ -76,7 +73,7 @@ async def _ask(api: Server, requests: Sequence[bytes]) -> Answered:
 
 
 async def _beside_run(api: Server, requests: Sequence[bytes], *, url: str, share: int) -> Answered:
-    """Ask while a worker bills its share, which takes longer."""
+    """Send requests while a worker bills its share, which takes longer."""
     async with started(url, "generation", share) as worker:
         billing = asyncio.create_task(worker.communicate(b"go\n"))
         answered = await _ask(api, requests)
@@ -86,7 +83,6 @@ async def _beside_run(api: Server, requests: Sequence[bytes], *, url: str, share
 
 
 def _add(taken: Mapping[str, list[float]], answered: Answered) -> None:
-    """Add a round's 99th percentile of each kind."""
     for place, kind in enumerate(KINDS):
         latencies_ms = answered.latencies_ms[place :: len(KINDS)]
         taken[kind].append(statistics.quantiles(latencies_ms, n=100)[-1])
@@ -97,7 +93,7 @@ def _measured(beside: Mapping[str, list[float]], idle: Mapping[str, list[float]]
     for kind in KINDS:
         what = f"{kind} while a worker bills the account, p99 at {PER_SECOND} requests/s"
         measured.figures.append(
-            Figure(5, what, "ms", "nothing beside", beside[kind], idle[kind], at_most=MOST_RATIO)
+            Figure(5, what, "ms", "no billing run", beside[kind], idle[kind], at_most=MOST_RATIO)
         )
     measured.amounts.append(Amount(5, "answers 5xx while a worker bills", "answers", failed, at_most=0))
     return measured

@@ -106,7 +106,7 @@ async def _run(options: Options, measured: Measured, server_url: str, *, invoice
                 f"{len(taken.calls):,} bare calls {calls:.2f} s: {theirs[-1]:,.0f}/s"
             )
     what = (
-        f"a day of {invoices:,} invoices, one in {VARIABLE_EVERY} with a price to ask for: paid and delivered "
+        f"a day of {invoices:,} invoices, one in {VARIABLE_EVERY} with a price call: paid and delivered "
         f"by {WORKERS} worker processes"
     )
     against = "generation alone and a bare loop that makes the same calls"

@@ -70,7 +70,7 @@ async def _run(options: Options, measured: Measured, server_url: str, *, events:
                 f"round {number + 1}: {ours[-1]:,.0f} deliveries/s over {taken.most_open} connections, "
                 f"bare {theirs[-1]:,.0f}/s"
             )
-    what = f"{events:,} events of {ACCOUNTS} accounts, {EVENTS_AN_INVOICE} an invoice, to a fast receiver"
+    what = f"{events:,} events of {ACCOUNTS} accounts, {EVENTS_AN_INVOICE} per invoice, to a fast receiver"
     against = "a bare client loop"
     measured.figures.append(Figure(8, what, "deliveries/s", against, ours, theirs, at_least=LEAST_RATIO))
 

@@ -1,4 +1,4 @@
-"""What a measurement is: figures of interleaved rounds, each a ratio of ours to a rival's, and plots of growth."""
+"""The parts of a measurement: figures of alternating rounds, amounts, and plots."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Scale(StrEnum):
-    """How much is measured: `short` fits into `make bench`, `full` takes an evening."""
+    """`short` is the size of `make bench`; `full` takes hours."""
 
     SHORT = "short"
     FULL = "full"
@@ -15,21 +15,18 @@ class Scale(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a measurement is asked for; `say` tells a person how far it is."""
-
     scale: Scale
     say: Callable[[str], None]
 
     def pick(self, *, short: int, full: int) -> int:
-        """Return the number for the scale."""
         return full if self.scale is Scale.FULL else short
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One line of the table: the same `unit` measured here and there, round by round.
+    """One row of the table: the same `unit` measured on both sides, round by round.
 
-    `row` is the measure's number; `against` says what the rival is. The ratio is ours over theirs.
+    `row` is the row's number; `against` names the rival. The ratio is ours divided by the rival's.
     """
 
     row: int
@@ -43,17 +40,16 @@ class Figure:
 
     @property
     def ratios(self) -> Sequence[float]:
-        """Return the ratio of each round."""
         return [ours / theirs for ours, theirs in zip(self.ours, self.theirs, strict=True)]
 
     @property
     def ratio(self) -> float:
-        """Return the median ratio."""
+        """The median ratio."""
         return statistics.median(self.ratios)
 
     @property
     def holds(self) -> bool | None:
-        """Tell whether the median is within the bounds; None: there are none."""
+        """Whether the median is within the bounds; None without bounds."""
         if self.at_least is None and self.at_most is None:
             return None
         return (self.at_least is None or self.ratio >= self.at_least) and (
@@ -63,7 +59,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """One line that is no ratio: an amount, and the most that it may be."""
+    """One row that is an amount, with an optional upper bound."""
 
     row: int
     what: str
@@ -73,13 +69,12 @@ class Amount:
 
     @property
     def holds(self) -> bool | None:
-        """Tell whether it is within its bound; None: there is none."""
         return None if self.at_most is None else self.value <= self.at_most
 
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """One picture of growth: `y` by size, a line for each name; written as `<name>.svg`."""
+    """One plot: `y` by size, a line per name; written as `<name>.svg`."""
 
     name: str
     title: str
@@ -90,7 +85,7 @@ class Plot:
 
 @dataclass(slots=True)
 class Measured:
-    """All that one measurement has to tell."""
+    """The results of one measurement; `left_out` has reasons for skipped parts."""
 
     figures: list[Figure] = field(default_factory=list[Figure])
     amounts: list[Amount] = field(default_factory=list[Amount])

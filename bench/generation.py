@@ -20,7 +20,7 @@ from bench.servers import cloned, open_accounts, prepared, server
 ROUNDS = 5
 LEAST_RATIO = 0.7
 MOST_MEGABYTES = 300
-RIVAL = "one hand-written statement an account"
+RIVAL = "one hand-written statement per account"
 
 Written = tuple[int, ...]
 
@@ -51,7 +51,7 @@ def run(options: Options) -> Measured:
             "generation",
             "The billing run against a hand-written statement",
             "due",
-            "ratio of invoices a second",
+            "ratio of invoices per second",
             {
                 "engine / by hand": [
                     (size, figure.ratio) for (_, size), figure in zip(sizes, one, strict=False)
@@ -94,7 +94,7 @@ async def _measure(options: Options, measured: Measured, server_url: str, *, acc
         Figure(1, f"{what}, {due:,} due", "invoices/s", RIVAL, ours, theirs, at_least=LEAST_RATIO)
     )
     measured.amounts.append(
-        Amount(1, f"{what}, {due:,} due: most memory of the worker", "MB", megabytes, at_most=MOST_MEGABYTES)
+        Amount(1, f"{what}, {due:,} due: peak memory of the worker", "MB", megabytes, at_most=MOST_MEGABYTES)
     )
 
 

@@ -1,4 +1,4 @@
-"""What a million subscriptions cost that a few do not: each invoice, a sweep with nothing due, lists, and bytes."""
+"""How costs grow to a million subscriptions: invoices, polls with no work due, lists, and bytes."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,7 +18,7 @@ from fatura.workers.lanes import LANES
 FEW = 1_000
 TEN_THOUSAND = 10_000
 SPARE = 20_000
-"""More subscriptions than are billed: a worker may do a few batches more than it is asked for."""
+"""Additional due subscriptions, since a worker may do a few more batches than requested."""
 SWEEPS = 40
 BEFORE_ALL_DUE = datetime(2025, 6, 1, tzinfo=UTC)
 MOST_GROWTH = 1.15
@@ -28,7 +28,6 @@ _ROWS = "SELECT sum(pg_column_size(x.*))::float8 FROM "
 
 
 def run(options: Options) -> Measured:
-    """Fill three databases, and take all that grows."""
     measured = Measured()
     with server() as url:
         asyncio.run(_run(options, measured, url, many=options.pick(short=160_000, full=1_000_000)))
@@ -44,7 +43,7 @@ async def _run(options: Options, measured: Measured, server_url: str, *, many: i
     wal = await _bill(options, measured, server_url, ten_thousand=ten_thousand, big=big)
     after = await _sizes(big)
     billed = await _bytes(measured, big, grown={table: after[table] - before[table] for table in TABLES})
-    measured.amounts.append(Amount(10, "bytes of WAL an invoice, pages' images included", "B", wal / billed))
+    measured.amounts.append(Amount(10, "bytes of WAL per invoice, including page images", "B", wal / billed))
     await worked(few.url, "generation", few.subscriptions)
     await worked(big.url, "generation", big.subscriptions - billed)
     for each in (few, big):
@@ -55,7 +54,7 @@ async def _run(options: Options, measured: Measured, server_url: str, *, many: i
 
 
 async def _sweeps(options: Options, measured: Measured, few: Side, big: Side) -> None:
-    """Time the looks of all lanes on a clock on which nothing is due."""
+    """Time the polls of all lanes with no work due."""
     taken: dict[int, list[float]] = {few.subscriptions: [], big.subscriptions: []}
     for _ in range(ROUNDS):
         for each in (few, big):
@@ -64,10 +63,10 @@ async def _sweeps(options: Options, measured: Measured, few: Side, big: Side) ->
                 taken[each.subscriptions].append(await median_ms(_sweeping(early), SWEEPS))
     options.say("swept")
     ours, theirs = taken[big.subscriptions], taken[few.subscriptions]
-    what = f"a sweep of all lanes with nothing due among {big.subscriptions:,} subscriptions"
+    what = f"a poll of all lanes with no work due among {big.subscriptions:,} subscriptions"
     measured.figures.append(Figure(3, what, "ms", f"among {FEW:,}", ours, theirs, at_most=MOST_SWEEP))
     lines = {"all lanes": points(taken)}
-    measured.plots.append(Plot("sweep", "A sweep with nothing due", "subscriptions", "ms", lines))
+    measured.plots.append(Plot("sweep", "A poll with no work due", "subscriptions", "ms", lines))
 
 
 def _sweeping(deps: Deps) -> Callable[[], Awaitable[None]]:
@@ -81,11 +80,13 @@ def _sweeping(deps: Deps) -> Callable[[], Awaitable[None]]:
 async def _bill(
     options: Options, measured: Measured, server_url: str, *, ten_thousand: Side, big: Side
 ) -> int:
-    """Bill all of the big side in rounds, ten thousand after each; return the big side's bytes of WAL."""
+    """Bill the large side in rounds, each followed by ten thousand on the small side. Return the large side's
+    bytes of WAL.
+    """
     share, wal = (big.subscriptions - SPARE) // ROUNDS, 0
     costs, small_costs, megabytes = list[float](), list[float](), list[float]()
     async with AsyncExitStack() as clones:
-        # All beforehand: a clone makes checkpoints, after which the big side writes each of its pages to WAL anew.
+        # Cloned first: a clone causes checkpoints, after which the large side writes full pages to WAL.
         urls = [
             await clones.enter_async_context(cloned(server_url, ten_thousand.name, apart=f"round{number}"))
             for number in range(ROUNDS)
@@ -103,19 +104,19 @@ async def _bill(
             )
     what, against = f"an invoice among {big.subscriptions:,} due", f"among {TEN_THOUSAND:,} due"
     measured.figures.append(Figure(1, what, "ms", against, costs, small_costs, at_most=MOST_GROWTH))
-    memory = "memory of the worker over these rounds, most over least"
+    memory = "memory of the worker over these rounds, highest divided by lowest"
     measured.amounts.append(Amount(1, memory, "times", max(megabytes) / min(megabytes), at_most=1.5))
     lines = {
         against: [((number + 0.5) * share, cost) for number, cost in enumerate(small_costs)],
         what: [((number + 0.5) * share, cost) for number, cost in enumerate(costs)],
     }
     title = "The cost of an invoice as the tables grow"
-    measured.plots.append(Plot("cost", title, "invoices there are", "ms an invoice", lines))
+    measured.plots.append(Plot("cost", title, "existing invoices", "ms per invoice", lines))
     return wal
 
 
 async def _sizes(big: Side) -> Mapping[str, int]:
-    """Return what each table takes with its indexes."""
+    """Return the size of each table with its indexes."""
     connection = await connected(big.url)
     sizes: dict[str, int] = {}
     for table in TABLES:
@@ -125,7 +126,6 @@ async def _sizes(big: Side) -> Mapping[str, int]:
 
 
 async def _wal(big: Side) -> int:
-    """Return how many bytes of WAL the server has written so far."""
     connection = await connected(big.url)
     written: int = await connection.fetchval("SELECT (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint")
     await connection.close()
@@ -133,11 +133,11 @@ async def _wal(big: Side) -> int:
 
 
 async def _bytes(measured: Measured, big: Side, *, grown: Mapping[str, int]) -> int:
-    """Tell what an invoice takes in each table, and what of that are the rows themselves; return how many there are."""
+    """Report the bytes per invoice in each table. Return the number of invoices."""
     async with seen(big.url, big.account.account_id) as connection:
         billed: int = await connection.fetchval("SELECT count(*) FROM invoice")
         for table in TABLES:
             rows = (await connection.fetchval(f"{_ROWS} {table} x")) / billed
-            what = f"`{table}`: bytes an invoice with all indexes (the rows alone: {rows:.0f})"
+            what = f"`{table}`: bytes per invoice with all indexes (rows only: {rows:.0f})"
             measured.amounts.append(Amount(10, what, "B", grown[table] / billed))
     return billed

@@ -98,8 +98,8 @@ async def _processes(options: Options, measured: Measured, server_url: str, *, d
     )
     measured.amounts += [
         Amount(9, "cores that one worker and its PostgreSQL keep busy", "cores", sorted(busy)[ROUNDS // 2]),
-        Amount(9, "CPU of the worker, an invoice", "ms", sorted(by_worker)[ROUNDS // 2]),
-        Amount(9, "CPU of PostgreSQL, an invoice", "ms", sorted(by_server)[ROUNDS // 2]),
+        Amount(9, "CPU of the worker per invoice", "ms", sorted(by_worker)[ROUNDS // 2]),
+        Amount(9, "CPU of PostgreSQL per invoice", "ms", sorted(by_server)[ROUNDS // 2]),
     ]
 
 
@@ -167,7 +167,7 @@ async def _issue_on(options: Options, measured: Measured, server_url: str, there
                 f"issuing, round {number + 1}: four hosts {of_four[-1]:,.0f}/s on {busy[-1]:.2f} cores, "
                 f"one {of_one[-1]:,.0f}/s on {one.cores:.2f}"
             )
-    what = f"{HOSTS} worker hosts, an invoice of each of {accounts:,} accounts, a gateway of 50 ms"
+    what = f"{HOSTS} worker hosts, one invoice for each of {accounts:,} accounts, a gateway that answers in 50 ms"
     measured.figures.append(Figure(9, what, "charges/s", "one host", of_four, of_one, at_least=LEAST_OF_FOUR))
     measured.amounts.append(
         Amount(9, "cores that the four hosts and PostgreSQL keep busy", "cores", sorted(busy)[ROUNDS // 2])

@@ -1,4 +1,4 @@
-"""The table of all measurements: which module takes which rows."""
+"""The table of all measurements: module and rows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ from bench.frame import Measured, Options
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One measurement: `module` has its `run(options)`, which may take several rows of the table.
+    """`module` contains its `run(options)`, which may measure several rows.
 
-    One that `installs` what others made is taken only when it is named (`make bench-peers`).
+    A measurement that `installs` other programs runs only when named (`make bench-peers`).
     """
 
     name: str
@@ -20,21 +20,18 @@ class Measure:
     installs: bool = False
 
     def load(self) -> Callable[[Options], Measured]:
-        """Return its function."""
         return import_module(f"bench.{self.name}").run
 
 
 MEASURES: tuple[Measure, ...] = (
     Measure("generation", (1,), "the billing run against one hand-written statement"),
-    Measure("growth", (1, 3, 6, 10), "what a million subscriptions cost that a thousand do not"),
-    Measure("replay", (7,), "the event stream read from deep within, against from its start"),
+    Measure("growth", (1, 3, 6, 10), "how costs grow from a thousand to a million subscriptions"),
+    Measure("replay", (7,), "the event stream read deep inside, against its start"),
     Measure("day", (2,), "a whole billing day over real HTTP, against generation and the same calls alone"),
     Measure("hosts", (9,), "two workers against one, four hosts against one"),
     Measure("deliveries", (8,), "pushing events, against a bare loop that posts the same bytes"),
     Measure("api", (4,), "the API against a bare application with the same SQL"),
-    Measure(
-        "api_beside_run", (5,), "what the API's clients wait while a worker bills, against an idle machine"
-    ),
-    Measure("peers", (11,), "what others bill in the same time", installs=True),
+    Measure("api_beside_run", (5,), "latency of the API during billing, against an idle machine"),
+    Measure("peers", (11,), "other billing programs", installs=True),
 )
-"""In the order in which they are taken, one at a time."""
+"""In the order of measurement, one at a time."""

@@ -1,9 +1,9 @@
-"""The world outside, as fast as one core serves: a gateway, a price endpoint and a webhook receiver in a process.
+"""A fast gateway, price endpoint and webhook receiver in one process.
 
-    python -m bench.outside [--delay 0.05] [--host 127.0.0.1] [--state paid]
+python -m bench.outside [--delay 0.05] [--host 127.0.0.1] [--state paid]
 
-Prints its port. Charges are paid when they are made, or as `--state` says; prices are 100 cents; events are taken. It
-keeps what it was asked, so that a rival can ask the very same.
+Prints its port. New charges are paid, or as `--state` says; prices are 100 cents. It records all requests so
+that a rival can repeat them.
 """
 
 import argparse
@@ -26,8 +26,6 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(slots=True)
 class Journal:
-    """What was asked so far, and how many connections were open at once at most."""
-
     calls: list[tuple[str, str, bytes]] = field(default_factory=list[tuple[str, str, bytes]])
     charges: dict[str, bytes] = field(default_factory=dict[str, bytes])
     events: int = 0
@@ -36,10 +34,8 @@ class Journal:
 
 
 class Connection(asyncio.Protocol):
-    """One client's connection, asked one thing at a time."""
-
     def __init__(self, journal: Journal, *, delay: float, state: str) -> None:
-        """Answer gateway calls `delay` seconds late; new charges are in the state."""
+        """Answer gateway calls `delay` seconds late; new charges have the state `state`."""
         self._journal = journal
         self._delay = delay
         self._state = state
@@ -48,29 +44,23 @@ class Connection(asyncio.Protocol):
         self._body = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Count it."""
         self._transport: Any = transport
         self._journal.open += 1
         self._journal.most_open = max(self._journal.most_open, self._journal.open)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the protocol's
-        """Count it no more."""
         self._journal.open -= 1
 
     def data_received(self, data: bytes) -> None:
-        """Read on."""
         self._parser.feed_data(data)
 
     def on_url(self, url: bytes) -> None:
-        """Begin a request."""
         self._path, self._body = url.decode(), b""
 
     def on_body(self, body: bytes) -> None:
-        """Read its body."""
         self._body += body
 
     def on_message_complete(self) -> None:
-        """Answer."""
         method = self._parser.get_method().decode()
         if self._path == "/seen":
             self._answer(json.dumps({"events": self._journal.events}).encode())
@@ -95,7 +85,7 @@ class Connection(asyncio.Protocol):
                     self._answer(charge)
 
     def _made(self) -> bytes:
-        """Make a charge; its id is its reference, so that a repeated request asks for the same."""
+        """Create a charge whose id is its reference, so that repeats return the same one."""
         asked = json.loads(self._body)
         charge_id = f"{asked['invoiceId']}-{asked['attempt']}"
         charge = {
@@ -114,7 +104,7 @@ class Connection(asyncio.Protocol):
         self._transport.write(head.encode() + body)
 
     def _taken(self) -> bytes:
-        """Tell all that was asked since the last time, and forget it."""
+        """Return and clear the recorded requests."""
         journal = self._journal
         calls = [(method, path, body.decode()) for method, path, body in journal.calls]
         told = {"mostOpen": journal.most_open, "calls": calls}
@@ -124,7 +114,6 @@ class Connection(asyncio.Protocol):
 
 
 async def serve(*, delay: float, host: str, state: str) -> None:
-    """Serve on a free port until the process is ended."""
     make = partial(Connection, Journal(), delay=delay, state=state)
     server = await asyncio.get_running_loop().create_server(make, host, 0, backlog=4096)
     print(server.sockets[0].getsockname()[1], flush=True)
@@ -133,29 +122,23 @@ async def serve(*, delay: float, host: str, state: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What was asked, in order, and how many connections were open at once at most."""
-
     calls: list[tuple[str, str, str]]
     most_open: int
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayProcess:
-    """The process, by its port."""
-
     port: int
 
     @property
     def url(self) -> str:
-        """Return where it is asked on this host."""
         return f"http://{LOOPBACK}:{self.port}"
 
     async def events(self) -> int:
-        """Return how many events it was given since `take`."""
         return (await self._get("/seen"))["events"]
 
     async def take(self) -> Taken:
-        """Return what it was asked since the last time, and have it forget that; charges stay known."""
+        """Return and clear the recorded requests. Charges are kept."""
         told = await self._get("/take")
         return Taken([tuple(each) for each in told["calls"]], told["mostOpen"])
 
@@ -168,7 +151,6 @@ class GatewayProcess:
 async def started(
     *, delay: float = 0, host: str = LOOPBACK, state: str = "paid"
 ) -> AsyncGenerator[GatewayProcess]:
-    """Start the program as a process; asked on all of its addresses, `host` is `0.0.0.0`."""
     words = ["--delay", str(delay), "--host", host, "--state", state]
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "bench.outside", *words, stdout=asyncio.subprocess.PIPE
@@ -182,7 +164,6 @@ async def started(
 
 
 def main() -> None:
-    """Read the words and serve."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--delay", type=float, default=0)
     parser.add_argument("--host", default=LOOPBACK)

@@ -1,4 +1,4 @@
-"""The table and the plots of docs/explanation/performance.md, written from what was measured."""
+"""Write the table and the plots of docs/explanation/performance.md."""
 
 import json
 import os
@@ -18,12 +18,12 @@ from bench.frame import Amount, Figure, Measured, Plot, Scale
 DOCS = Path(__file__).parent.parent / "docs" / "explanation"
 PAGE = DOCS / "performance.md"
 TAKEN = Path(__file__).parent / "taken.json"
-"""What was measured last, short and full, so that one can be taken again and leave the other lines as they are."""
+"""The latest results of each measurement, so that a single one can be replaced."""
 BEGIN, END = "<!-- the table: written by `make bench` -->", "<!-- end of the table -->"
 
 
 def write(measured: Mapping[str, Measured], *, scale: Scale, dry: bool) -> None:
-    """Print the table of what was measured; unless `dry`, put it into the page, beside what was taken before."""
+    """Print the table of `measured`. Unless `dry`, merge it with earlier results and update the page."""
     print(_table(measured))
     if dry:
         return
@@ -42,28 +42,36 @@ def write(measured: Mapping[str, Measured], *, scale: Scale, dry: bool) -> None:
 
 
 def _table(measured: Mapping[str, Measured]) -> str:
-    lines = ["| # | measure | ours | against | ratio | reach | |", "|---|---|---|---|---|---|---|"]
-    told: list[Figure | Amount] = [
+    lines = [
+        "| # | measurement | ours | compared with | ratio | bound | result |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    figures: list[Figure | Amount] = [
         *(figure for each in measured.values() for figure in each.figures),
         *(amount for each in measured.values() for amount in each.amounts),
     ]
-    lines += [_line(each) for each in sorted(told, key=lambda each: each.row)]
-    lines += [f"| | left out: {reason} | | | | | |" for each in measured.values() for reason in each.left_out]
+    lines += [_line(each) for each in sorted(figures, key=lambda each: each.row)]
+    lines += [f"| | skipped: {reason} | | | | | |" for each in measured.values() for reason in each.left_out]
     return "\n".join(lines) + "\n"
 
 
-def _line(told: Figure | Amount) -> str:
-    held = {None: "", True: "held", False: "**missed**"}[told.holds]
-    if isinstance(told, Amount):
-        most = "" if told.at_most is None else f"<= {told.at_most:,g}"
-        return f"| {told.row} | {told.what} | {_short(told.value)} {told.unit} | | | {most} | {held} |"
-    ours, theirs = statistics.median(told.ours), statistics.median(told.theirs)
-    ratio = f"{told.ratio:.2f} ({min(told.ratios):.2f} to {max(told.ratios):.2f})"
-    against = f"{_short(theirs)}: {told.against}"
-    return f"| {told.row} | {told.what} | {_short(ours)} {told.unit} | {against} | {ratio} | {_reach(told)} | {held} |"
+def _line(figure: Figure | Amount) -> str:
+    result = {None: "", True: "met", False: "**missed**"}[figure.holds]
+    if isinstance(figure, Amount):
+        most = "" if figure.at_most is None else f"<= {figure.at_most:,g}"
+        return (
+            f"| {figure.row} | {figure.what} | {_short(figure.value)} {figure.unit} | | | {most} | {result} |"
+        )
+    ours, theirs = statistics.median(figure.ours), statistics.median(figure.theirs)
+    ratio = f"{figure.ratio:.2f} ({min(figure.ratios):.2f} to {max(figure.ratios):.2f})"
+    against = f"{_short(theirs)}: {figure.against}"
+    ours_cell = f"{_short(ours)} {figure.unit}"
+    return (
+        f"| {figure.row} | {figure.what} | {ours_cell} | {against} | {ratio} | {_bound(figure)} | {result} |"
+    )
 
 
-def _reach(figure: Figure) -> str:
+def _bound(figure: Figure) -> str:
     least = "" if figure.at_least is None else f">= {figure.at_least:g}"
     most = "" if figure.at_most is None else f"<= {figure.at_most:g}"
     return f"{least} {most}".strip()
@@ -74,7 +82,6 @@ def _short(value: float) -> str:
 
 
 def _plots(measured: Mapping[str, Measured]) -> Iterator[Plot]:
-    """Draw the plots of all measurements, and yield them."""
     (DOCS / "plots").mkdir(exist_ok=True)
     for each in measured.values():
         for plot in each.plots:
@@ -95,5 +102,5 @@ def _draw(plot: Plot) -> None:
 
 
 def _range(plot: Plot) -> tuple[float, float]:
-    """Return the range of y: from zero, so that growth looks as large as it is."""
+    """Return the range of y, starting at zero so that growth has its real proportion."""
     return 0, 1.1 * max(y for points in plot.lines.values() for _, y in points)

@@ -26,7 +26,7 @@ LEAST_RATIO = 100
 ENVIRONMENTS = Path(__file__).parent / "peers"
 COMMANDS = {
     "silver": "django-silver 0.11.1, manage.py generate_docs",
-    "tryton": "Tryton 7.0 sale_subscription, its wizards for consumptions and invoices",
+    "tryton": "Tryton 7.0 sale_subscription, with its wizards for consumptions and invoices",
 }
 
 
@@ -64,7 +64,7 @@ async def _run(options: Options, server_url: str, *, count: int) -> Measured:
         peers = {
             name: await stack.enter_async_context(_filled(name, server_url, count=count)) for name in COMMANDS
         }
-        options.say(f"{OURS:,} subscriptions here, {count} there")
+        options.say(f"{OURS:,} subscriptions here, {count} in the other program")
         for number in range(ROUNDS):
             async with cloned(server_url, "ours") as url:
                 ours.append(OURS / (await worked(url, "generation", OURS)).seconds)
@@ -109,7 +109,7 @@ async def _bill_a_month(peer: asyncio.subprocess.Process, *, count: int) -> floa
 
 
 def _measured(ours: list[float], theirs: Mapping[str, list[float]], *, count: int) -> Measured:
-    what = f"one merchant, {OURS:,} due here, {count} there"
+    what = f"one merchant, {OURS:,} due in Fatura, {count} in the other program"
     return Measured(
         figures=[
             Figure(11, what, "invoices/s", command, ours, theirs[name], at_least=LEAST_RATIO)

@@ -55,7 +55,7 @@ async def _run(options: Options, measured: Measured, server_url: str, *, events:
     for name, by_depth in taken.items():
         what = f"a page of {LIMIT} events after number {depths[-1]:,}, {name}"
         ours, theirs = by_depth[depths[-1]], by_depth[0]
-        measured.figures.append(Figure(7, what, "ms", "from the start", ours, theirs, at_most=MOST_RATIO))
+        measured.figures.append(Figure(7, what, "ms", "at the start", ours, theirs, at_most=MOST_RATIO))
     lines = {name: points(by_depth) for name, by_depth in taken.items()}
     title = f"A page of {LIMIT} events out of {events:,}"
     measured.plots.append(Plot("replay", title, "events before the cursor", "ms", lines))

@@ -1,4 +1,4 @@
-"""Two sides of a comparison by size: databases that are alike but for how many subscriptions there are."""
+"""Two databases for a comparison by size. They differ only in the number of subscriptions."""
 
 import statistics
 import time
@@ -15,7 +15,7 @@ ROUNDS = 5
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One prepared database (`name`, `url`), its account, and how many subscriptions that has."""
+    """One prepared database with its account and number of subscriptions."""
 
     name: str
     url: str
@@ -24,7 +24,7 @@ class Side:
 
 
 async def side(server_url: str, size: int) -> Side:
-    """Make a database with one account and its subscriptions, all of which have a cycle due."""
+    """Create a database with one account whose subscriptions are all due."""
     accounts: list[OpenedAccount] = []
 
     async def fill(url: str) -> None:
@@ -37,7 +37,6 @@ async def side(server_url: str, size: int) -> Side:
 
 
 async def median_ms(work: Callable[[], Awaitable[Any]], times: int) -> float:
-    """Return the median milliseconds of doing something."""
     seconds: list[float] = []
     for _ in range(times):
         began = time.perf_counter()
@@ -47,5 +46,4 @@ async def median_ms(work: Callable[[], Awaitable[Any]], times: int) -> float:
 
 
 def points(taken: dict[int, list[float]]) -> Sequence[tuple[float, float]]:
-    """Return the medians by size, for a plot."""
     return [(size, statistics.median(each)) for size, each in taken.items()]
