@@ -21,7 +21,7 @@ from tests.faults.external import GatewayAndMerchant
 from tests.faults.gateway import faults
 
 CLOCK_FILE = "clock"
-FAULTS_FILE = "lies"
+FAULTS_FILE = "faults"
 KILL_FILE = "kill"
 """File names in a trial's folder. The last one holds the id of a process to kill instead of answering a call."""
 KEPT = 32

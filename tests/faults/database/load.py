@@ -30,19 +30,19 @@ async def loaded(
         engine.client.stop()
         await writing
     seconds = monotonic() - began
-    told = Report(report.run, report.seed)
-    scene.report_times(told, slack=1 if full else 3, least_rate=LEAST_WRITES_A_SECOND if full else 1)
-    _report_client(told, engine.client, seconds=seconds)
-    told.problems += [f"/health was {death}" for death in engine.readiness.deaths[:5]]
-    told.problems += await engine.findings()
-    await compare(told, engine.client, owner_url)
-    if told.problems:
-        told.problems += [f"logged {count} times: {what}" for what, count in engine.failures().most_common(5)]
-    for figure in told.figures:
+    part = Report(report.run, report.seed)
+    scene.report_times(part, slack=1 if full else 3, least_rate=LEAST_WRITES_A_SECOND if full else 1)
+    _report_client(part, engine.client, seconds=seconds)
+    part.problems += [f"/health was {death}" for death in engine.readiness.deaths[:5]]
+    part.problems += await engine.findings()
+    await compare(part, engine.client, owner_url)
+    if part.problems:
+        part.problems += [f"logged {count} times: {what}" for what, count in engine.failures().most_common(5)]
+    for figure in part.figures:
         report.count(
             f"{title}: {figure.what}", figure.value, at_least=figure.at_least, at_most=figure.at_most
         )
-    report.problems += [f"{title}: {problem}" for problem in told.problems]
+    report.problems += [f"{title}: {problem}" for problem in part.problems]
 
 
 def _report_client(report: Report, client: Client, *, seconds: float) -> None:

@@ -20,7 +20,7 @@ _ROWS = {
     "product": "SELECT name FROM product WHERE name LIKE 'op-%'",
     "customer": "SELECT external_ref FROM customer WHERE external_ref LIKE 'op-%'",
     "subscription": "SELECT external_ref FROM subscription WHERE external_ref LIKE 'op-%'",
-    "told": "SELECT data::json->'subscription'->>'externalRef' FROM event WHERE type = 'subscription.created'",
+    "event": "SELECT data::json->'subscription'->>'externalRef' FROM event WHERE type = 'subscription.created'",
 }
 
 
@@ -43,14 +43,14 @@ async def compare(report: Report, client: Client, owner_url: str) -> None:
 def _phantoms(client: Client, there: Mapping[str, Counter[str]]) -> Iterator[str]:
     """Find rows that no client requested, duplicates, and partial creates."""
     asked = {kind: {write.reference for write in client.journal if write.kind == kind} for kind in _ROWS}
-    asked["customer"] = asked["told"] = asked["subscription"]
+    asked["customer"] = asked["event"] = asked["subscription"]
     for kind, counted in there.items():
         for reference, count in counted.items():
             if count > 1:
                 yield f"{kind} {reference} is there {count} times"
             if reference not in asked[kind]:
                 yield f"{kind} {reference} exists without a request"
-    for kind in ("customer", "told"):
+    for kind in ("customer", "event"):
         for reference in there[kind].keys() ^ there["subscription"].keys():
             yield f"of the subscription {reference} only a part exists"
 

@@ -132,14 +132,14 @@ async def _subscribed(
 
 def kinds(*, charges: int, few: int, accounts: int, seed: int) -> tuple[Kind, ...]:
     """Return the gateways of the run. The promise of no second charge is about the first one."""
-    liar = GatewayFaults(
+    lossy = GatewayFaults(
         lost=300, late=100, refused_before=50, unavailable=50, error=50, lookup_fails=100, push_fails=20,
         never_paid=200, late_seconds=60, lag_seconds=30, seed=seed,
     )  # fmt: skip
-    once = replace(liar, knows_keys=True)
+    once = replace(lossy, knows_keys=True)
     return (
-        Kind("looked up", "lookup", liar, charges, accounts),
+        Kind("looked up", "lookup", lossy, charges, accounts),
         Kind("by key", "key", once, few),
         Kind("by our id", "natural_id", replace(once, refuses_repeats=True), few),
-        Kind("ten minutes late", "lookup", replace(liar, late=300, late_seconds=600), few),
+        Kind("ten minutes late", "lookup", replace(lossy, late=300, late_seconds=600), few),
     )

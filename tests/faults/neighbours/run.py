@@ -25,11 +25,10 @@ SETTLE_SECONDS = 0.3
 """Events just before the end of a round belong to no round."""
 ARRIVE_WITHIN_SECONDS = 180
 HELD_SECONDS = DEADLINE_SECONDS - 1
-"""How long a noisy round is kept up for what is still on its way: until just before the engine itself would cut the
-calls off that hang. What arrives only then has waited for them."""
+"""How long noise continues for undelivered events: until just before the engine aborts the hanging calls."""
 MOST_TIMES_LONGER = {Scale.SHORT: 8.0, Scale.FULL: 2.0}
-"""What the p99 may grow by. A place that a hanging call keeps is kept for 10 s, a hundred times a quiet wait: even the
-loose bound of the short scale, which runs beside anything, tells that from a machine that is busy."""
+"""Allowed growth of the p99. A hanging call blocks for 10 s, a hundred quiet waits, so even the loose bound of the
+short scale distinguishes it from a busy machine."""
 LEAST_WAIT_SECONDS = 0.1
 """Lower bound of a quiet wait, since a ratio of milliseconds would measure the machine."""
 MOST_TIMES_LONGER_BESIDE_A_CROWD = {Scale.SHORT: None, Scale.FULL: 50.0}
@@ -227,9 +226,9 @@ def _judge(report: Report, waits: Waits, *, longest: float, bulk: float | None) 
         report.count(f"{what}: p99 in quiet rounds, s", quiet)
         report.count(f"{what}: p99 in noisy rounds, s", noisy)
         report.count(f"{what}: times longer", noisy / max(quiet, LEAST_WAIT_SECONDS), at_most=longest)
-        beside = crowd / max(quiet, LEAST_WAIT_SECONDS)
+        ratio = crowd / max(quiet, LEAST_WAIT_SECONDS)
         report.count(f"{what}: p99 during bulk billing, s", crowd)
-        report.count(f"{what}: times longer during bulk billing", beside, at_most=bulk)
+        report.count(f"{what}: times longer during bulk billing", ratio, at_most=bulk)
 
 
 def _p99(seconds: Sequence[float]) -> float:

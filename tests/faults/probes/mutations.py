@@ -66,7 +66,7 @@ class Mutator:
                 inside = (
                     _set(body, (*place[:-1], name), self.fields[name]) if isinstance(place[-1], str) else body
                 )
-                done, text = f"with {name} beside {place}", json.dumps(inside)
+                done, text = f"with {name} next to {place}", json.dumps(inside)
             case 2 if isinstance(place[-1], str):
                 doubled = json.dumps(_set(body, place, "@@@"))
                 name, token = json.dumps(place[-1]), self.chance.choice(hostile.TOKENS)

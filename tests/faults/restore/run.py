@@ -118,9 +118,9 @@ async def _sweep(story: Story, truth: Truth) -> None:
             )
         assert story.opened is not None
         await comparison.freeze(merchant.deps, story.opened.account_id)
-        beside = asyncio.create_task(run_until_idle(merchant.deps, LANES))
+        concurrent = asyncio.create_task(run_until_idle(merchant.deps, LANES))
         swept = await story.sweep(merchant.deps, since=since)
-        await beside
+        await concurrent
     assert swept is not None
     truth.reported = {each.charge.charge_id for each in swept.unmatched}
     truth.problems += [f"{story.seed}: not compared: {problem}" for problem in swept.problems]

@@ -43,8 +43,8 @@ async def issue_again(merchant: Merchant, invoice_id: str) -> None:
     world = merchant.world
     if any(each.visible_at > world.schedule.now for each in world.side.books.of_invoice(invoice_id)):
         return
-    told = await merchant.get(f"/v1/invoices/{invoice_id}")
-    if told["status"] != "ready":
+    invoice = await merchant.get(f"/v1/invoices/{invoice_id}")
+    if invoice["status"] != "ready":
         return
     if await _needs_operator(merchant, invoice_id):
         for charge in world.side.books.of_invoice(invoice_id):

@@ -208,13 +208,13 @@ class Story:
         context = copy_context()
         context.run(HOST.set, Host(name))
 
-        async def told() -> None:
+        async def reporting() -> None:
             try:
                 await action
             except Exception as error:  # noqa: BLE001 - any exception is a problem
                 self._world.report_error(name, error)
 
-        self.tasks.append(asyncio.get_running_loop().create_task(told(), name=name, context=context))
+        self.tasks.append(asyncio.get_running_loop().create_task(reporting(), name=name, context=context))
 
     async def _run_merchant(self, merchant: Merchant, *, subscribers: int) -> None:
         """Set an account up, then act at random while faults are on."""
