@@ -1,4 +1,4 @@
-"""One of everything that an account can own, in every state, and valid bodies that refer to it; no tests live here."""
+"""One resource of every kind and state, and valid bodies that refer to them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,18 +23,18 @@ LISTS = (
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """An account and the ids of what it owns, by the names that the API gives to such ids."""
+    """An account and the ids of its resources by API name."""
 
     merchant: Merchant
     ids: dict[str, list[str]]
 
     def one(self, name: str) -> str:
-        """Return an id of this name, of a living resource."""
+        """Return the id of an active resource."""
         return self.ids[name][0]
 
 
 async def own_everything(world: World, merchant: Merchant) -> Owned:
-    """Give an account one of everything, active and archived, open, paid and canceled."""
+    """Create one resource of every kind and state."""
     ids: dict[str, list[str]] = {}
     products = [await merchant.product(), await merchant.product()]
     plans = [await merchant.plan(products[0]), await merchant.plan(products[1])]
@@ -68,12 +68,12 @@ async def own_everything(world: World, merchant: Merchant) -> Owned:
 
 
 async def everything_of(merchant: Merchant) -> dict[str, Json]:
-    """Return all that an account can see."""
+    """Return all resources that an account can read."""
     return {path: (await merchant.get(f"{path}?pageSize=100")).json for path in LISTS}
 
 
 def valid_bodies(own: Owned) -> dict[str, Json]:
-    """Return, for every route with a body, one that it takes from this account."""
+    """Return a valid body of this account for every route with a body."""
     terms = plan_body({"id": own.one("productId")})
     enrollment = subscription_body({"id": own.one("planId")})
     return {
@@ -103,7 +103,7 @@ def valid_bodies(own: Owned) -> dict[str, Json]:
 
 
 def id_places(body: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """Yield where ids stand in a body."""
+    """Yield the places of ids in a body."""
     if isinstance(body, dict):
         for key, value in body.items():
             yield from id_places(value, (*path, key))
@@ -115,7 +115,7 @@ def id_places(body: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str
 
 
 def put(body: Any, path: tuple[str | int, ...], value: Any) -> Any:
-    """Return the body with another value at a place."""
+    """Return a copy of the body with another value at a place."""
     if not path:
         return value
     copy = body.copy()

@@ -1,4 +1,4 @@
-"""The published contract as a judge: requests and answers are held against the document of `/docs-json`."""
+"""Checks requests and answers against the document of `/docs-json`."""
 
 import json
 import re
@@ -14,14 +14,13 @@ from referencing.jsonschema import DRAFT202012
 Json = Any
 BASE = "urn:contract"
 HEADERS = ("x-request-id", "retry-after", "idempotent-replayed")
-"""What answers may carry for clients to read."""
+"""Headers that answers may carry."""
 
 
 class Contract:
-    """One OpenAPI document, and which of its operations and answers were seen."""
+    """An OpenAPI document, and the operations and answers seen so far."""
 
     def __init__(self, document: Json) -> None:
-        """Take a document."""
         self.document = document
         self.seen: set[tuple[str, str, str]] = set()
         contents = Resource(contents=document, specification=DRAFT202012)
@@ -35,7 +34,7 @@ class Contract:
                 yield method.upper(), path, operation
 
     def resolve(self, node: Json) -> Json:
-        """Return a node, or what it refers to, with the reference's own words."""
+        """Return a node with its reference resolved."""
         while "$ref" in node:
             target = self.document
             for step in node["$ref"].removeprefix("#/").split("/"):
@@ -44,7 +43,7 @@ class Contract:
         return node
 
     def faults(self, value: Json, *pointer: str) -> list[str]:
-        """Return how a value breaks the schema at a place of the document."""
+        """Return the errors of a value against the schema at a place of the document."""
         steps = "/".join(quote(step.replace("~", "~0").replace("/", "~1")) for step in pointer)
         validator = Draft202012Validator(
             {"$ref": f"{BASE}#/{steps}"}, registry=self._registry, format_checker=FormatChecker()
@@ -52,7 +51,7 @@ class Contract:
         return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(value)]
 
     async def judge(self, response: httpx.Response) -> None:
-        """Hold an answer, and the request when it was accepted, against their schemas; an httpx event hook."""
+        """Check an answer, and an accepted request, against their schemas; an httpx event hook."""
         method, path = response.request.method.lower(), self._template(response.request.url.path)
         body, status = await response.aread(), str(response.status_code)
         operation = self.document["paths"][path][method]

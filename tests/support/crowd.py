@@ -1,4 +1,4 @@
-"""An account whose secrets other processes can open, with as many subscribers as one likes; no tests live here."""
+"""An account with many subscribers, shared with worker processes."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -37,14 +37,13 @@ SUBSCRIBE_MANY = """
     FROM made, plan_version v, gateway_connection g
     WHERE v.account_id = $1 AND v.plan_id = $2::text::uuid AND g.account_id = $1
 """
-"""Customers and subscriptions that are due, as the API would have left them: their creation is not the test."""
+"""Inserts customers and due subscriptions in the state that the API leaves."""
 
 
 class Crowd:
-    """An account with many due subscriptions, and how many of their invoices there are."""
+    """An account with many due subscriptions."""
 
     def __init__(self, merchant: Merchant, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
-        """Keep a connection that sees the account's rows."""
         self.merchant = merchant
         self._connection = connection
 
@@ -53,21 +52,21 @@ class Crowd:
         return await self._connection.fetch(statement, self.merchant.account_id, *values)
 
     async def subscribe(self, plan: Json, *, count: int) -> None:
-        """Bind many customers to a plan, all of them due."""
+        """Subscribe many customers to a plan; all are due."""
         await self.sql(SUBSCRIBE_MANY, plan["id"], count)
 
     async def fall_due(self) -> None:
-        """Let every subscription be due again now, where D-5 would make each wait a day."""
+        """Make every subscription due again; D-5 would delay it by a day."""
         await self.sql("UPDATE subscription SET generate_at = now() WHERE account_id = $1")
 
     async def pass_minutes(self, minutes: int) -> Answer:
-        """Ask for the test clock to move, and wait for the worker that drives it."""
+        """Advance the test clock and wait for the worker that drives it."""
         now = datetime.fromisoformat((await self.merchant.get("/v1/test-clock")).json["now"])
         target = (now + timedelta(minutes=minutes)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         return await self.merchant.post("/v1/test-clock/advance", {"to": target})
 
     async def end_leases(self) -> None:
-        """Let the leases of dead workers run out now: they are 60 s of real time, which no test clock shortens."""
+        """Expire the leases of dead workers; they last 60 s of real time."""
         await self.sql("UPDATE invoice SET lease_until = now() - interval '1 second' WHERE account_id = $1")
         await self.sql(
             "UPDATE test_clock SET lease_until = now() - interval '1 second' WHERE account_id = $1"
@@ -82,11 +81,11 @@ class Crowd:
 
 @asynccontextmanager
 async def open_crowd(database_url: str) -> AsyncGenerator[Crowd]:
-    """Open an account under the key ring of the processes, and the API over it in this one."""
+    """Open an account with the key ring of the worker processes, and serve its API in this process."""
     read = settings.read({"FATURA_RATE_LIMIT": "0"})
     db = await connect(database_url, max_connections=5)
     try:
-        deps = wire(read, db, vault=Vault([KEY_RING]), notify=_sweeping_suffices)
+        deps = wire(read, db, vault=Vault([KEY_RING]), notify=_ignore_notification)
         transport = httpx.ASGITransport(create_app(deps))
         async with httpx.AsyncClient(transport=transport, base_url="http://fatura.test") as client:
             opened = await accounts.open_account(deps, name="Crowd", mode=Mode.SANDBOX)
@@ -108,5 +107,5 @@ async def _seen_by(
         await connection.close()
 
 
-def _sweeping_suffices(_lane: str) -> None:
-    """Drop hints: the worker processes look for work every second."""
+def _ignore_notification(_lane: str) -> None:
+    """The worker processes poll every second."""

@@ -1,4 +1,4 @@
-"""The example merchant in a process of its own, as a person would start it; no tests live here."""
+"""The example merchant in a process of its own."""
 
 import subprocess
 import sys
@@ -17,23 +17,19 @@ PROGRAM = ROOT / "examples/merchant/app.py"
 
 @dataclass(frozen=True, slots=True)
 class ExampleMerchant:
-    """Where it listens."""
-
     url: str
 
     def summary(self) -> Json:
-        """Return what it counted."""
         return httpx.get(f"{self.url}/summary", timeout=10).json()
 
     def post(self, path: str, body: bytes, **headers: str) -> httpx.Response:
-        """Send it something."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return httpx.post(f"{self.url}{path}", content=body, headers=named, timeout=10)
 
 
 @contextmanager
 def example_merchant(secret: str, *, port: int = 0) -> Generator[ExampleMerchant]:
-    """Run it, by an interpreter that knows no package, on a port or a free one."""
+    """Run it without any installed package, on a given or free port."""
     process = subprocess.Popen(
         [sys.executable, "-I", "-S", str(PROGRAM), "--port", str(port), "--until-stdin-closes"],
         env=environment(FATURA_INTEGRATION_SECRET=secret),

@@ -1,4 +1,4 @@
-"""What tests of the wire expect of answers: problems whole, fields named, nothing changed."""
+"""Checks of HTTP answers: complete problems, named fields, unchanged data."""
 
 import re
 from typing import Any
@@ -15,7 +15,7 @@ TITLES = {(problem.type, problem.status): problem.title for problem in CATALOGUE
 
 
 def problem(answer: Answer) -> tuple[int, str, Json]:
-    """Return a problem's status, type and meta, having checked all the rest of it (spec 7, D-13)."""
+    """Check a problem's other parts and return its status, type and meta (spec 7, D-13)."""
     told = answer.json
     assert answer.headers["content-type"] == "application/problem+json"
     assert set(told) - {"meta"} == {"type", "title", "status", "detail", "requestId"}

@@ -1,4 +1,4 @@
-"""URLs that lead to addresses nobody may call: spelled out, disguised, or behind names that resolve to them."""
+"""URLs of denied addresses: written out, disguised, or behind names that resolve to them."""
 
 from collections.abc import Iterator
 from ipaddress import IPv4Address
@@ -20,7 +20,7 @@ _HALF_WIDTH = str.maketrans(".", "｡")
 
 
 def spellings(address: str) -> Iterator[str]:
-    """Yield an IPv4 address in every way that some parser takes for it."""
+    """Yield every spelling of an IPv4 address that some parser accepts."""
     number = int(IPv4Address(address))
     a, b, c, d = IPv4Address(address).packed
     pairs = f"{a:02x}{b:02x}:{c:02x}{d:02x}"
@@ -120,7 +120,7 @@ DETOURS = (
 
 
 def hostile_urls(port: int) -> list[str]:
-    """Return them all, each once; `port` is where somebody listens for whoever is taken in."""
+    """Return each URL once; a test listens on `port` for calls."""
     hosts = [spelled for target in TARGETS for spelled in spellings(target)] + list(NAMES)
     found = [f"https://{host}:{port}/price" for host in hosts]
     found += [f"https://{host}/" for host in hosts]

@@ -1,4 +1,4 @@
-"""The API on a real port, able to go away, and a forwarding of its events under way; no tests live here."""
+"""The API on a real port that can stop and restart, and a running `fatura listen`."""
 
 import asyncio
 import base64
@@ -21,7 +21,7 @@ SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
 
 
 class Api:
-    """The real application on a real port; it can go away and come back."""
+    """The real application on a real port; it can stop and restart."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -31,7 +31,7 @@ class Api:
         self._serving: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Serve, and return when it does."""
+        """Start, and return when requests are answered."""
         self._stop = asyncio.Event()
         server = run_server(create_app(self._world.deps), self._stop, host="127.0.0.1", port=self._port)
         self._serving = asyncio.create_task(server)
@@ -46,7 +46,6 @@ class Api:
         raise AssertionError
 
     async def stop(self) -> None:
-        """Go away."""
         assert self._serving is not None
         self._stop.set()
         await self._serving
@@ -54,14 +53,13 @@ class Api:
 
 @dataclass
 class Listening:
-    """A forwarding under way: what it reported and said, and how far it is."""
+    """A running forwarding: its reports, messages and position."""
 
     place: Position
     attempts: list[tuple[int, Post]] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
 
     def report(self, event: StreamEvent, attempt: Post) -> None:
-        """Keep an attempt."""
         self.attempts.append((event.sequence, attempt))
 
 
@@ -71,9 +69,11 @@ async def listening(
 ) -> AsyncGenerator[Listening]:
     """Forward an account's events to a receiver."""
     seen = Listening(Position(after))
-    told = Forwarding(receiver.url, SECRET, skip_failures, report=seen.report, print_note=seen.said.append)
+    forwarding = Forwarding(
+        receiver.url, SECRET, skip_failures, report=seen.report, print_note=seen.said.append
+    )
     async with Client(api.url, world.api_key) as client:
-        task = asyncio.create_task(forward(client, seen.place, of=told))
+        task = asyncio.create_task(forward(client, seen.place, of=forwarding))
         try:
             yield seen
         finally:
@@ -82,7 +82,6 @@ async def listening(
 
 
 async def soon(fact: Callable[[], bool], *, seconds: float = 10) -> None:
-    """Wait until something holds."""
     async with asyncio.timeout(seconds):
-        while not fact():  # noqa: ASYNC110 - what is waited for has no event
+        while not fact():  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.01)

@@ -1,7 +1,7 @@
-"""Merchants that misbehave, each in its own way: a program of raw sockets beside the tests, one path a behaviour.
+"""Misbehaving merchants: a program of raw sockets with one path per behaviour.
 
-It prints its port and the port of a TLS handshake that drips, and answers `/sent` with how many bytes each behaviour
-could hand to the kernel.
+It prints its port and the port of a TLS handshake that drips, and answers `/sent` with the bytes that each behaviour
+has sent.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ BEHAVIOURS: dict[str, Behaviour] = {}
 
 
 def _slowly(name: str, before: bytes, piece: bytes) -> None:
-    """Send a piece every half second, for ever."""
+    """Send a piece every half second, without end."""
 
     async def behave(_reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
         yield before
@@ -35,7 +35,7 @@ def _slowly(name: str, before: bytes, piece: bytes) -> None:
 
 
 def _endlessly(name: str, before: bytes, piece: bytes) -> None:
-    """Send as fast as the other side takes it, for ever."""
+    """Send as fast as possible, without end."""
 
     async def behave(_reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
         yield before
@@ -58,7 +58,7 @@ def _once(name: str, *pieces: bytes, then_close: bool = True) -> None:
 
 
 def _json(name: str, body: bytes, *, head: bytes = OK) -> None:
-    """Answer well-formed HTTP, whatever its body."""
+    """Send well-formed HTTP with any body."""
     _once(name, head + b"Content-Length: %d\r\n\r\n" % len(body) + body, then_close=False)
 
 
@@ -170,7 +170,7 @@ _json("over the cap", b'{"amount": 1000001}')
 
 
 async def _reset(_reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
-    """Reset at once; the sockets are marked so in `_serve`."""
+    """Reset immediately; `_serve` sets the socket option."""
     yield b""
 
 
@@ -219,7 +219,7 @@ async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 
 async def _drip_tls(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Begin a record of TLS, and send on byte by byte."""
+    """Start a TLS record and continue byte by byte."""
     try:
         for piece in (b"\x16\x03\x03\x3f\x00\x02\x00\x3e\xfc", *repeat(b"\0", 100)):
             writer.write(piece)

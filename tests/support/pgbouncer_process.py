@@ -1,4 +1,4 @@
-"""A pgbouncer in transaction mode before the tests' server, where one is installed; no tests live here."""
+"""A pgbouncer in transaction mode in front of the tests' server, if one is installed."""
 
 import os
 import pwd
@@ -14,12 +14,12 @@ from tests.support.postgres_processes import until
 
 PROGRAM = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 SERVER_CONNECTIONS = 3
-"""So few that every client is given each of them in turn."""
+"""Few, so that clients share every server connection."""
 
 
 @contextmanager
 def pgbouncer(database_url: str, folder: Path) -> Generator[str]:
-    """Start it, and yield the URL by which the same database is reached through it."""
+    """Start it, and yield the URL of the database through it."""
     assert PROGRAM, "ask PROGRAM first"
     parts = urlsplit(database_url)
     socket_folder = parse_qs(parts.query)["host"][0]

@@ -1,4 +1,4 @@
-"""Give a database the policies of a distributed one, without Citus; no tests live here."""
+"""Give a database the policies of a distributed one, without Citus."""
 
 from fatura.store.migrations.distribute import use_plain_policies
 from tests.support.populated import connected, tables

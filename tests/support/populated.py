@@ -1,4 +1,4 @@
-"""An account with a row in every table, and what a hand-written statement meets; no tests live here."""
+"""An account with a row in every table, for hand-written statements."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -70,7 +70,7 @@ async def connected(url: str, account_id: object = "") -> AsyncGenerator[Connect
 
 
 async def tables(connection: Connection) -> list[str]:
-    """Return the tables that hold accounts' rows."""
+    """Return the tables with an account_id."""
     found = await connection.fetch(
         """
         SELECT c.relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid

@@ -1,4 +1,4 @@
-"""A merchant's endpoint on 127.0.0.1: a real server that keeps what it gets and answers as a test tells it."""
+"""A merchant's endpoint on 127.0.0.1 that records requests and sends scripted answers."""
 
 import asyncio
 import json
@@ -14,26 +14,23 @@ from tests.support.world import Json
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """One request as it arrived."""
+    """A received request."""
 
     body: bytes
     headers: CIMultiDictProxy[str]
 
     @property
     def json(self) -> Json:
-        """The body as JSON."""
         return json.loads(self.body)
 
     @property
     def sequence(self) -> int:
-        """The number of the event it carries."""
+        """The number of its event."""
         return self.json["sequence"]
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What to answer."""
-
     status: int = 200
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -44,13 +41,13 @@ OK = Reply()
 
 
 def always(status: int, body: bytes = b"", **headers: str) -> Answerer:
-    """Answer everything alike; a header's `_` stands for `-`."""
+    """Give every request the same answer; `_` in a header name is sent as `-`."""
     reply = Reply(status, body, {name.replace("_", "-"): value for name, value in headers.items()})
     return lambda _: reply
 
 
 class Receiver:
-    """The endpoint: what it got so far, how it answers, and the most requests it had to answer at once."""
+    """The endpoint: received requests, the answer, and the maximum of concurrent requests."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -61,16 +58,16 @@ class Receiver:
 
     @property
     def sequences(self) -> list[int]:
-        """The numbers of the events that arrived, in their order."""
+        """The numbers of the received events, in order of arrival."""
         return [each.sequence for each in self.received]
 
     def forget(self) -> None:
-        """Begin to count anew."""
+        """Reset the records."""
         self.received.clear()
         self.most_at_once = 0
 
     async def take(self, request: web.Request) -> web.Response:
-        """Keep a request and answer it."""
+        """Record a request and answer it."""
         self._at_once += 1
         self.most_at_once = max(self.most_at_once, self._at_once)
         try:

@@ -1,4 +1,4 @@
-"""Steps that the scenarios of charges share: an invoice about to be issued, the gateway's own books, its faults."""
+"""Steps of the charge scenarios: invoices, the gateway's records and its faults."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ async def patch_connection(merchant: Merchant, **changes: Json) -> Json:
 
 
 async def queue_fault(merchant: Merchant, operation: str, fault: str, *, times: int = 1) -> Json:
-    """Let the next calls of an operation go wrong on the account's first connection."""
+    """Make the next calls of an operation fail on the account's first connection."""
     body = {
         "connectionId": await connection_id(merchant),
         "operation": operation,
@@ -35,13 +35,13 @@ async def queue_fault(merchant: Merchant, operation: str, fault: str, *, times: 
 
 
 async def charges(merchant: Merchant, invoice: Json | None = None) -> list[Json]:
-    """Return what stands in the gateway's own books, for one invoice or for all."""
+    """Return the gateway's charges, for one invoice or for all."""
     query = f"?invoiceId={invoice['id']}" if invoice else ""
     return (await merchant.get(f"/v1/sandbox/charges{query}")).json["data"]
 
 
 async def ready_invoice(world: World, **terms: Json) -> Json:
-    """Generate an invoice, due in three days, that nothing has been done about yet."""
+    """Generate an invoice that is due in three days and not yet issued."""
     subscription = await world.enroll(await world.plan(**terms))
     await world.run("generation")
     return (await world.invoices(subscription))[0]
@@ -57,17 +57,16 @@ async def issued_invoice(world: World, **terms: Json) -> Json:
 
 
 async def read(merchant: Merchant, invoice: Json) -> Json:
-    """Return the invoice as it is now."""
     return (await merchant.get(f"/v1/invoices/{invoice['id']}")).json
 
 
 async def now(merchant: Merchant) -> datetime:
-    """Return what the account's clock shows."""
+    """Return the time on the account's clock."""
     return datetime.fromisoformat((await merchant.get("/v1/test-clock")).json["now"])
 
 
 async def pass_time(merchant: Merchant, **duration: float) -> None:
-    """Let time pass on the account's clock, through everything that falls due."""
+    """Advance the account's clock through every due instant."""
     target = await now(merchant) + timedelta(**duration)
     await merchant.advance(target.isoformat(timespec="milliseconds").replace("+00:00", "Z"))
 
@@ -78,7 +77,7 @@ async def move(merchant: Merchant, charge: Json, deed: str) -> Json:
 
 
 async def attempts(world: World) -> list[Json]:
-    """Return what the engine noted of its attempts to create charges."""
+    """Return the stored attempts to create charges."""
     found = await world.sql(
         "SELECT to_json(a) AS row FROM charge_attempt a WHERE a.account_id = $1 ORDER BY a.invoice_id, a.attempt",
         world.account_id,
@@ -87,7 +86,7 @@ async def attempts(world: World) -> list[Json]:
 
 
 async def park(world: World) -> None:
-    """Let a ready invoice's charge be found over another amount, so that its attempt waits for a person."""
+    """Make the gateway return a ready invoice's charge with another amount, which needs an operator."""
     await queue_fault(world, "create_charge", "timeout_after")
     await world.run("issuance")
     await world.sql("UPDATE sandbox_charge SET amount_cents = 999")
@@ -97,7 +96,7 @@ async def park(world: World) -> None:
 
 @asynccontextmanager
 async def table_held(world: World, table: str) -> AsyncGenerator[None]:
-    """Keep writers of a table waiting."""
+    """Lock a table against writers."""
     connection = await asyncpg.connect(world.database_url)
     try:
         async with connection.transaction():
@@ -109,7 +108,7 @@ async def table_held(world: World, table: str) -> AsyncGenerator[None]:
 
 @asynccontextmanager
 async def row_held(world: World, table: str, **key: str) -> AsyncGenerator[None]:
-    """Keep writers of one row waiting."""
+    """Lock a row."""
     ((column, value),) = key.items()
     connection = await asyncpg.connect(world.database_url)
     try:
@@ -123,7 +122,7 @@ async def row_held(world: World, table: str, **key: str) -> AsyncGenerator[None]
 
 
 async def until_waiting(world: World) -> None:
-    """Return when a statement waits for a lock."""
+    """Wait until a statement waits for a lock."""
     waiting = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
     async with asyncio.timeout(4):
         while not await world.sql(waiting):  # noqa: ASYNC110 - another connection comes to wait

@@ -1,7 +1,7 @@
-"""What no JSON Schema can say, done to the requests that Schemathesis makes; it loads this file by its configuration.
+"""Hooks that adjust the requests of Schemathesis; its configuration loads this file.
 
-Requests that are meant to be valid are brought within rules that compare fields or look at the calendar. All are kept
-on this machine, and from taking away the key that the rest of the run needs. No tests live here.
+Requests meant to be valid are adjusted to rules that no JSON Schema expresses. All requests stay on this machine, and
+none revokes the key that the run uses.
 """
 
 import json
@@ -32,14 +32,14 @@ NEEDED = {
     "archive_product": ("productId", STOCK["product_id"]),
     "revoke_api_key": ("apiKeyId", STOCKED["api_key_id"]),
 }
-"""What is not to be ended, and by which operation it would be."""
+"""Resources that the run needs, by the operation that would end them."""
 MAX_DAYS = 2
-"""How far one request moves the clock: an advance works off every day on its way."""
+"""Maximum advance of the clock by one request; every day takes time."""
 
 
 @schemathesis.hook
 def before_load_schema(_context: Any, document: Json) -> None:
-    """Let URLs be what this engine's operator allows beside public ones: the merchant's server on this machine."""
+    """Add the merchant's server on this machine to the patterns of URLs."""
     nodes: list[Json] = [document]
     for node in nodes:
         nodes += node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
@@ -49,14 +49,13 @@ def before_load_schema(_context: Any, document: Json) -> None:
 
 @schemathesis.hook
 def after_call(_context: Any, case: Any, response: Any) -> None:
-    """Note what every operation answers."""
+    """Record the status of every answer."""
     with ANSWERS.open("a") as file:
         file.write(f"{case.operation.definition.raw['operationId']} {response.status_code}\n")
 
 
 @schemathesis.hook
 def before_call(_context: Any, case: Any, _options: Any) -> None:
-    """Change a request before it is sent."""
     operation = case.operation.definition.raw["operationId"]
     is_valid = case.meta is not None and case.meta.generation.mode.is_positive
     if is_valid:
@@ -89,14 +88,14 @@ def favour(operation: str, case: Any) -> None:
 
 
 def register_webhook() -> None:
-    """Register a webhook, perhaps again: it may have been forgotten meanwhile."""
+    """Register the webhook again; a request may have deleted it."""
     url = f"{STOCKED['url']}/v1/integration/webhook"
     headers = {"Authorization": f"Bearer {STOCKED['api_key']}"}
     assert httpx.put(url, json={"url": PRICE_URL}, headers=headers).is_success
 
 
 def whole_numbers(value: Json) -> Json:
-    """Write 10.0 as 10: JSON Schema calls both integers, we only the latter (D-8)."""
+    """Replace 10.0 by 10: both are integers for JSON Schema, only 10 is for the API (D-8)."""
     if isinstance(value, dict):
         return {name: whole_numbers(inner) for name, inner in value.items()}
     if isinstance(value, list):
@@ -105,7 +104,7 @@ def whole_numbers(value: Json) -> Json:
 
 
 def keep_here(operation: str, case: Any, *, is_valid: bool) -> None:
-    """Send calls to merchants to this machine, move the clock a little only, and keep alive what all others need."""
+    """Keep calls on this machine, advance the clock only a little, and protect needed resources."""
     name, needed = NEEDED.get(operation, ("", ""))
     if name and str(case.path_parameters.get(name)).lower() == needed:
         case.path_parameters[name] = str(uuid4())
@@ -123,7 +122,7 @@ def keep_here(operation: str, case: Any, *, is_valid: bool) -> None:
 
 
 def is_instant(text: str) -> bool:
-    """Say whether the clock could be sent there."""
+    """Return whether the text is a valid instant."""
     try:
         TypeAdapter(Instant).validate_python(text)
     except ValidationError:
@@ -142,20 +141,20 @@ def mend_terms(case: Any) -> None:
 
 
 def mend_first_charge(case: Any) -> None:
-    """A first charge lies ahead, less than five years."""
+    """A first charge is in the future, within five years."""
     if case.body.get("firstChargeDate") is not None:
         case.body["firstChargeDate"] = str((datetime.now(UTC) + timedelta(days=60)).date())
 
 
 def mend_due_days(case: Any) -> None:
-    """The last day does not lie before the first."""
+    """The last day is not before the first."""
     query = case.query or {}
     if query.get("dueFrom") is not None and query.get("dueTo") is not None:
         query["dueFrom"], query["dueTo"] = sorted((query["dueFrom"], query["dueTo"]))
 
 
 def mend_gateway(case: Any) -> None:
-    """What a provider takes as credentials and settings is the provider's own word."""
+    """The schema of credentials and settings depends on the provider."""
     case.body |= {name: {} for name in ("credentials", "settings") if name in case.body}
     if "provider" in case.body:
         case.body["provider"] = "sandbox"

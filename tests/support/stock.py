@@ -1,4 +1,4 @@
-"""Fill an account over HTTP with something of every kind, alive and ended; no tests live here."""
+"""Fills an account over HTTP with active and ended resources of every kind."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ PATIENCE_SECONDS = 30
 
 @dataclass(frozen=True, slots=True)
 class Stock:
-    """What an account owns: ids by their names, and for some operations path parameters that are apt to succeed.
+    """The ids of an account by name, and path parameters with which some operations succeed.
 
     `product_id` is a product, and `plan_id` a plan with a subscriber, that new terms and subscriptions can be made of.
     """
@@ -33,7 +33,6 @@ class Account:
         self._client = client
 
     def __call__(self, method: str, path: str, body: Json = None) -> Json:
-        """Call, and return the answer's JSON."""
         headers = {"Idempotency-Key": str(uuid4())} if method == "POST" else {}
         answer = self._client.request(method, path, json=body, headers=headers)
         assert answer.is_success, (method, path, answer.text)
@@ -52,7 +51,7 @@ class Account:
         return self("POST", "/v1/plans", plan_body({"id": product_id}))["id"]
 
     def enroll(self, plan_id: str) -> Json:
-        """Bind a fresh customer to a plan."""
+        """Subscribe a new customer to a plan."""
         return self("POST", "/v1/subscriptions", subscription_body({"id": plan_id}))
 
     def invoices(self, *subscriptions: Json) -> list[Json]:
@@ -62,7 +61,7 @@ class Account:
 
 
 def fill(account: Account, merchant_url: str) -> Stock:
-    """Give an account its stock, with the help of a worker; `merchant_url` answers prices, but not yet at `/later`."""
+    """Fill an account while a worker runs; `merchant_url` answers prices except at `/later`."""
     settings = {"productCatalog": True, "behaviour": "never_pay"}
     connection_id = account.all("/v1/integration/gateways")[0]["connectionId"]
     account("PATCH", f"/v1/integration/gateways/{connection_id}", {"settings": settings})
@@ -115,7 +114,7 @@ def fill(account: Account, merchant_url: str) -> Stock:
 
 
 def _refused_by_the_gateway(account: Account, plan_id: str, connection_id: str) -> Json:
-    """Return an invoice whose issuance waits for a person."""
+    """Return an invoice whose issuance needs an operator."""
     refused = {"connectionId": connection_id, "operation": "create_charge", "fault": "rejected"}
     account("POST", "/v1/sandbox/faults", refused)
     subscription = account.enroll(plan_id)

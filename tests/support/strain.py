@@ -1,4 +1,4 @@
-"""What a stretch of work does to the process it runs in: how long other tasks wait, and how much memory it takes."""
+"""Measures how long a block stalls other tasks, and how much memory it takes."""
 
 import asyncio
 import gc
@@ -12,7 +12,7 @@ from pathlib import Path
 
 @dataclass(slots=True)
 class Strain:
-    """What a stretch of work did to this process; `stall_seconds` counts this thread's own work only."""
+    """The cost of a block; `stall_seconds` counts only the work of this thread."""
 
     seconds: float = 0.0
     stall_seconds: float = 0.0
@@ -21,7 +21,7 @@ class Strain:
 
 @asynccontextmanager
 async def strain() -> AsyncGenerator[Strain]:
-    """Measure the block: how long no other task got its turn, and how much memory was taken at most.
+    """Measure the longest stall of other tasks and the peak memory of a block.
 
     What earlier tests left in memory is not searched for garbage meanwhile: that is no work of the block's.
     """

@@ -1,6 +1,6 @@
-"""The world of a test: the real ASGI application, the real lanes, the sandbox gateway, and a clock that moves.
+"""The `world` of a test: the real ASGI application, the real lanes, the sandbox gateway and a test clock.
 
-No lane runs by itself: `advance` drives the test clock through every due instant, `run` works off what is due now.
+Lanes do not run by themselves: `advance` drives the test clock through every due instant, `run` runs lanes until idle.
 """
 
 import asyncio
@@ -30,26 +30,22 @@ from fatura.workers.loop import run_until_idle
 
 Json = Any
 NOW = datetime(2033, 11, 20, 15, tzinfo=UTC)
-"""What the clock of every sandbox account shows when it is opened, whatever day the tests are run on."""
+"""The time on every new sandbox account's clock."""
 LANE = {lane.name: lane for lane in LANES}
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the API answered."""
-
     status: int
     body: bytes
     headers: httpx.Headers
 
     @property
     def json(self) -> Json:
-        """The body as JSON."""
         return json.loads(self.body)
 
     @property
     def type(self) -> str:
-        """The problem's stable code."""
         return self.json["type"]
 
 
@@ -85,51 +81,44 @@ class Merchant:
         return Answer(response.status_code, response.content, response.headers)
 
     async def get(self, path: str, **options: Any) -> Answer:
-        """Read."""
         return await self.call("GET", path, **options)
 
     async def post(self, path: str, body: Json = None, **options: Any) -> Answer:
-        """Create or act."""
         return await self.call("POST", path, body, **options)
 
     async def put(self, path: str, body: Json, **options: Any) -> Answer:
-        """Replace."""
         return await self.call("PUT", path, body, **options)
 
     async def patch(self, path: str, body: Json, **options: Any) -> Answer:
-        """Change."""
         return await self.call("PATCH", path, body, **options)
 
     async def delete(self, path: str, **options: Any) -> Answer:
-        """Remove."""
         return await self.call("DELETE", path, **options)
 
     async def made(self, path: str, body: Json = None) -> Json:
-        """POST what must succeed, and return it."""
+        """POST, and return the JSON of a successful answer."""
         answer = await self.post(path, body)
         assert answer.status in {200, 201}, answer.body
         return answer.json
 
     async def product(self, cents: int = 9990, **fields: Json) -> Json:
-        """Create a fixed-price product."""
         pricing = {"mode": "fixed", "monthlyPriceCents": cents}
         return await self.made("/v1/products", {"name": "Gym", "pricing": pricing, **fields})
 
     async def variable_product(self, cap_cents: int = 100_000, **fields: Json) -> Json:
-        """Create a product whose price is asked from an endpoint where nobody listens."""
+        """Create a product whose price endpoint refuses connections."""
         pricing = {"mode": "endpoint", "url": "http://127.0.0.1:1/price", "capCents": cap_cents}
         return await self.made("/v1/products", {"name": "Usage", "pricing": pricing, **fields})
 
     async def plan(self, *items: Json, **fields: Json) -> Json:
-        """Create a plan over items; a product may stand for an item without discounts; none makes a product."""
+        """Create a plan of items; a product is an item without discounts; without items, one product is created."""
         return await self.made("/v1/plans", plan_body(*(items or (await self.product(),)), **fields))
 
     async def enroll(self, plan: Json, **fields: Json) -> Json:
-        """Bind a fresh customer to a plan."""
+        """Subscribe a new customer to a plan."""
         return await self.made("/v1/subscriptions", subscription_body(plan, **fields))
 
     async def connect(self, **gateway_settings: Json) -> Json:
-        """Add a sandbox connection."""
         body = {"provider": "sandbox", "credentials": {}, "settings": gateway_settings}
         return await self.made("/v1/integration/gateways", body)
 
@@ -140,7 +129,7 @@ class Merchant:
         assert answer.status == 200, answer.body
 
     async def advance(self, to: str | None = None, *, days: int | None = None) -> Json:
-        """Drive the test clock to an instant or a date (its first instant), through every due instant."""
+        """Drive the test clock through every due instant to an instant, or to the first instant of a date."""
         body = {"to": to} if days is None else {"days": days}
         asked = asyncio.create_task(self.post("/v1/test-clock/advance", body))
         while not asked.done():
@@ -151,7 +140,7 @@ class Merchant:
         return answer.json
 
     async def run(self, *lanes: str) -> int:
-        """Work off what is due now, in all lanes or in the named ones; `push` sends to endpoints up and down."""
+        """Run all lanes, or the named ones, until idle; `push` includes `probe`."""
         named = [*lanes, "probe"] if "push" in lanes else lanes
         return await run_until_idle(self.deps, [LANE[name] for name in named] or LANES)
 
@@ -174,7 +163,7 @@ class Merchant:
         ]
 
     async def events(self, *types: str) -> list[Json]:
-        """Return the events so far, perhaps of some types only, oldest first."""
+        """Return all events, or those of some types, oldest first."""
         found: list[Json] = []
         cursor = "0"
         while answer := (await self.get(f"/v1/events?limit=200&cursor={cursor}")).json:
@@ -186,7 +175,7 @@ class Merchant:
 
 
 class World(Merchant):
-    """The engine with its first sandbox account, and ways to look behind the API."""
+    """The engine with its first sandbox account, and access to its database."""
 
     def __init__(
         self, deps: Deps, client: httpx.AsyncClient, opened: accounts.OpenedAccount, database_url: str
@@ -195,12 +184,11 @@ class World(Merchant):
         self.database_url = database_url
 
     async def another(self, mode: Mode = Mode.SANDBOX) -> Merchant:
-        """Open another account."""
         opened = await open_account(self.deps, mode)
         return Merchant(self.deps, self._client, opened)
 
     async def sql(self, statement: str, *values: object) -> Sequence[asyncpg.Record]:
-        """Run a statement as the engine's role with Row Level Security opened for this account."""
+        """Run a statement as the engine's role within this account's row level security."""
         connection = await asyncpg.connect(self.database_url)
         try:
             await connection.execute(f"SET app.account = '{self.account_id}'")
@@ -209,7 +197,7 @@ class World(Merchant):
             await connection.close()
 
     async def broken(self) -> list[str]:
-        """Return the names of the invariants that any account breaks."""
+        """Return the names of the invariants that are broken in any account."""
         return [
             finding.invariant.name
             for account_id in await checks.all_accounts(self.deps)
@@ -232,7 +220,7 @@ async def open_world(database_url: str, **environment: str) -> AsyncGenerator[Wo
     read = settings.read({"FATURA_RATE_LIMIT": "0", "FATURA_OUTBOUND_ALLOW": "127.0.0.1", **environment})
     db = await connect(database_url, max_connections=20)
     try:
-        deps = wire(read, db, vault=Vault([new_key()]), clock=real_clock, notify=_nobody_waits)
+        deps = wire(read, db, vault=Vault([new_key()]), clock=real_clock, notify=_ignore_notification)
         transport = httpx.ASGITransport(create_app(deps), raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://fatura.test") as client:
             opened = await open_account(deps, Mode.SANDBOX)
@@ -242,8 +230,8 @@ async def open_world(database_url: str, **environment: str) -> AsyncGenerator[Wo
         await db.close()
 
 
-def _nobody_waits(_lane: str) -> None:
-    """Drop hints: tests run the lanes themselves."""
+def _ignore_notification(_lane: str) -> None:
+    """Tests run the lanes themselves."""
 
 
 def item(product: Json, *discounts: tuple[int, int, int | None]) -> Json:
@@ -259,7 +247,7 @@ def plan_body(*items: Json, **fields: Json) -> Json:
 
 
 def subscription_body(plan: Json, **fields: Json) -> Json:
-    """Return the body that binds a fresh customer to a plan."""
+    """Return the body that subscribes a new customer to a plan."""
     customer = {"externalRef": f"customer-{uuid4()}", "name": "Ana", "email": "ana@example.com"}
     return {"planId": plan["id"], "customer": customer, **fields}
 
