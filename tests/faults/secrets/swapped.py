@@ -94,7 +94,9 @@ async def _documents(world: World, report: Report) -> None:
     _expect(report, invoice["status"] in {"issued", "paid"}, "a swapped document delays other invoices")
     await world.advance(days=1)
     events = await world.events("invoice.issue_delayed")
-    _expect(report, bool(events) and "document does not open" in str(events), "no event about the document")
+    _expect(
+        report, bool(events) and "document cannot be decrypted" in str(events), "no event about the document"
+    )
     for customer in (await world.get("/v1/customers")).json["data"]:
         if customer["hasDocument"]:
             await world.patch(f"/v1/customers/{customer['id']}", {"document": DOCUMENTS[0]})
