@@ -1,4 +1,4 @@
-"""What scenarios of variable prices stand on."""
+"""A scripted price endpoint for scenarios of variable prices."""
 
 from collections.abc import AsyncIterator
 
@@ -9,6 +9,5 @@ from tests.support.price_server import PriceServer, price_server
 
 @pytest.fixture
 async def prices() -> AsyncIterator[PriceServer]:
-    """A price endpoint that the test scripts."""
     async with price_server() as server:
         yield server

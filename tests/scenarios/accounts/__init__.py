@@ -1,1 +1,1 @@
-"""Scenarios of accounts."""
+"""Scenario tests of an account's secrets."""

@@ -1,1 +1,1 @@
-"""Scenarios of billing."""
+"""Scenario tests of billing runs, invoices and their cancellation."""

@@ -1,10 +1,13 @@
-"""The billing run: plans and discounts become invoices, charges and payments."""
+"""A billing run creates invoices with discounts; the gateway charges them and reports payments."""
 
 from tests.support.world import World, columns, item, rows
 
 
 async def test_twenty_percent_off_the_first_three_cycles(world: World) -> None:
-    """The discount applies by cycle; the sandbox gateway pays on due dates. [spec 2.3 discount resolution, D-4, D-7]"""
+    """The discount applies to cycles 1 to 3. The sandbox gateway pays each invoice on its due date.
+
+    [spec 2.3 discount resolution, D-4, D-7]
+    """
     plan = await world.plan(item(await world.product(9990), (20, 1, 3)))
     await world.advance("2035-01-05")
     subscription = await world.enroll(plan, chargeDay=10)
@@ -22,7 +25,7 @@ async def test_twenty_percent_off_the_first_three_cycles(world: World) -> None:
 
 
 async def test_a_subscription_that_cannot_be_billed_delays_no_other(world: World) -> None:
-    """It is postponed by an hour and billed then. [D-5]"""
+    """The failing subscription is retried after an hour. The others are billed on time. [D-5]"""
     plan = await world.plan()
     failing, other = [await world.enroll(plan) for _ in range(2)]
     for statement in REFUSE_INVOICES:

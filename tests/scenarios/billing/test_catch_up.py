@@ -1,4 +1,4 @@
-"""After an outage each missed cycle is billed once, in order, with its own due date, one a day (D-5)."""
+"""After an outage, each missed cycle is billed once, in order, one per day, with its own due date (D-5)."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -15,7 +15,7 @@ HOUR = timedelta(hours=1)
 
 
 async def sleep_until(merchant: Merchant, instant: str) -> None:
-    """Set the account's clock while no worker runs: an outage."""
+    """Set the account's clock without running workers, as in an outage."""
     target = datetime.fromisoformat(instant).astimezone(UTC)
     account = await load_account(merchant.deps, merchant.account_id)
     await in_transaction(merchant.deps, account, _set_clock, target)
@@ -36,7 +36,10 @@ def gaps(invoices: Sequence[Json]) -> list[timedelta]:
 
 
 async def test_missed_cycles_are_billed_one_a_day(world: World):
-    """Each with its own due date, the current price and the discount of its cycle number. [D-5, spec 2.4 cycleCount]"""
+    """Each invoice has its own due date, the current price, and the discount of its cycle number.
+
+    [D-5, spec 2.4 cycleCount]
+    """
     await world.advance("2035-01-05")
     product = await world.product(1000)
     plan = await world.plan(item(product, (50, 1, 2), (10, 4, 4)))
@@ -72,7 +75,7 @@ async def test_missed_cycles_are_billed_one_a_day(world: World):
 
 
 async def test_a_late_invoice_is_charged_today(world: World):
-    """It is overdue only after that date. [D-5, D-26]"""
+    """The charge is due today. The invoice is overdue only after today. [D-5, D-26]"""
     await world.set_up_gateway(behaviour="never_pay")
     await world.advance("2035-01-05")
     subscription = await world.enroll(await world.plan(), chargeDay=10)
@@ -95,7 +98,7 @@ async def test_a_late_invoice_is_charged_today(world: World):
 
 
 async def test_the_next_missed_cycle_waits_24_hours(world: World):
-    """However often the billing run runs. [D-5]"""
+    """Additional billing runs within the 24 hours generate nothing. [D-5]"""
     await world.advance("2035-01-05")
     await world.enroll(await world.plan(), chargeDay=10)
     await sleep_until(world, "2035-06-01T15:00:00Z")
@@ -138,7 +141,7 @@ async def test_cancellation_ends_the_catch_up(world: World):
 
 
 async def test_new_terms_count_from_the_next_missed_cycle(world: World):
-    """Its due date does not change. [D-5, D-6]"""
+    """New terms do not change the due dates of missed cycles. [D-5, D-6]"""
     await world.advance("2035-01-05")
     product = await world.product(1000)
     subscription = await world.enroll(await world.plan(product), chargeDay=10)
@@ -164,7 +167,7 @@ async def test_each_missed_cycle_is_billed_once_for_every_period(world: World, m
     await sleep_until(world, "2037-01-20T15:00:00Z")
     await world.advance("2037-02-19")
     listed = await world.invoices(subscription)
-    # by hand: 01-31 first, then the 28th of each month that the period meets, up to 2037-01-28 (generated on the 25th)
+    # computed by hand: 01-31, then the 28th of each billed month up to 2037-01-28 (generated on the 25th)
     later = [f"{2035 + n * months // 12}-{n * months % 12 + 1:02}-28" for n in range(1, 24 // months + 1)]
     assert [each["dueDate"] for each in listed] == ["2035-01-31", *later]
     assert await world.broken() == []
@@ -182,7 +185,7 @@ async def test_an_outage_of_one_clock_affects_no_other_account(world: World):
 
 
 async def test_a_cycle_generated_late_does_not_shift_the_next_one(world: World):
-    """It is late by less than the lead. [D-5, D-2]"""
+    """The outage is shorter than the three days between generation and due date. [D-5, D-2]"""
     await world.advance("2035-01-05")
     await world.enroll(await world.plan(), chargeDay=10)
     await sleep_until(world, "2035-01-07T04:00:00Z")

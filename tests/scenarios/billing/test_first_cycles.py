@@ -104,7 +104,7 @@ async def test_due_dates_and_periods_of_the_first_cycles(world: World, fields, c
 
 
 async def test_an_invoice_is_generated_three_days_before_its_due_date(world: World):
-    """At the first instant of that day in Sao Paulo. [D-2, spec 8 generation lead]"""
+    """It is generated when that day begins in Sao Paulo. [D-2, spec 8 generation lead]"""
     await world.advance("2035-01-05")
     subscription = await world.enroll(await world.plan(), chargeDay=20)
     await world.advance("2035-01-17T02:59:59.000Z")
@@ -116,14 +116,16 @@ async def test_an_invoice_is_generated_three_days_before_its_due_date(world: Wor
 
 
 async def test_one_invoice_is_generated_on_a_local_day(world: World):
-    """From getlago/lago-api billing_spec.rb (America/Bogota), moved to Sao Paulo: no invoice at local 23:00 of the day
-    before, one over all runs of the day, none at the next day's first run.
+    """Billing runs during one Sao Paulo day generate one invoice; runs on the days around it generate none.
+
+    Adapted from billing_spec.rb of getlago/lago-api, which uses America/Bogota.
 
     [D-1, D-4]
     """
     await world.advance("2035-02-02T03:00:00Z")
     subscription = await world.enroll(await world.plan(), firstChargeDate="2035-02-02")
-    await world.advance("2035-02-27T02:00:00Z")  # local 02-26 23:00; the lead moves Lago's 03-02 to 02-27
+    # 23:00 on 02-26 in Sao Paulo; Lago's date is 03-02, ours is three days earlier
+    await world.advance("2035-02-27T02:00:00Z")
     assert len(await world.invoices(subscription)) == 1
     for hour in ("03:00:00", "04:00:00", "12:00:00", "20:00:00", "23:59:59"):
         await world.advance(f"2035-02-27T{hour}Z")
@@ -138,7 +140,10 @@ async def test_one_invoice_is_generated_on_a_local_day(world: World):
 
 
 async def test_discounts_count_cycles_and_not_months(world: World):
-    """A cycle is an invoice. [spec 2.3 discount resolution, spec 2.3 amount, D-7]"""
+    """Every invoice is one cycle, even if it covers several months.
+
+    [spec 2.3 discount resolution, spec 2.3 amount, D-7]
+    """
     await world.advance("2035-01-05")
     product = await world.product(3333)
     plan = await world.plan(item(product, (50, 2, 2), (10, 1, 3)), periodMonths=3)

@@ -14,7 +14,7 @@ async def detail(world: World, invoice: Json) -> Json:
 
 
 def table_item(shown: Json, product: Json, **fields: Json) -> Json:
-    """Return a fixed-price item over three months, with the id of the shown one."""
+    """Return the expected JSON of a fixed-price item over three months, with the given item's id."""
     return {
         "id": shown["id"],
         "productId": product["id"],
@@ -28,7 +28,7 @@ def table_item(shown: Json, product: Json, **fields: Json) -> Json:
 
 
 async def test_a_detail_shows_every_field_of_an_invoice(world: World):
-    """Lists leave out items and attempts.
+    """Lists omit items and attempts.
 
     [spec 2.5 invoice, spec 2.5 item, spec 2.5 pricingSource table, spec 2.5 pricingStatus priced]
     [spec 4.5 GET /v1/invoices/{invoiceId} 200, spec 4.5 GET /v1/invoices 200, spec 2.1 nulls, D-9, D-25, D-129]
@@ -74,7 +74,7 @@ async def test_a_detail_shows_every_field_of_an_invoice(world: World):
 
 
 async def test_invoices_show_their_customer_as_it_is_now(world: World):
-    """Details and lists do, and events keep the customer of their time. [D-129]"""
+    """Invoices show the current customer. Events show the customer at the time of the event. [D-129]"""
     subscription = await world.enroll(await world.plan())
     await world.run()
     customer = subscription["customer"]
@@ -91,7 +91,7 @@ async def test_invoices_show_their_customer_as_it_is_now(world: World):
 
 
 async def test_an_invoice_with_a_variable_item_is_a_draft_without_a_total(world: World):
-    """Its fixed items have their amounts. [D-24, spec 2.5 invoice, spec 2.1 nulls]"""
+    """Fixed items of the draft already have amounts. [D-24, spec 2.5 invoice, spec 2.1 nulls]"""
     plan = await world.plan(item(await world.product(700)), item(await world.variable_product()))
     await world.enroll(plan)
     await world.run("generation")
@@ -109,7 +109,7 @@ async def test_an_invoice_with_a_variable_item_is_a_draft_without_a_total(world:
 
 @pytest.mark.parametrize("cents", [0, 5000])
 async def test_an_invoice_of_zero_is_created_paid_and_never_charged(world: World, cents: int):
-    """Free items or a discount of 100 %. [D-9, spec 3.3 rule 2, D-24]"""
+    """The total is zero because all items are free or discounted by 100 %. [D-9, spec 3.3 rule 2, D-24]"""
     plan = await world.plan(item(await world.product(cents), (100, 1, None)))
     await world.enroll(plan)
     await world.run()
@@ -151,7 +151,7 @@ async def test_archived_products_and_plans_keep_billing(world: World):
 
 
 async def in_several_states(world: World) -> dict[str, Json]:
-    """Return a held, a paid, an issued and a ready invoice by state."""
+    """Return one held, one paid, one issued and one ready invoice by state."""
     await world.enroll(await world.plan(await world.variable_product()))
     await world.enroll(await world.plan(await world.product(0)))
     await world.enroll(await world.plan())
@@ -232,7 +232,7 @@ async def test_invoices_are_read_only(world: World):
 
 
 async def test_totals_beyond_32_bits_are_exact(world: World):
-    """Twenty items at the maximum price for a year. [D-8, spec 2.1 money]"""
+    """The invoice has twenty items at the maximum price for a year. [D-8, spec 2.1 money]"""
     product = await world.product(999_999_999_999)
     plan = await world.plan(*[item(product, (1, 1, None))] * 20, periodMonths=12)
     await world.enroll(plan)

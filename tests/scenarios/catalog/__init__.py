@@ -1,1 +1,1 @@
-"""Scenarios of catalog."""
+"""Scenario tests of product mirroring and plan propagation."""

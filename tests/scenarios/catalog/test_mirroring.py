@@ -1,4 +1,4 @@
-"""Mirroring of products to gateways' catalogs, in the background."""
+"""A background lane copies (mirrors) products to the catalogs of gateways."""
 
 import pytest
 
@@ -7,12 +7,11 @@ from tests.support.world import Json, World
 
 
 async def mirrored(world: World) -> list[Json]:
-    """Return the products in the gateways' catalogs."""
     return (await world.get("/v1/sandbox/products")).json["data"]
 
 
 async def test_a_created_product_is_mirrored_to_the_gateways_catalog(world: World) -> None:
-    """Its id there contains the product's id. [spec 2.2 mirroring, D-46]"""
+    """The product's id in the catalog contains its id in Fatura. [spec 2.2 mirroring, D-46]"""
     await world.set_up_gateway(productCatalog=True)
     product = await world.product(name="Gold", description="All courts")
     assert await mirrored(world) == []
@@ -32,7 +31,7 @@ async def test_a_created_product_is_mirrored_to_the_gateways_catalog(world: Worl
 
 
 async def test_creation_does_not_wait_for_a_gateway_that_is_down(world: World) -> None:
-    """Its mirroring fails and is retried. [spec 2.2 mirroring]"""
+    """Mirroring fails and is retried; the product is created anyway. [spec 2.2 mirroring]"""
     await world.set_up_gateway(productCatalog=True)
     await queue_fault(world, "create_product", "timeout_before", times=2)
 
@@ -73,7 +72,7 @@ async def test_inactive_connections_and_those_without_a_catalog_get_no_products(
 
 
 async def test_every_catalog_gets_every_product_once(world: World) -> None:
-    """Mirroring is idempotent. [spec 2.2 mirroring]"""
+    """[spec 2.2 mirroring]"""
     await world.set_up_gateway(productCatalog=True)
     second = await world.connect(productCatalog=True)
     await world.connect()
@@ -89,7 +88,7 @@ async def test_every_catalog_gets_every_product_once(world: World) -> None:
 
 
 async def test_a_new_catalog_gets_the_existing_products(world: World) -> None:
-    """It appears by a changed setting, or with a new connection. [spec 2.2 mirroring]"""
+    """A changed setting or a new connection adds the catalog. [spec 2.2 mirroring]"""
     product = await world.product()
     await world.set_up_gateway(productCatalog=True)
     await world.connect(productCatalog=True)

@@ -1,4 +1,4 @@
-"""Propagation concurrent with the billing run and other writers, and at scale (D-23)."""
+"""Propagation at the same time as billing runs and other requests, and with many subscribers (D-23)."""
 
 import asyncio
 import tracemalloc
@@ -10,7 +10,7 @@ from tests.support.world import Answer, Json, World, item, plan_body, subscripti
 
 
 async def test_propagation_waits_for_the_billing_run(world: World):
-    """The billing run skips subscriptions that propagation has locked. [D-23 races]"""
+    """A billing run skips subscriptions that propagation has locked. [D-23 races]"""
     plan = await world.plan(await world.product(100))
     subscription = await world.enroll(plan)
     await publish(world, plan, await world.product(900), defaultPaymentMethod="boleto")
@@ -45,7 +45,7 @@ async def test_subscriptions_canceled_or_customized_during_the_wait_do_not_move(
 
 
 async def test_publishing_waits_for_a_running_propagation(world: World):
-    """Otherwise an older propagation could undo a newer version. [D-23 races]"""
+    """Without this, propagation of an older version could overwrite a newer one. [D-23 races]"""
     plan = await world.plan()
     subscription = await world.enroll(plan)
     await publish(world, plan, await world.product(2))
@@ -60,7 +60,7 @@ async def test_publishing_waits_for_a_running_propagation(world: World):
 
 
 async def test_concurrent_changes_leave_whole_terms_on_each_invoice(world: World):
-    """Versions, propagation, enrollments, cancellations, private terms and billing run concurrently.
+    """Every invoice has the complete terms of one version, despite concurrent changes and billing runs.
 
     [D-23 races, D-28]
     """

@@ -1,1 +1,1 @@
-"""Scenarios of issuing, polling, paying and canceling charges."""
+"""Scenario tests of issuing, polling, paying and canceling charges."""

@@ -1,4 +1,4 @@
-"""Each invoice gets exactly one charge, whatever fails at the gateway and whenever a worker dies."""
+"""Each invoice gets exactly one charge despite gateway faults and killed workers."""
 
 import asyncio
 import random
@@ -27,7 +27,7 @@ FAULTS = ("timeout_before", "timeout_after", "server_error", "rate_limited", "re
 @pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_a_failed_creation_ends_with_one_charge(world: World, fault: str, times: int) -> None:
-    """A refusal makes no charge and waits for a person. [D-33, D-46]"""
+    """After a refusal there is no charge, and a person must act. [D-33, D-46]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", fault, times=times)
 
@@ -47,7 +47,7 @@ async def test_a_failed_creation_ends_with_one_charge(world: World, fault: str, 
 async def test_a_failed_look_up_decides_nothing(
     world: World, creating: str, looking_up: str, times: int
 ) -> None:
-    """It proves neither that the charge exists nor that it does not. [D-33, D-46]"""
+    """A failed look-up does not show whether the charge exists. [D-33, D-46]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", creating)
     await queue_fault(world, "list_charges", looking_up, times=times)
@@ -57,7 +57,8 @@ async def test_a_failed_look_up_decides_nothing(
     issued = await read(world, invoice)
     (charge,) = await charges(world)
     assert (issued["status"], issued["gatewayInvoiceId"]) == ("issued", charge["chargeId"])
-    assert len(await world.events("invoice.issue_delayed")) == (times == 12)  # 11 failures take over an hour
+    # eleven failures with back-off take more than an hour
+    assert len(await world.events("invoice.issue_delayed")) == (times == 12)
     assert await world.broken() == []
 
 
@@ -81,7 +82,10 @@ async def test_a_failed_poll_is_repeated(world: World, fault: str) -> None:
 
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_a_failed_mirroring_is_repeated(world: World, fault: str) -> None:
-    """The catalog has the product once; a refused product is given up. [spec 2.2 mirroring, D-46]"""
+    """The product is in the catalog once. A product that the gateway refuses is not retried.
+
+    [spec 2.2 mirroring, D-46]
+    """
     await world.set_up_gateway(productCatalog=True)
     await queue_fault(world, "create_product", fault, times=3)
 
@@ -96,7 +100,7 @@ async def test_a_failed_mirroring_is_repeated(world: World, fault: str) -> None:
 async def test_a_charge_is_believed_absent_after_two_empty_look_ups_a_minute_apart(
     world: World, fault: str
 ) -> None:
-    """Nothing is sent again before the second look-up. A look-up right after the call does not count. [D-33]"""
+    """Nothing is sent before the second empty look-up. A look-up directly after the call does not count. [D-33]"""
     await ready_invoice(world)
     await queue_fault(world, "create_charge", fault)
     await queue_fault(world, "create_charge", "rejected")  # a second request would emit an event
@@ -112,7 +116,7 @@ async def test_a_charge_is_believed_absent_after_two_empty_look_ups_a_minute_apa
 
 
 async def test_a_charge_that_appears_late_is_found_by_the_second_look_up(world: World) -> None:
-    """The invoice is issued with it, and no request is sent again. [D-33]"""
+    """The invoice is issued with the found charge, without another request. [D-33]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "timeout_before")
     await world.run("issuance")
@@ -126,7 +130,7 @@ async def test_a_charge_that_appears_late_is_found_by_the_second_look_up(world: 
 
 
 async def test_a_found_charge_with_another_amount_waits_for_a_person(world: World) -> None:
-    """The invoice is not issued with it, and no second charge is created. [D-33]"""
+    """The invoice is not issued, and no second charge is created. [D-33]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "timeout_before")
     await world.run("issuance")
@@ -144,7 +148,7 @@ LATE = f"sbx_{0:032x}"
 
 
 async def _appear(world: World, invoice: Json, *, amount_cents: int) -> None:
-    """Insert a charge at the gateway that the engine does not know."""
+    """Insert a charge at the gateway that Fatura does not know."""
     await world.sql(
         """
         INSERT INTO sandbox_charge (account_id, charge_id, connection_id, invoice_id, attempt, amount_cents,
@@ -190,14 +194,14 @@ async def test_a_worker_dies_between_reserving_and_recording(
 
 
 async def _end_leases(world: World) -> None:
-    """Expire the leases: they last 60 s of real time, which a test clock does not change."""
+    """Expire the leases. They last 60 s of real time, so advancing a test clock has no effect on them."""
     await world.sql(
         "UPDATE invoice SET lease_until = now() - interval '1 second' WHERE account_id = $1", world.account_id
     )
 
 
 async def test_two_look_ups_are_a_minute_apart_on_the_account_s_clock(world: World) -> None:
-    """The stored instants show it: the second request follows the first empty look-up by at least 60 s. [D-33]"""
+    """The second creation request is stored at least 60 s after the first empty look-up. [D-33]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "server_error")
 
@@ -207,7 +211,7 @@ async def test_two_look_ups_are_a_minute_apart_on_the_account_s_clock(world: Wor
     took = datetime.fromisoformat(issued["issuedAt"]) - datetime.fromisoformat(issued["createdAt"])
     assert (
         140 <= took.total_seconds() < 145
-    )  # the first look-up that counts after 80 s, the second 60 s later
+    )  # the first look-up that counts is after 80 s, the second 60 s later
 
 
 STATUS_OF = {
@@ -222,7 +226,10 @@ STATUS_OF = {
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_charges_and_invoices_agree_after_random_faults(world: World, seed: int) -> None:
-    """Random faults, payments, time and concurrent workers leave one charge for each invoice. [D-33, D-46]"""
+    """Each invoice has one charge after random faults, payments and clock advances with concurrent workers.
+
+    [D-33, D-46]
+    """
     chance = random.Random(seed)  # noqa: S311 - a repeatable sequence, no secret
     await world.set_up_gateway(behaviour=("pay_on_due", "pay_at_once", "never_pay", "refuse")[seed])
     plan = await world.plan()

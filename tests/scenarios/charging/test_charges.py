@@ -20,7 +20,7 @@ from tests.support.world import World, columns, item, rows
 
 
 async def test_an_invoice_is_issued_with_the_charge_that_the_gateway_confirmed(world: World) -> None:
-    """The invoice and the event show the charge's id and instant. [spec 3.3 ready to issued]"""
+    """The invoice and its event show the charge's id and creation time. [spec 3.3 ready to issued]"""
     ready = await read(world, await ready_invoice(world))
 
     await world.run("issuance")
@@ -48,7 +48,7 @@ async def test_an_invoice_is_issued_with_the_charge_that_the_gateway_confirmed(w
 
 
 async def test_card_installments_reach_the_gateway(world: World) -> None:
-    """The charge has the invoice's method and installments. [D-25]"""
+    """The charge has the payment method and installments of the invoice. [D-25]"""
     invoice = await issued_invoice(world, defaultPaymentMethod="card", maxInstallments=3)
 
     (charge,) = await charges(world, invoice)
@@ -59,7 +59,7 @@ async def test_card_installments_reach_the_gateway(world: World) -> None:
     "fault", ["timeout_before", "timeout_after", "server_error", "rate_limited", "rejected"]
 )
 async def test_nothing_is_issued_before_the_gateway_confirms(world: World, fault: str) -> None:
-    """Without a confirmation the invoice stays `ready`. [spec 3.3 rule 1]"""
+    """The invoice stays `ready` until the gateway confirms. [spec 3.3 rule 1]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", fault)
 
@@ -86,7 +86,7 @@ async def test_payment_confirmed_on_the_due_date(world: World) -> None:
 
 
 async def test_a_charge_paid_immediately(world: World) -> None:
-    """The invoice is issued first, then paid. [spec 3.3 issued to paid, D-46]"""
+    """The invoice becomes `issued` first and then `paid`. [spec 3.3 issued to paid, D-46]"""
     await world.set_up_gateway(behaviour="pay_at_once")
     invoice = await ready_invoice(world)
 
@@ -98,7 +98,7 @@ async def test_a_charge_paid_immediately(world: World) -> None:
 
 
 async def test_a_payment_emits_one_event_however_often_it_is_polled(world: World) -> None:
-    """Neither another poll nor another payment emits an event. [D-36]"""
+    """More polls and a repeated payment emit nothing. [D-36]"""
     invoice = await issued_invoice(world)
     (charge,) = await charges(world)
     for _ in range(3):
@@ -148,7 +148,7 @@ async def test_a_free_item_and_a_priced_item_make_one_charge(world: World) -> No
 
 
 async def test_an_invoice_without_variable_items_is_created_ready(world: World) -> None:
-    """`invoice.created` shows `ready`; `invoice.ready` is emitted for moves only. [D-24]"""
+    """`invoice.created` shows `ready`. `invoice.ready` is emitted only for invoices that were drafts or held. [D-24]"""
     await ready_invoice(world)
 
     (created,) = await world.events("invoice.created")
@@ -158,7 +158,7 @@ async def test_an_invoice_without_variable_items_is_created_ready(world: World) 
 
 
 async def test_a_failed_charge_is_retried_on_the_same_invoice(world: World) -> None:
-    """No second invoice and no second charge is created. [spec 3.3 rule 3]"""
+    """[spec 3.3 rule 3]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "rate_limited", times=4)
 
@@ -170,7 +170,7 @@ async def test_a_failed_charge_is_retried_on_the_same_invoice(world: World) -> N
 
 
 async def test_a_transient_failure_is_retried_with_growing_delays(world: World) -> None:
-    """Delays grow to an hour and stay there; `invoice.issue_delayed` is emitted once, after an hour. [D-34]"""
+    """Delays grow up to one hour. `invoice.issue_delayed` is emitted once, after an hour. [D-34]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "rate_limited", times=30)
     since = await now(world)
@@ -190,7 +190,7 @@ async def test_a_transient_failure_is_retried_with_growing_delays(world: World) 
 
 
 async def test_refused_data_waits_for_a_person(world: World) -> None:
-    """The invoice stays `ready`, it and one event show the reason, and nothing is retried. [D-34, D-129]"""
+    """The invoice stays `ready` and is not retried. The invoice and one event show the reason. [D-34, D-129]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "rejected")
 
@@ -212,7 +212,10 @@ async def test_refused_data_waits_for_a_person(world: World) -> None:
 
 
 async def test_an_invoice_waits_while_its_connection_is_inactive(world: World) -> None:
-    """It stays `ready`, one event reports the delay, and activation issues it immediately. [D-34, D-129]"""
+    """The invoice stays `ready`, and one event reports the delay. Activating the connection issues the invoice.
+
+    [D-34, D-129]
+    """
     invoice = await ready_invoice(world)
     await patch_connection(world, active=False)
 
@@ -232,7 +235,7 @@ async def test_an_invoice_waits_while_its_connection_is_inactive(world: World) -
 
 
 async def test_a_method_that_the_connection_no_longer_supports_is_refused(world: World) -> None:
-    """The failure is permanent and carries the gateway's message. [D-34]"""
+    """The failure is permanent and has the gateway's message. [D-34]"""
     await ready_invoice(world)
     await world.set_up_gateway(methods=["card"])
 

@@ -1,4 +1,4 @@
-"""Changing a gateway connection retries waiting work; a broken connection does not affect others."""
+"""A changed gateway connection retries its failed work. A broken connection does not affect other connections."""
 
 from tests.support.world import World
 
@@ -15,7 +15,7 @@ async def _first_connection(world: World) -> str:
 
 
 async def test_a_new_label_polls_nothing(world: World) -> None:
-    """Only new settings, credentials or activation poll open charges immediately. [D-43, D-46]"""
+    """Open charges are polled immediately only after new settings, new credentials or activation. [D-43, D-46]"""
     await world.set_up_gateway(behaviour="never_pay")
     for _ in range(3):
         await world.enroll(await world.plan())
@@ -32,7 +32,7 @@ async def test_a_new_label_polls_nothing(world: World) -> None:
 
 
 async def test_a_refused_product_is_mirrored_after_the_connection_changed(world: World) -> None:
-    """A mirrored product is mirrored again when its name changes. [spec 2.2 mirroring]"""
+    """A product that was already mirrored is updated when its name changes. [spec 2.2 mirroring]"""
     await world.set_up_gateway(productCatalog=True)
     fault = {
         "connectionId": await _first_connection(world),
@@ -54,7 +54,10 @@ async def test_a_refused_product_is_mirrored_after_the_connection_changed(world:
 
 
 async def test_unreadable_credentials_stop_only_their_own_connection(world: World) -> None:
-    """Its invoices wait and emit the delay; invoices of the other connection are issued. [D-34, D-45]"""
+    """Invoices of the broken connection emit a delay event. Invoices of the other connection are issued.
+
+    [D-34, D-45]
+    """
     plan = await world.plan()
     broken, sound = await _first_connection(world), (await world.connect())["connectionId"]
     waiting = await world.enroll(plan, gatewayConnectionId=broken)
@@ -71,7 +74,7 @@ async def test_unreadable_credentials_stop_only_their_own_connection(world: Worl
     (emitted,) = await world.events("invoice.issue_delayed")
     assert emitted["data"]["error"]["code"] == "unreadable"
 
-    # Only new credentials repair the connection; its label can still be changed. [D-43]
+    # Changing the label succeeds but does not repair the connection; new credentials do. [D-43]
     path = f"/v1/integration/gateways/{broken}"
     assert (await world.patch(path, {"label": "Broken"})).status == 200
     refused = await world.patch(path, {"settings": {"maxInstallments": 3}})

@@ -1,4 +1,4 @@
-"""A provider's webhook is authenticated and polls the charges that it names; its content is not trusted (D-35)."""
+"""An authentic gateway webhook polls the charges that it names. Its other content is ignored (D-35)."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ SECRET = "a-secret-of-sandbox"
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """A webhook to send; by default it is genuine and names a charge."""
+    """A webhook to send. By default it is authentic and names one charge."""
 
     body: bytes
     account: str
@@ -41,7 +41,7 @@ class Hook:
     at: int = 0
 
     async def send(self, world: World) -> Answer:
-        """Send it without an API key, as a provider does."""
+        """Send the webhook without an API key, as a gateway does."""
         signed = sign(self.body, [self.secret], timestamp=self.at or int(time.time()))
         response = await world._client.post(
             f"/gateways/{self.account}/{self.connection}/webhook",
@@ -52,7 +52,7 @@ class Hook:
 
 
 async def hook(world: World, invoice: Json | None, **changes: Json) -> Hook:
-    """Return a genuine webhook that names an invoice's charge, or none."""
+    """Return an authentic webhook for an invoice's charge, or one that names no charge."""
     body = json.dumps({"chargeId": invoice["gatewayInvoiceId"], "status": "paid"} if invoice else {}).encode()
     genuine = Hook(body, str(world.account_id), await connection_id(world))
     return replace(genuine, **changes)
@@ -68,7 +68,7 @@ async def paid_unnoticed(world: World, invoice: Json) -> None:
 
 @pytest.fixture
 async def issued(world: World) -> Json:
-    """Return an issued invoice of a connection with webhooks; its next poll is a day away."""
+    """Return an issued invoice whose next poll is a day away. Its connection accepts webhooks."""
     await world.set_up_gateway(webhookSecret=SECRET, behaviour="never_pay")
     invoice = await issued_invoice(world)
     assert await world.run("reconciliation") == 0
@@ -76,7 +76,7 @@ async def issued(world: World) -> Json:
 
 
 async def test_a_webhook_polls_the_named_charge_immediately(world: World, issued: Json):
-    """No other charge is polled. [D-35 webhook, D-114]"""
+    """Other charges are not polled. [D-35 webhook, D-114]"""
     other = await issued_invoice(world)
     for each in (issued, other):
         await paid_unnoticed(world, each)
@@ -97,7 +97,7 @@ async def test_the_state_in_a_webhook_is_ignored(world: World, issued: Json):
 
 
 async def test_a_webhook_without_a_charge_polls_all_open_ones(world: World, issued: Json):
-    """Only those of its own connection. [D-35 webhook]"""
+    """It polls all open charges of its own connection, and none of other connections. [D-35 webhook]"""
     second = await issued_invoice(world)
     elsewhere = (await world.connect(behaviour="never_pay"))["connectionId"]
     subscription = await world.enroll(await world.plan(), gatewayConnectionId=elsewhere)
@@ -114,7 +114,7 @@ async def test_a_webhook_without_a_charge_polls_all_open_ones(world: World, issu
 
 @pytest.mark.parametrize("state", ["paid", "canceled"])
 async def test_a_webhook_polls_the_charge_of_a_closed_invoice(world: World, issued: Json, state: str):
-    """A refund or an unexpected payment emits its event. [D-35 webhook, D-27 payment unexpected]"""
+    """A refund or a payment after cancellation emits its event. [D-35 webhook, D-27 payment unexpected]"""
     if state == "paid":
         await paid_unnoticed(world, issued)
         await (await hook(world, issued)).send(world)
@@ -134,9 +134,9 @@ async def test_a_webhook_polls_the_charge_of_a_closed_invoice(world: World, issu
 
 @pytest.mark.parametrize("named", [True, False])
 async def test_a_webhook_during_a_poll_polls_again(world: World, issued: Json, *, named: bool):
-    """The answer in progress may be older than the webhook. [D-35 webhook]"""
+    """The response to the running poll may be older than the webhook. [D-35 webhook]"""
     await (await hook(world, issued)).send(world)
-    async with table_held(world, "sandbox_fault"):  # the gateway's answer waits here
+    async with table_held(world, "sandbox_fault"):  # the gateway has not answered yet
         asking = asyncio.create_task(world.run("reconciliation"))
         await until_waiting(world)
         await (await hook(world, issued if named else None)).send(world)
@@ -144,7 +144,7 @@ async def test_a_webhook_during_a_poll_polls_again(world: World, issued: Json, *
 
 
 async def test_a_webhook_locks_invoices_in_id_order(world: World, issued: Json):
-    """While it waits for one invoice it locks none after it, so no deadlock occurs. [D-35 webhook]"""
+    """While it waits for one lock it holds no lock on a later invoice, so no deadlock occurs. [D-35 webhook]"""
     second = await issued_invoice(world)
     await world.made(f"/v1/sandbox/charges/{issued['gatewayInvoiceId']}/refuse")
     await world.run("reconciliation")
@@ -160,7 +160,10 @@ async def test_a_webhook_locks_invoices_in_id_order(world: World, issued: Json):
 async def test_continuous_webhooks_do_not_delay_a_payment(
     world: World, issued: Json, monkeypatch: pytest.MonkeyPatch
 ):
-    """One arrives during every poll: the payment is recorded, and a later refund is found. [D-35 webhook replayed]"""
+    """A webhook arrives during every poll. The payment and a later refund are still recorded.
+
+    [D-35 webhook replayed]
+    """
     await paid_unnoticed(world, issued)
     genuine, asked = await hook(world, None), 0
     get_charge = SandboxGateway.get_charge
@@ -182,7 +185,10 @@ async def test_continuous_webhooks_do_not_delay_a_payment(
 
 
 async def test_every_unauthentic_webhook_gets_the_same_answer(world: World, issued: Json):
-    """Status, headers and body are equal, and nothing is polled. [D-35 webhook refused, D-11, spec 5.4]"""
+    """All refusals have the same status, headers and body, and no charge is polled.
+
+    [D-35 webhook refused, D-11, spec 5.4]
+    """
     genuine = await hook(world, issued)
     other = await world.another()
     live = await world.another(Mode.LIVE)
@@ -222,7 +228,7 @@ async def test_every_unauthentic_webhook_gets_the_same_answer(world: World, issu
 
 
 async def test_a_webhook_about_an_unknown_charge_does_nothing(world: World, issued: Json):
-    """The same holds for a malformed charge id. [D-35 webhook]"""
+    """A malformed charge id has no effect either. [D-35 webhook]"""
     for named in (f"sbx_{uuid4().hex}", "", "\0", "\ud800", "x" * 5000):
         body = json.dumps({"chargeId": named}).encode()
         assert (await (await hook(world, issued, body=body)).send(world)).status == 200
@@ -230,7 +236,7 @@ async def test_a_webhook_about_an_unknown_charge_does_nothing(world: World, issu
 
 
 async def test_a_webhook_has_a_maximum_size(world: World, issued: Json):
-    """64 KiB, for any sender. [D-35 webhook]"""
+    """The maximum is 64 KiB, with or without a valid signature. [D-35 webhook]"""
     fits, large = (b"{" + b" " * (size - 2) + b"}" for size in (64 * 1024, 64 * 1024 + 1))
     assert (await (await hook(world, issued, body=fits)).send(world)).status == 200
     answer = await (await hook(world, issued, body=large)).send(world)
@@ -238,10 +244,7 @@ async def test_a_webhook_has_a_maximum_size(world: World, issued: Json):
 
 
 async def test_a_thousand_replays_change_nothing(world: World, issued: Json):
-    """The replays are concurrent: the charge is polled once more, and every table stays the same.
-
-    [D-35 webhook replayed]
-    """
+    """A thousand concurrent copies of a webhook cause one poll and change no table. [D-35 webhook replayed]"""
     await paid_unnoticed(world, issued)
     genuine = await hook(world, issued)
     await genuine.send(world)
@@ -263,7 +266,10 @@ async def test_a_thousand_replays_change_nothing(world: World, issued: Json):
 
 
 async def test_a_flood_of_webhooks_is_limited(database_url: str):
-    """Each connection has the rate limit of an API key, checked before the body is read. [D-35 webhook replayed]"""
+    """Each connection has the same rate limit as an API key. It is checked before the body is read.
+
+    [D-35 webhook replayed]
+    """
     async with open_world(database_url, FATURA_RATE_LIMIT="5") as world:
         forged = await hook(world, None, secret="not-the-secret-!!")
         answers = [await forged.send(world) for _ in range(15)]
@@ -276,7 +282,10 @@ async def test_a_flood_of_webhooks_is_limited(database_url: str):
 
 
 async def test_an_api_key_does_not_authenticate_a_webhook(world: World, issued: Json):
-    """A key is neither needed nor sufficient, and the answer shows no secret. [D-35 webhook refused]"""
+    """A webhook needs no API key, and a key alone is refused. The response contains no secret.
+
+    [D-35 webhook refused]
+    """
     path = f"/gateways/{world.account_id}/{await connection_id(world)}/webhook"
     assert (await world.post(path, {"chargeId": issued["gatewayInvoiceId"]})).status == 404
     assert (await world.get(path)).status == 405
@@ -284,7 +293,7 @@ async def test_an_api_key_does_not_authenticate_a_webhook(world: World, issued: 
 
 
 async def test_webhooks_create_no_charges(world: World, issued: Json):
-    """Each invoice keeps its one charge. [D-35 webhook]"""
+    """[D-35 webhook]"""
     await (await hook(world, None)).send(world)
     await world.run()
     assert len(await charges(world, issued)) == 1

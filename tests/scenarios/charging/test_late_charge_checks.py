@@ -1,4 +1,4 @@
-"""A gateway creates a charge long after the call: the second charge is found, emitted and canceled (D-125)."""
+"""A charge that a gateway creates long after the call is found, reported by an event, and canceled (D-125)."""
 
 import pytest
 
@@ -9,7 +9,7 @@ LATE = f"sbx_{0xF << 124:032x}"
 
 
 async def _believed_absent(world: World) -> Json:
-    """Issue an invoice whose first request was lost and whose charge was believed absent."""
+    """Issue an invoice with a second request, after the first was lost and two look-ups found no charge."""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "timeout_before")
     await world.run("issuance")
@@ -19,7 +19,7 @@ async def _believed_absent(world: World) -> Json:
 
 
 async def _appear(world: World, invoice: Json, *, status: str) -> None:
-    """Insert the first request's charge at the gateway."""
+    """Insert the charge of the first request at the gateway."""
     await world.sql(
         """
         INSERT INTO sandbox_charge (account_id, charge_id, connection_id, invoice_id, attempt, amount_cents,
@@ -43,7 +43,7 @@ async def _second_charges(world: World) -> list[str]:
 
 
 async def test_a_late_second_charge_is_canceled_and_emitted_once(world: World) -> None:
-    """The invoice keeps the charge that its payer saw; the other can no longer be paid. [D-33, D-125]"""
+    """The invoice keeps the charge that the payer saw. The second charge can no longer be paid. [D-33, D-125]"""
     invoice = await _believed_absent(world)
     known = (await read(world, invoice))["gatewayInvoiceId"]
     assert known is not None
@@ -59,7 +59,7 @@ async def test_a_late_second_charge_is_canceled_and_emitted_once(world: World) -
 
 
 async def test_a_failed_cancellation_is_repeated_by_the_next_check(world: World) -> None:
-    """It finds the charge still open, emits it again and cancels it. [D-33, D-125]"""
+    """The next check finds the charge still open, emits the event again and cancels the charge. [D-33, D-125]"""
     invoice = await _believed_absent(world)
     await _appear(world, invoice, status="open")
     await queue_fault(world, "cancel_charge", "timeout_before")
@@ -72,7 +72,10 @@ async def test_a_failed_cancellation_is_repeated_by_the_next_check(world: World)
 
 @pytest.mark.parametrize(("status", "unexpected"), [("open", 0), ("paid", 1)])
 async def test_a_late_charge_of_a_canceled_invoice(world: World, status: str, unexpected: int) -> None:
-    """It is canceled; if it is paid, one unexpected payment is emitted. [D-27 payment unexpected, D-125]"""
+    """An open charge is canceled. A paid charge emits one event about an unexpected payment.
+
+    [D-27 payment unexpected, D-125]
+    """
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     for fault in ("timeout_before", "rate_limited"):
@@ -90,5 +93,5 @@ async def test_a_late_charge_of_a_canceled_invoice(world: World, status: str, un
     assert len(await world.events("invoice.payment_unexpected")) == unexpected
     assert await _second_charges(world) == [LATE] * (
         1 if status == "open" else 4
-    )  # at each check while it exists
+    )  # emitted at each check while the charge exists
     assert await world.broken() == []

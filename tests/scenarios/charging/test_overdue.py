@@ -1,4 +1,4 @@
-"""When an invoice becomes overdue, and how late payments, refusals, cancellations and refunds are recorded."""
+"""When invoices become overdue, and how late payments, refusals, cancellations and refunds are recorded."""
 
 import asyncio
 from datetime import datetime, timedelta
@@ -70,7 +70,7 @@ ANY_DAY = rows("""
 async def test_an_unpaid_charge_is_overdue_after_its_last_day(
     world: World, method: str, table: list[tuple[str, ...]]
 ) -> None:
-    """That is the due date for card and pix, and two banking days after it for boleto. [D-26]"""
+    """The last day is the due date for card and pix, and two banking days later for boleto. [D-26]"""
     await world.set_up_gateway(behaviour="never_pay")
     await world.advance(f"{table[0][0][:7]}-01")
     plan = await world.plan(periodMonths=12, defaultPaymentMethod=method)
@@ -87,7 +87,7 @@ async def test_an_unpaid_charge_is_overdue_after_its_last_day(
 
 
 async def test_an_invoice_is_not_overdue_before_the_gateway_was_polled(world: World) -> None:
-    """While the gateway does not answer, a past due date is not enough. [D-26, D-35 polling]"""
+    """While the gateway does not answer, the invoice stays `issued` even after its due date. [D-26, D-35 polling]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)
     await pass_time(world, days=3)
@@ -99,7 +99,7 @@ async def test_an_invoice_is_not_overdue_before_the_gateway_was_polled(world: Wo
 
 
 async def test_a_refused_charge_is_overdue_immediately(world: World) -> None:
-    """The engine does not wait for the due date. [D-26, D-34]"""
+    """It becomes overdue even if the due date is in the future. [D-26, D-34]"""
     await world.set_up_gateway(behaviour="refuse")
     invoice = await ready_invoice(world, defaultPaymentMethod="card")
 
@@ -111,7 +111,7 @@ async def test_a_refused_charge_is_overdue_immediately(world: World) -> None:
 
 
 async def test_an_invoice_charged_late_is_overdue_after_the_charge_s_due_date(world: World) -> None:
-    """Its own due date has passed when the charge is created; the charge's due date counts. [D-5, D-26]"""
+    """The invoice's own due date had already passed when the charge was created. [D-5, D-26]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     await patch_connection(world, active=False)
@@ -131,7 +131,7 @@ async def test_an_invoice_charged_late_is_overdue_after_the_charge_s_due_date(wo
 
 
 async def test_a_late_payment_makes_an_overdue_invoice_paid(world: World) -> None:
-    """A later confirmation moves it to `paid`. [D-26]"""
+    """[D-26]"""
     await world.set_up_gateway(behaviour="refuse")
     invoice = await ready_invoice(world)
     await world.run()
@@ -152,7 +152,7 @@ async def test_a_late_payment_makes_an_overdue_invoice_paid(world: World) -> Non
 
 
 async def test_a_late_payment_is_found_by_polling_alone(world: World) -> None:
-    """No webhook arrives; the daily poll finds the payment. [D-35 polling]"""
+    """No webhook arrives. A daily poll finds the payment. [D-35 polling]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)
     await pass_time(world, days=10)
@@ -168,7 +168,7 @@ async def test_a_late_payment_is_found_by_polling_alone(world: World) -> None:
 
 
 async def test_a_charge_of_an_inactive_connection_is_still_polled(world: World) -> None:
-    """An inactive connection gets no new charges, but its open charges may be paid. [D-35 polling]"""
+    """An inactive connection creates no charges, but its open charges can still be paid. [D-35 polling]"""
     invoice = await issued_invoice(world)
     await patch_connection(world, active=False)
 
@@ -178,7 +178,10 @@ async def test_a_charge_of_an_inactive_connection_is_still_polled(world: World) 
 
 
 async def test_a_payment_after_years_is_found_when_the_charge_is_polled(world: World) -> None:
-    """Scheduled polling has ended; a sandbox move polls the charge as a webhook would. [D-26, D-46]"""
+    """Scheduled polling has ended. Paying the charge through the sandbox API polls it, as a webhook would.
+
+    [D-26, D-46]
+    """
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world, periodMonths=12)
     await world.post(f"/v1/subscriptions/{invoice['subscriptionId']}/cancel")
@@ -192,7 +195,7 @@ async def test_a_payment_after_years_is_found_when_the_charge_is_polled(world: W
 
 
 async def test_a_refund_emits_one_event_and_the_invoice_stays_paid(world: World) -> None:
-    """Further polls emit nothing and keep `refundedAt`. [D-36, D-129]"""
+    """More polls emit nothing and do not change `refundedAt`. [D-36, D-129]"""
     await world.set_up_gateway(behaviour="pay_at_once")
     invoice = await ready_invoice(world)
     await world.run()
@@ -215,7 +218,7 @@ async def test_a_refund_emits_one_event_and_the_invoice_stays_paid(world: World)
 
 
 async def test_a_charge_paid_and_refunded_before_the_next_poll(world: World) -> None:
-    """One answer emits both: first the payment, then the refund. [D-36]"""
+    """One poll emits two events: the payment, then the refund. [D-36]"""
     invoice = await issued_invoice(world)
     (charge,) = await charges(world)
     await move(world, charge, "pay")
@@ -230,7 +233,7 @@ async def test_a_charge_paid_and_refunded_before_the_next_poll(world: World) -> 
 
 @pytest.mark.parametrize("behaviour", ["never_pay", "refuse"], ids=["issued", "overdue"])
 async def test_a_charge_canceled_at_the_gateway_cancels_the_invoice(world: World, behaviour: str) -> None:
-    """From `issued` and from `overdue`; no other charge is created. [D-28]"""
+    """Issued and overdue invoices are canceled, and no other charge is created. [D-28]"""
     await world.set_up_gateway(behaviour=behaviour)
     invoice = await ready_invoice(world)
     await world.run()
@@ -247,7 +250,7 @@ async def test_a_charge_canceled_at_the_gateway_cancels_the_invoice(world: World
 
 
 async def test_a_payment_during_a_poll_is_not_missed(world: World) -> None:
-    """A payment between the gateway's answer and its recording causes another poll. [D-46]"""
+    """A payment after the gateway's response but before its recording causes another poll. [D-46]"""
     prompt = await issued_invoice(world)
     slow = await world.connect(behaviour="never_pay")
     plan = await world.plan(item(await world.product(500)))
@@ -259,7 +262,7 @@ async def test_a_payment_during_a_poll_is_not_missed(world: World) -> None:
 
     async with row_held(world, "sandbox_charge", charge_id=prompt["gatewayInvoiceId"]):
         asking = asyncio.create_task(world.run("reconciliation"))
-        await until_waiting(world)  # by now the other charge was answered as unpaid
+        await until_waiting(world)  # the gateway has already reported the other charge as unpaid
         await asyncio.sleep(0.05)
         await move(world, unpaid, "pay")
     await asking
@@ -269,7 +272,7 @@ async def test_a_payment_during_a_poll_is_not_missed(world: World) -> None:
 
 
 async def _reach_the_due_date_without_workers(world: World, invoice: Json) -> None:
-    """Move the clock to the due date with no worker running, so that both polls are due together."""
+    """Move the clock to the due date while no worker runs, so that both polls are due at once."""
     gap = datetime.fromisoformat(f"{invoice['dueDate']}T04:00:00+00:00") - await now(world)
     await world.sql(
         "UPDATE account SET clock_offset = clock_offset + $2 WHERE account_id = $1", world.account_id, gap

@@ -1,4 +1,4 @@
-"""Gateways that recognize repeated calls: the answer to the repeat of a lost call (D-33)."""
+"""Gateways that recognize a repeated creation request: the repeat of a request whose response was lost (D-33)."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -21,8 +21,9 @@ from tests.support.world import World
 
 
 def know_repeats(monkeypatch: pytest.MonkeyPatch, *failures: GatewayError) -> None:
-    """Let the sandbox remember keys as other gateways do, and fail its first creates; a create of unknown outcome made
-    its charge.
+    """Make the sandbox recognize repeated requests by their key, and fail its first creations.
+
+    A creation that fails with an unknown outcome still creates its charge.
     """
     create, capabilities, queued = SandboxGateway.create_charge, SandboxGateway.capabilities, list(failures)
 
@@ -47,7 +48,10 @@ def know_repeats(monkeypatch: pytest.MonkeyPatch, *failures: GatewayError) -> No
 async def test_a_failed_repeat_leaves_the_outcome_of_the_first_call_unknown(
     world: World, monkeypatch: pytest.MonkeyPatch, failure: GatewayError
 ) -> None:
-    """The first call may have created the charge: no cancellation and no other attempt. [D-33, D-27 being issued]"""
+    """The first call may have created a charge, so cancellation and new attempts are refused.
+
+    [D-33, D-27 being issued]
+    """
     await world.set_up_gateway(behaviour="never_pay")
     know_repeats(monkeypatch, UnknownOutcomeError("lost"), failure)
     invoice = await ready_invoice(world)
@@ -67,7 +71,7 @@ async def test_a_failed_repeat_leaves_the_outcome_of_the_first_call_unknown(
 async def test_a_refused_repeat_without_a_found_charge_is_parked(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only a person can decide: the first call was not refused. [D-33, D-121]"""
+    """The first call was not refused, so a person must decide whether a charge exists. [D-33, D-121]"""
     refusals = [PermanentError("key_reused", "Another body.") for _ in range(9)]
     know_repeats(monkeypatch, UnknownOutcomeError("lost"), *refusals)
     invoice = await ready_invoice(world)
@@ -84,7 +88,7 @@ async def test_a_refused_repeat_without_a_found_charge_is_parked(
 async def test_a_refused_repeat_waits_until_look_ups_show_the_charge(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The gateway's creates know a charge sooner than its look-ups. [D-121]"""
+    """This gateway recognizes a repeat before its look-ups show the charge. [D-121]"""
     create, capabilities, find = (
         SandboxGateway.create_charge,
         SandboxGateway.capabilities,

@@ -1,4 +1,4 @@
-"""`retry-issuance` issues an invoice after a refusal or before its next retry, and never twice (D-34)."""
+"""`retry-issuance` issues an invoice after a refusal or before its next retry, and never creates two charges (D-34)."""
 
 import asyncio
 
@@ -31,7 +31,7 @@ async def states(world: World) -> list[tuple[int, str]]:
 
 
 async def test_after_a_refusal_the_next_attempt_is_sent(world: World):
-    """The response shows the invoice after the gateway's answer; another refusal emits another event.
+    """The response shows the invoice after the gateway answered. A second refusal emits a second event.
 
     [D-34 retry, D-34, D-113, D-129]
     """
@@ -59,13 +59,13 @@ async def test_after_a_refusal_the_next_attempt_is_sent(world: World):
 
 
 def invoice_items(invoice: Json) -> Json:
-    """Return the invoice's items, which must not be empty."""
+    """Return the invoice's items. Fails if there are none."""
     assert invoice["items"]
     return invoice["items"]
 
 
 async def test_an_invoice_that_was_never_sent_is_issued(world: World):
-    """Its first attempt is sent immediately. [D-34 retry]"""
+    """The first creation request is sent immediately. [D-34 retry]"""
     invoice = await ready_invoice(world)
     assert (await retry(world, invoice)).json["status"] == "issued"
     assert await world.run("issuance") == 0
@@ -73,7 +73,7 @@ async def test_an_invoice_that_was_never_sent_is_issued(world: World):
 
 
 async def test_a_retry_does_not_wait_for_the_next_delay(world: World):
-    """A transient failure is retried immediately. [D-34 retry]"""
+    """After a transient failure, `retry-issuance` sends the next attempt immediately. [D-34 retry]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "rate_limited", times=3)
     await world.run("issuance")
@@ -87,7 +87,7 @@ async def test_a_retry_does_not_wait_for_the_next_delay(world: World):
     ("fault", "made"), [("timeout_after", 1), ("timeout_before", 0), ("server_error", 0)]
 )
 async def test_an_unknown_outcome_is_looked_up_and_not_sent_again(world: World, fault: str, made: int):
-    """Repeated requests look it up until two look-ups were empty. [D-34 retry, D-33]"""
+    """Each retry only looks the charge up, until two look-ups found nothing. [D-34 retry, D-33]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", fault)
     await world.run("issuance")
@@ -103,7 +103,7 @@ async def test_an_unknown_outcome_is_looked_up_and_not_sent_again(world: World, 
 
 
 async def test_a_retry_closes_a_parked_attempt_and_sends_the_next(world: World):
-    """The person who retries is responsible for the charge of the parked attempt. [D-34 retry, D-33]"""
+    """A person who retries accepts that the parked attempt may have created a charge. [D-34 retry, D-33]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     await park(world)
@@ -120,7 +120,7 @@ async def test_a_retry_closes_a_parked_attempt_and_sends_the_next(world: World):
 
 
 async def test_a_retry_during_issuance_sends_nothing(world: World):
-    """The response shows the current invoice immediately. [D-34 retry, D-33]"""
+    """The response immediately shows the invoice's current state. [D-34 retry, D-33]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "list_charges", "rejected")
     async with table_held(world, "sandbox_charge"):
@@ -137,7 +137,7 @@ async def test_a_retry_during_issuance_sends_nothing(world: World):
 
 @pytest.mark.parametrize("refused", [True, False])
 async def test_concurrent_retries_create_one_charge(world: World, *, refused: bool):
-    """Workers run concurrently; with and without an earlier refusal. [D-34 retry, D-33]"""
+    """Workers run at the same time. The test runs with and without an earlier refusal. [D-34 retry, D-33]"""
     invoice = await ready_invoice(world)
     if refused:
         await queue_fault(world, "create_charge", "rejected")
@@ -156,7 +156,7 @@ async def test_concurrent_retries_create_one_charge(world: World, *, refused: bo
 
 
 async def test_a_retry_waits_for_an_unusable_connection(world: World):
-    """The invoice stays `ready` and is issued once the connection works. [D-34 retry, D-34]"""
+    """The invoice stays `ready` until the connection works, then it is issued. [D-34 retry, D-34]"""
     invoice = await ready_invoice(world)
     await patch_connection(world, active=False)
     for _ in range(2):
@@ -169,7 +169,7 @@ async def test_a_retry_waits_for_an_unusable_connection(world: World):
 
 
 async def test_a_retry_is_refused_in_every_other_state(world: World):
-    """The error names the next step and nothing changes; an unknown id is a 404. [D-34 retry, D-11]"""
+    """The error names the next step, and nothing changes. An unknown id is a 404. [D-34 retry, D-11]"""
     issued = await issued_invoice(world)
     canceled, draft = (
         await ready_invoice(world),
@@ -199,7 +199,7 @@ async def test_a_retry_is_refused_in_every_other_state(world: World):
 
 
 async def test_a_retry_ignores_an_idempotency_key(world: World):
-    """It is safe to repeat: each call does only what is still needed. [D-34 retry, D-14]"""
+    """Each call does only what is still needed, so it is safe to repeat. [D-34 retry, D-14]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "rejected")
     path = f"/v1/invoices/{invoice['id']}/retry-issuance"
@@ -212,7 +212,7 @@ async def test_a_retry_ignores_an_idempotency_key(world: World):
 
 
 async def test_a_repeat_keeps_a_parked_attempt_that_it_may_have_sent(world: World):
-    """Both answers were lost; only a new key shows that a person has looked at the gateway since. [D-113]"""
+    """Both responses were lost. Only a new key means that a person has checked the gateway since. [D-113]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     path = f"/v1/invoices/{invoice['id']}/retry-issuance"
@@ -242,7 +242,7 @@ async def test_a_repeat_keeps_a_parked_attempt_that_it_may_have_sent(world: Worl
 
 
 async def test_a_repeat_keeps_a_parked_attempt_that_was_in_progress(world: World):
-    """The first request met a running attempt; its repeat proves no look at the gateway. [D-113]"""
+    """The attempt was still running at the first request, so its repeat does not mean that a person checked. [D-113]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     path = f"/v1/invoices/{invoice['id']}/retry-issuance"
@@ -257,7 +257,7 @@ async def test_a_repeat_keeps_a_parked_attempt_that_was_in_progress(world: World
 
 
 async def test_the_key_of_another_request_is_no_repeat(world: World):
-    """Only the same request with the same key is a repeat. [D-113, D-14]"""
+    """A request counts as a repeat only if the same request had the same key before. [D-113, D-14]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     await park(world)
@@ -270,7 +270,10 @@ async def test_the_key_of_another_request_is_no_repeat(world: World):
 async def test_a_host_with_a_wrong_clock_leaves_issuing_to_the_workers(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
-    """Its leases cannot be trusted; the invoice becomes due immediately. [D-34 retry, D-5]"""
+    """A wrong clock makes leases unreliable, so the API only schedules the invoice for immediate issuance.
+
+    [D-34 retry, D-5]
+    """
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "rejected")
     await world.run("issuance")

@@ -1,1 +1,1 @@
-"""Scenarios of pricing."""
+"""Scenario tests of price calls and held invoices."""

@@ -1,4 +1,4 @@
-"""Price calls whose worker dies, is suspended or fails: each call counts once, and items are called again."""
+"""Workers die, freeze or fail during price calls. Each lost call counts once, and items are called again."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -24,7 +24,7 @@ async def prices() -> AsyncIterator[PriceServer]:
 
 
 async def enroll(world: World, prices: PriceServer, *paths: str) -> list[Json]:
-    """Enroll a customer for each path, to a plan of one product priced there; generate, and return the invoices."""
+    """Return one generated invoice per path. Each has its own subscriber and a product with that price path."""
     for path in paths:
         price = {"mode": "endpoint", "url": prices.url(path), "capCents": 2000}
         product = await world.made("/v1/products", {"name": "Usage", "pricing": price})
@@ -34,20 +34,20 @@ async def enroll(world: World, prices: PriceServer, *paths: str) -> list[Json]:
 
 
 async def pull(world: World, *, limit: int = 64) -> int:
-    """Run one batch of calls."""
+    """Make one batch of price calls."""
     account = await load_account(world.deps, world.account_id)
     return await price_pull.pull(world.deps, account, limit=limit)
 
 
 async def reserve(world: World, *, by_hand: bool = False) -> CallBatch:
-    """Commit a call for every item without making it."""
+    """Commit a price call for every item without sending it."""
     account = await load_account(world.deps, world.account_id)
     items = [(row["invoice_id"], row["position"]) for row in await world.sql("SELECT * FROM price_pull")]
     return await in_transaction(world.deps, account, price_pull.reserve, items, by_hand=by_hand)
 
 
 async def crash(world: World, prices: PriceServer, *, limit: int) -> None:
-    """Kill a worker while `limit` of its calls are at the endpoint."""
+    """Kill a worker while the endpoint is handling `limit` of its calls."""
     prices.calls, prices.withheld, prices.withholds = [], [], True
     worker = asyncio.create_task(pull(world, limit=limit))
     await prices.wait_for_calls(limit)
@@ -60,7 +60,7 @@ async def crash(world: World, prices: PriceServer, *, limit: int) -> None:
 
 
 async def expire_leases(world: World, *, attempts: bool = True) -> None:
-    """Expire the dead worker's leases; with `attempts`, its calls count as lost from now on."""
+    """Expire the dead worker's leases. With `attempts`, its calls also count as lost."""
     await world.sql("UPDATE price_pull SET lease_until = now() WHERE lease_until IS NOT NULL")
     if attempts:
         await world.sql("UPDATE pricing_attempt SET open_until = now() WHERE outcome IS NULL")
@@ -68,7 +68,7 @@ async def expire_leases(world: World, *, attempts: bool = True) -> None:
 
 @asynccontextmanager
 async def invoices_held(world: World) -> AsyncGenerator[asyncpg.Connection]:
-    """Lock the account's invoices, so that every other writer waits."""
+    """Lock the account's invoices during the block, so that all other writers wait."""
     holder = await asyncpg.connect(world.database_url)
     try:
         await holder.execute(f"SET app.account = '{world.account_id}'")
@@ -88,7 +88,7 @@ async def wait_for_waiters(holder: asyncpg.Connection, count: int) -> None:
 
 @pytest.mark.parametrize("failed_before", [0, 11])
 async def test_each_lost_call_counts_once(world: World, prices: PriceServer, failed_before: int) -> None:
-    """A worker dies with more open calls than one batch settles; no item is called again before its call is settled.
+    """A dead worker left more calls than one batch settles. No item is called again before its lost call is settled.
 
     [D-29, spec 4.7 rule 3]
     """
@@ -128,7 +128,7 @@ async def test_an_item_is_not_called_again_before_its_last_call_is_settled(
 
 
 async def test_postgresql_refuses_a_second_scheduled_call(world: World, prices: PriceServer) -> None:
-    """A unique constraint allows one open scheduled call per item, and any number of calls by hand. [D-32]"""
+    """A unique constraint allows one open scheduled call per item, but several manual ones. [D-32]"""
     await enroll(world, prices, "/a")
     for by_hand in (False, True, True):
         await reserve(world, by_hand=by_hand)
@@ -137,7 +137,7 @@ async def test_postgresql_refuses_a_second_scheduled_call(world: World, prices: 
 
 
 async def test_a_suspended_worker_makes_no_call(world: World, prices: PriceServer) -> None:
-    """It was suspended after its reservation; meanwhile its call was settled as lost, and the item closed by hand.
+    """The worker froze after it reserved the call. Meanwhile the call was settled as lost and a manual value entered.
 
     [D-32, spec 4.7 rule 1]
     """
@@ -164,7 +164,10 @@ async def test_a_suspended_worker_makes_no_call(world: World, prices: PriceServe
 async def test_a_value_recorded_after_a_wait_is_dated_after_the_wait(
     world: World, prices: PriceServer
 ) -> None:
-    """Events keep their order: a manual value and an answer both waited for a lock on the invoice. [D-37]"""
+    """A manual value and an endpoint's value both wait for the invoice's lock. Their events stay in time order.
+
+    [D-37]
+    """
     first, second = await enroll(world, prices, "/a", "/a")
     detail = (await world.get(f"/v1/invoices/{first['id']}")).json
     async with invoices_held(world) as holder:
@@ -208,13 +211,13 @@ END $$
 
 
 async def poison(world: World) -> None:
-    """Make the database refuse to settle the calls of one path."""
+    """Make the database refuse to settle the calls to one path."""
     for statement in POISON:
         await world.sql(statement)
 
 
 async def test_a_call_that_cannot_be_settled_delays_no_other(world: World, prices: PriceServer) -> None:
-    """Calls lost with it, recorded with it or due next go on. [D-31]"""
+    """Other calls that are lost, recorded or due at the same time are processed. [D-31]"""
     await enroll(world, prices, "/poison", "/a", "/b")
     await crash(world, prices, limit=3)
     await expire_leases(world)

@@ -1,4 +1,4 @@
-"""Price calls: made, frozen, held, retried and exhausted (spec 4.7, D-29 to D-32)."""
+"""Price calls: successful, skipped, failing and given up (spec 4.7, D-29 to D-32)."""
 
 from datetime import datetime, timedelta
 
@@ -103,7 +103,10 @@ OFFSETS = (0, 30, 90, 210, 450, 930, 1830, 3630, 7230, 14430, 28830, 45030)
 
 
 async def test_after_twelve_failed_calls_the_invoice_stays_held(world: World, prices: PriceServer) -> None:
-    """With growing intervals, added jitter, one warning and one alert. [D-29, spec 6.4, spec 8 price retry window]"""
+    """Delays grow and include jitter. One warning event and one alert event are emitted.
+
+    [D-29, spec 6.4, spec 8 price retry window]
+    """
     prices.answers(Reply(b"out of order", status=500))
     await world.enroll(await world.plan(await usage(world, prices)))
     await world.advance(days=10)
@@ -138,7 +141,7 @@ async def test_after_twelve_failed_calls_the_invoice_stays_held(world: World, pr
 @pytest.mark.parametrize(
     ("reply", "outcome", "status"),
     [
-        (Reply({"amount": 0}), "ok", 200),  # a free line
+        (Reply({"amount": 0}), "ok", 200),  # a free item
         (Reply({"amount": 5000}, status=201), "ok", 201),  # any 2xx
         (Reply({"amount": 5001}), "over_cap", 200),
         (Reply({"skip": True, "amount": "x"}), "skip", 200),

@@ -1,4 +1,4 @@
-"""A scheduled answer, a retry by hand and a manual value race for one item: the first value wins and stays."""
+"""A scheduled call, a manual call and a manual value compete for one item. The first value is final."""
 
 import asyncio
 from itertools import permutations
@@ -19,7 +19,7 @@ KINDS = {
 
 
 class Race:
-    """One invoice with an open scheduled call, an open call by hand, and a manual value to enter."""
+    """An invoice with an open scheduled call and an open manual call. A manual value can be entered too."""
 
     def __init__(self, world: World, prices: PriceServer) -> None:
         self.world, self.prices = world, prices
@@ -28,7 +28,7 @@ class Race:
         self.item_id = ""
 
     async def start(self, answer: str = "ok", retry: str = "ok") -> None:
-        """Start both calls; the endpoint delays its answers."""
+        """Start both calls. The endpoint delays its responses."""
         world, prices = self.world, self.prices
         known = {invoice["id"] for invoice in await world.invoices()}
         prices.answers(KINDS[answer](CENTS[ANSWER]), KINDS[retry](CENTS[RETRY]))
@@ -47,7 +47,7 @@ class Race:
         await prices.wait_for_calls(2)
 
     async def let(self, runner: str) -> Json:
-        """Let one of the three finish."""
+        """Let one of the three competitors finish."""
         if runner == MANUAL:
             return await self.world.post(f"{self.path}/items/{self.item_id}/value", {"amount": CENTS[MANUAL]})
         self.prices.withheld[0 if runner == ANSWER else 1].set()
@@ -58,7 +58,7 @@ class Race:
 
 
 def closes(runner: str, kinds: dict[str, str]) -> bool:
-    """Return whether a runner ends with a value."""
+    """Return whether this competitor delivers a value."""
     return kinds.get(runner, "ok") != "fails"
 
 

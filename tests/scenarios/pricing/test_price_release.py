@@ -1,4 +1,4 @@
-"""Held invoices released by a manual value or a retry; lost calls (spec 4.5, 4.7, D-29, D-32)."""
+"""A manual value or a manual retry releases a held invoice; lost calls are repeated (spec 4.5, 4.7, D-29, D-32)."""
 
 import asyncio
 import time
@@ -81,7 +81,7 @@ async def test_a_retry_releases_an_exhausted_invoice(world: World, prices: Price
 
 
 async def test_calls_are_signed_with_the_accounts_secret(world: World, prices: PriceServer) -> None:
-    """During a rotation both secrets verify, with our verifier and with Stripe's.
+    """During a rotation, both secrets verify with Fatura's library and with Stripe's.
 
     [spec 5.5, spec 5.6, spec 5.7, spec 4.7 headers, D-40, D-42 keys]
     """
@@ -108,7 +108,7 @@ async def test_calls_are_signed_with_the_accounts_secret(world: World, prices: P
 
 
 async def test_a_lost_call_counts_as_a_timeout_and_is_repeated(world: World, prices: PriceServer) -> None:
-    """The worker died between reserving and recording; the call is repeated after the lease expires. [D-105]"""
+    """A worker died after reserving the call. The call is repeated after its lease expires. [D-105]"""
     await world.enroll(await world.plan(await usage(world, prices)))
     await world.run("generation")
     account = await load_account(world.deps, world.account_id)
@@ -146,7 +146,7 @@ async def test_a_changed_url_and_cap_count_from_the_next_call(world: World, pric
 
 
 async def test_concurrent_retries_call_once(world: World, prices: PriceServer) -> None:
-    """The second request leaves out the item that the first one is calling for. [D-32, D-105]"""
+    """The second retry skips the item that the first one is calling for. [D-32, D-105]"""
     await world.enroll(await world.plan(await usage(world, prices)))
     await world.run("generation")
     (invoice,) = await world.invoices()
@@ -161,7 +161,7 @@ async def test_concurrent_retries_call_once(world: World, prices: PriceServer) -
 
 
 async def test_retries_by_hand_are_limited(world: World, prices: PriceServer) -> None:
-    """Ten a minute per item. [D-105]"""
+    """Ten manual retries per item and minute are allowed. [D-105]"""
     prices.answers(Reply("no", status=500))
     await world.enroll(await world.plan(await usage(world, prices)))
     await world.run("generation")
@@ -174,7 +174,10 @@ async def test_retries_by_hand_are_limited(world: World, prices: PriceServer) ->
 
 
 async def test_the_attempt_that_set_a_value_is_always_shown(world: World, prices: PriceServer) -> None:
-    """Beside the newest 20 of each item, whatever failed since. [D-105, spec 4.5 GET /v1/invoices/{invoiceId} 200]"""
+    """Details show each item's newest 20 attempts, and the one that set the value even if it is older.
+
+    [D-105, spec 4.5 GET /v1/invoices/{invoiceId} 200]
+    """
     prices.answers({"amount": 100}, {"skip": True}, Reply("no", status=500))
     products = [await usage(world, prices) for _ in range(3)]
     await world.enroll(await world.plan(*products))

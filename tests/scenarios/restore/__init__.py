@@ -1,1 +1,1 @@
-"""Scenarios of a restore from a backup."""
+"""Scenario tests of an account whose database was restored from a backup."""

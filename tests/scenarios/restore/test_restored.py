@@ -1,4 +1,4 @@
-"""After a restore from a backup the gateway has charges that the database lacks; none is created again (D-123)."""
+"""After a restore, the gateway has charges that the database lacks. None of them is created twice (D-123)."""
 
 import asyncio
 from datetime import timedelta
@@ -42,7 +42,7 @@ async def gateway_of(world: World) -> Gateway:
 
 
 async def charge_unknown_here(world: World, invoice_id: UUID, cents: int, *, attempt: int = 1) -> Charge:
-    """Create a charge at the gateway that the database does not have."""
+    """Create a charge at the gateway that is not in the database."""
     request = ChargeRequest(
         invoice_id=invoice_id,
         attempt=attempt,
@@ -58,7 +58,7 @@ async def charge_unknown_here(world: World, invoice_id: UUID, cents: int, *, att
 
 
 async def compare(world: World, *, dry_run: bool = False) -> RestoreReport:
-    """Freeze the account and compare it with its gateway, from an hour ago on."""
+    """Freeze the account and compare it with the gateway's charges of the last hour."""
     if not dry_run:
         await comparison.freeze(world.deps, world.account_id)
     since = world.deps.clock()
@@ -66,7 +66,7 @@ async def compare(world: World, *, dry_run: bool = False) -> RestoreReport:
 
 
 async def issued_by(world: World, invoice: Json) -> str | None:
-    """Run the workers and return the invoice's charge; without one, the gateway may hold several."""
+    """Run the workers and return the invoice's charge. If the invoice has none, the gateway may have several."""
     await world.run()
     charge_id: str | None = (await read(world, invoice))["gatewayInvoiceId"]
     assert set(await world.broken()) <= ({"one_sandbox_charge_per_invoice"} if charge_id is None else set())
@@ -74,7 +74,7 @@ async def issued_by(world: World, invoice: Json) -> str | None:
 
 
 async def test_an_invoice_charged_after_the_backup_is_issued_with_that_charge(world: World):
-    """No request is sent, and one `invoice.issued` is emitted. [D-123, D-33]"""
+    """No creation request is sent, and one `invoice.issued` is emitted. [D-123, D-33]"""
     invoice = await ready_invoice(world)
     charge = await charge_unknown_here(world, UUID(invoice["id"]), invoice["totalCents"])
 
@@ -89,7 +89,7 @@ async def test_an_invoice_charged_after_the_backup_is_issued_with_that_charge(wo
 
 
 async def test_a_cycle_billed_after_the_backup_gets_the_same_invoice_id(world: World):
-    """The invoice is issued with the gateway's charge; here for two cycles together. [D-123]"""
+    """Two cycles are billed again, and both invoices are issued with their existing charges. [D-123]"""
     subscription = await world.enroll(await world.plan())
     billed = [(UUID(subscription["id"]), cycle) for cycle in (1, 2)]
     lost = ids.invoice_ids(await now(world) - timedelta(seconds=5), billed)
@@ -107,7 +107,10 @@ async def test_a_cycle_billed_after_the_backup_gets_the_same_invoice_id(world: W
 
 
 async def test_a_charge_with_another_amount_waits_for_a_person(world: World):
-    """Retries park it again until it is canceled at the gateway; then the next attempt is sent. [D-123]"""
+    """Retries are parked until the charge is canceled at the gateway. Then the next attempt creates a charge.
+
+    [D-123]
+    """
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     await charge_unknown_here(world, UUID(invoice["id"]), invoice["totalCents"] + 1)
@@ -160,7 +163,7 @@ async def test_a_charge_canceled_after_the_backup_cancels_its_invoice(world: Wor
 
 
 async def test_while_an_account_is_frozen_nothing_is_charged(world: World):
-    """Workers and requests create nothing; after the release billing resumes. [D-123, D-34 retry]"""
+    """Neither workers nor requests create a charge. Billing resumes after the release. [D-123, D-34 retry]"""
     invoice = await ready_invoice(world)
     subscription = await world.enroll(await world.plan())
     await comparison.freeze(world.deps, world.account_id)
@@ -179,7 +182,7 @@ async def test_while_an_account_is_frozen_nothing_is_charged(world: World):
 
 
 async def test_unmatched_charges_are_reported(world: World):
-    """Unknown subscription, invoice with another charge, canceled subscription. [D-123]"""
+    """A charge is unmatched if its subscription is unknown or canceled, or its invoice has another charge. [D-123]"""
     invoice = await ready_invoice(world)
     await world.run("issuance")
     canceled = await world.enroll(await world.plan())
@@ -197,7 +200,7 @@ async def test_unmatched_charges_are_reported(world: World):
 
 @pytest.mark.parametrize("fault", ["server_error", "rate_limited"])
 async def test_an_account_stays_frozen_while_its_gateway_does_not_answer(world: World, fault: str):
-    """It is released after a comparison, or when a person skips the connection. [D-123]"""
+    """A successful comparison releases the account, or a person who skips the connection. [D-123]"""
     invoice = await ready_invoice(world)
     connection_id = (await world.get("/v1/integration")).json["gateways"][0]["connectionId"]
     body = {"connectionId": connection_id, "operation": "list_charges", "fault": fault, "times": 1}
@@ -215,7 +218,7 @@ async def test_an_account_stays_frozen_while_its_gateway_does_not_answer(world: 
 
 
 async def test_a_charge_sent_during_the_comparison_is_looked_up_with_the_others(world: World):
-    """A person chooses between the worker's charge and the found one. [D-123, D-33]"""
+    """A person must choose between the worker's charge and the one from before the restore. [D-123, D-33]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     await charge_unknown_here(world, UUID(invoice["id"]), invoice["totalCents"], attempt=2)

@@ -1,1 +1,1 @@
-"""Scenarios of sandbox."""
+"""Scenario tests of the sandbox gateway and the test clock."""

@@ -1,4 +1,4 @@
-"""The sandbox gateway: connection, settings, charges and their moves, queued faults."""
+"""The sandbox gateway: its connection and settings, moving its charges by hand, and injected faults."""
 
 from uuid import uuid4
 
@@ -20,7 +20,7 @@ from tests.support.world import Json, World, rows, subscription_body
 
 
 async def test_a_sandbox_account_comes_with_a_connection(world: World) -> None:
-    """One active sandbox connection with the default settings. [D-44, D-46]"""
+    """A new sandbox account has one active connection with default settings. [D-44, D-46]"""
     integration = (await world.get("/v1/integration")).json
 
     assert integration["mode"] == "sandbox"
@@ -124,7 +124,7 @@ BEHAVIOURS = rows("""
     ("behaviour", "at_once", "on_due", "later"), BEHAVIOURS, ids=[row[0] for row in BEHAVIOURS]
 )
 async def test_behaviours(world: World, behaviour: str, at_once: str, on_due: str, later: str) -> None:
-    """The behaviour of a connection decides what its payers do. [D-46, spec 3.3 issued to paid, D-26]"""
+    """The `behaviour` setting decides whether and when payers pay. [D-46, spec 3.3 issued to paid, D-26]"""
     await world.set_up_gateway(behaviour=behaviour)
     invoice = await ready_invoice(world)
     found: list[str] = []
@@ -196,14 +196,14 @@ async def test_every_move_in_every_status(world: World) -> None:
 
 @pytest.mark.parametrize("deed", ["pay", "refuse", "cancel", "refund"])
 async def test_an_unknown_charge(world: World, deed: str) -> None:
-    """404, for any form of id. [D-46, spec 5.4]"""
+    """An unknown or malformed charge id is a 404. [D-46, spec 5.4]"""
     for charge_id in (f"sbx_{7:032x}", "sbx_7", "x" * 300, "%00", "%F0%9F%92%B8"):
         answer = await world.post(f"/v1/sandbox/charges/{charge_id}/{deed}")
         assert (answer.status, answer.type) == (404, "engine.not_found"), charge_id
 
 
 async def test_charges_are_listed_newest_first_and_by_invoice(world: World) -> None:
-    """Charges of all connections; an unknown invoice has none. [D-46]"""
+    """The list contains charges of all connections. It is empty for an unknown invoice. [D-46]"""
     second = await world.connect()
     plan = await world.plan()
     for connection in (await connection_id(world), second["connectionId"], second["connectionId"]):
@@ -221,7 +221,7 @@ async def test_charges_are_listed_newest_first_and_by_invoice(world: World) -> N
 
 @pytest.mark.parametrize(("deed", "status"), [("pay", "paid"), ("refuse", "overdue"), ("cancel", "canceled")])
 async def test_a_move_is_polled_immediately(world: World, deed: str, status: str) -> None:
-    """Like a provider's webhook, without waiting for the next poll. [D-46]"""
+    """A charge that a merchant moves by hand is polled immediately, as after a webhook. [D-46]"""
     invoice = await issued_invoice(world)
     (charge,) = await charges(world)
 
@@ -232,7 +232,7 @@ async def test_a_move_is_polled_immediately(world: World, deed: str, status: str
 
 
 async def test_a_changed_behaviour_applies_to_open_charges(world: World) -> None:
-    """PATCH also polls them immediately. [D-46]"""
+    """PATCH of the settings also polls open charges immediately. [D-46]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)
 
@@ -243,7 +243,7 @@ async def test_a_changed_behaviour_applies_to_open_charges(world: World) -> None
 
 
 async def test_a_queued_fault_is_returned(world: World) -> None:
-    """201 with the fault; `times` is 1 by default. [D-46]"""
+    """The response is a 201 with the fault. `times` is 1 by default. [D-46]"""
     body = {"connectionId": await connection_id(world), "operation": "get_charge", "fault": "timeout_after"}
 
     answer = await world.post("/v1/sandbox/faults", body)
@@ -276,7 +276,7 @@ async def test_a_malformed_fault_is_refused(world: World) -> None:
 
 
 async def test_a_fault_for_an_unknown_connection(world: World) -> None:
-    """404, as for every id of another account. [D-46, spec 5.4]"""
+    """A connection that is unknown or of another account is a 404. [D-46, spec 5.4]"""
     body = {"connectionId": str(uuid4()), "operation": "get_charge", "fault": "rejected"}
 
     answer = await world.post("/v1/sandbox/faults", body)

@@ -1,4 +1,4 @@
-"""The test clock: a sandbox account's own time, and the engine run at every due instant."""
+"""The test clock sets a sandbox account's time and runs the engine at every due instant."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -18,7 +18,7 @@ from tests.support.world import LANE, Json, World, columns
 
 
 async def test_the_clock_shows_real_time_until_it_is_moved(world: World) -> None:
-    """It shows `now` and `status`, and runs on from where it was set. [D-45, D-1]"""
+    """The response has `now` and `status`. After an advance, time continues from the new instant. [D-45, D-1]"""
     await world.sql("UPDATE account SET clock_offset = '0' WHERE account_id = $1", world.account_id)
     clock = (await world.get("/v1/test-clock")).json
     assert (clock["status"], clock["processed"]) == ("ready", {})
@@ -46,7 +46,7 @@ async def test_advancing_to_an_instant_or_a_date(world: World, to: str, reached:
 
 
 async def test_advancing_by_days(world: World) -> None:
-    """Days have 24 hours; 0 days runs the work that is due. [D-45]"""
+    """A day is 24 hours. Advancing by 0 days runs all due work. [D-45]"""
     start = await now(world)
     await world.enroll(await world.plan())
 
@@ -59,7 +59,7 @@ async def test_advancing_by_days(world: World) -> None:
 
 
 async def test_work_is_counted(world: World) -> None:
-    """By lane; each advance starts at 0. [D-45]"""
+    """The response counts completed work per lane, from 0 for each advance. [D-45]"""
     await world.advance("2035-01-01")
     await world.enroll(await world.plan(), chargeDay=10)
 
@@ -78,7 +78,7 @@ async def test_work_is_counted(world: World) -> None:
 
 
 async def test_work_runs_at_its_due_instant_and_in_order(world: World) -> None:
-    """Each event has the instant at which it was due. [D-45, D-2]"""
+    """Each event is dated at the instant at which its work was due. [D-45, D-2]"""
     await world.advance("2035-01-01T12:00:00Z")
     plan = await world.plan()
     for day in (20, 5, 12):
@@ -103,7 +103,7 @@ async def test_work_runs_at_its_due_instant_and_in_order(world: World) -> None:
 
 
 async def test_only_this_accounts_clock_moves(world: World) -> None:
-    """Another account's time and work do not change. [D-45, D-1]"""
+    """The time and work of other accounts do not change. [D-45, D-1]"""
     other = await world.another()
     subscription = await other.enroll(await other.plan(), chargeDay=(await now(other)).day % 28 + 1)
     before = await now(other)
@@ -115,7 +115,7 @@ async def test_only_this_accounts_clock_moves(world: World) -> None:
 
 
 async def test_the_clock_cannot_go_back(world: World) -> None:
-    """409, and the clock does not move. [D-45]"""
+    """An earlier instant is a 409, and the clock does not change. [D-45]"""
     await world.advance("2035-01-01")
 
     answer = await world.post("/v1/test-clock/advance", {"to": "2034-12-31"})
@@ -127,7 +127,7 @@ async def test_the_clock_cannot_go_back(world: World) -> None:
 
 async def test_one_advance_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second advance is a 409 and keeps the first one's target. [D-45]"""
-    monkeypatch.setattr(test_clock, "WAIT_SECONDS", 0)  # so that the first caller does not wait
+    monkeypatch.setattr(test_clock, "WAIT_SECONDS", 0)  # the first request returns without waiting
     assert (await world.post("/v1/test-clock/advance", {"to": "2035-01-01"})).status == 202
 
     for body in ({"to": "2036-01-01"}, {"days": 1}, {"days": 0}, {"to": "2020-01-01"}):
@@ -141,7 +141,7 @@ async def test_one_advance_at_a_time(world: World, monkeypatch: pytest.MonkeyPat
 async def test_a_caller_that_waited_long_enough_gets_the_progress(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """202 with `advancing`; GET then shows the progress. Here WAIT_SECONDS is 0 and no worker runs. [D-45]"""
+    """After WAIT_SECONDS the response is a 202 with `advancing`. GET shows the progress. [D-45]"""
     monkeypatch.setattr(test_clock, "WAIT_SECONDS", 0)
 
     answer = await world.post("/v1/test-clock/advance", {"to": "2035-01-01"})
@@ -155,7 +155,7 @@ async def test_a_caller_that_waited_long_enough_gets_the_progress(
 async def test_a_frozen_driver_does_not_end_a_later_advance(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its lease expired and another driver finished; a new advance must not be ended by the first. [D-45]"""
+    """A worker freezes during an advance, and another finishes it. The first must not end the next advance. [D-45]"""
     monkeypatch.setattr(test_clock, "WAIT_SECONDS", 0)
     account = await load_account(world.deps, world.account_id)
     await world.post("/v1/test-clock/advance", {"to": "2034-01-01"})
@@ -174,7 +174,7 @@ async def test_a_frozen_driver_does_not_end_a_later_advance(
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_a_live_account_has_no_test_clock(world: World, method: str) -> None:
-    """409 for reading and for advancing. [D-45, D-44]"""
+    """Reading and advancing are both a 409. [D-45, D-44]"""
     live = await world.another(Mode.LIVE)
 
     path, body = ("/v1/test-clock", None) if method == "GET" else ("/v1/test-clock/advance", {"days": 1})
@@ -203,7 +203,7 @@ MALFORMED: tuple[Json, ...] = (
 
 
 async def test_a_malformed_advance_is_refused(world: World) -> None:
-    """400, and the clock does not move. [D-45, D-11]"""
+    """The response is a 400, and the clock does not change. [D-45, D-11]"""
     for body in MALFORMED:
         answer = await world.post("/v1/test-clock/advance", body)
         assert (answer.status, answer.type) == (400, "engine.invalid_request"), body
@@ -215,7 +215,7 @@ async def test_a_malformed_advance_is_refused(world: World) -> None:
 async def test_a_host_with_a_wrong_clock_generates_nothing(
     world: World, off_seconds: int, *, trusted: bool
 ) -> None:
-    """At more than 30 s from the database, readiness reports it with a 200 and no invoice is generated. [D-5]"""
+    """If host and database clocks differ by more than 30 s, `/health/ready` reports it with a 200. [D-5]"""
     subscription = await world.enroll(await world.plan())
     off = timedelta(seconds=off_seconds)
     deps = replace(world.deps, clock=lambda: datetime.now(UTC) + off)

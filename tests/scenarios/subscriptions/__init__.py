@@ -1,1 +1,1 @@
-"""Scenarios of subscriptions."""
+"""Scenario tests of subscriptions and their customers."""

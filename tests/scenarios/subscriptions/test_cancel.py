@@ -11,7 +11,7 @@ from tests.support.world import World, columns, plan_body, rows
 
 
 async def test_canceling_returns_the_subscription_with_its_commitment(world: World):
-    """Reads do not show the commitment.
+    """Only the cancel response shows the commitment.
 
     [spec 4.4 POST /v1/subscriptions/{subscriptionId}/cancel 200, spec 3.2 subscription canceled, D-36]
     """
@@ -44,7 +44,7 @@ async def test_canceling_returns_the_subscription_with_its_commitment(world: Wor
 )
 async def test_the_commitment_compares_cycles_billed_with_cycles_agreed(world: World, agreed, billed, block):
     """[D-23a, spec 4.4 commitment, spec 2.4 cycleCount]"""
-    await world.set_up_gateway(behaviour="never_pay")  # a cycle counts when its invoice is generated
+    await world.set_up_gateway(behaviour="never_pay")  # a cycle is billed when its invoice is generated
     await world.advance("2035-01-05")
     subscription = await world.enroll(await world.plan(commitmentCycles=agreed), firstChargeDate="2035-02-10")
     if billed:
@@ -54,7 +54,7 @@ async def test_the_commitment_compares_cycles_billed_with_cycles_agreed(world: W
 
 
 async def test_a_canceled_subscriptions_last_invoice_is_issued_and_paid(world: World):
-    """No invoice follows. [spec 3.2 subscription canceled]"""
+    """No other invoice is generated. [spec 3.2 subscription canceled]"""
     await world.advance("2035-01-05")
     subscription = await world.enroll(await world.plan(), chargeDay=10)
     await world.advance("2035-01-07")
@@ -75,7 +75,7 @@ async def test_a_subscription_canceled_before_its_first_cycle_is_never_billed(wo
 
 
 async def test_a_canceled_subscription_refuses_every_change(world: World):
-    """A refusal changes nothing.
+    """A refused request changes nothing.
 
     [spec 4.4 POST /v1/subscriptions/{subscriptionId}/cancel 409, spec 3.2 subscription over]
     [spec 4.4 GET /v1/subscriptions/{subscriptionId}/preview 409, spec 7 409 canceled subscription]
@@ -114,7 +114,7 @@ async def test_unknown_malformed_and_foreign_ids_are_not_found(world: World):
 
 
 async def test_concurrent_cancellations_succeed_once(world: World):
-    """One event is emitted. [spec 4.4 POST /v1/subscriptions/{subscriptionId}/cancel 409]"""
+    """Only one event is emitted. [spec 4.4 POST /v1/subscriptions/{subscriptionId}/cancel 409]"""
     path = f"/v1/subscriptions/{(await world.enroll(await world.plan()))['id']}/cancel"
     answers = await asyncio.gather(*(world.post(path) for _ in range(8)))
     assert sorted(answer.status for answer in answers) == [200] + [409] * 7
@@ -132,7 +132,7 @@ async def test_a_body_other_than_an_empty_object_is_refused(world: World):
 
 
 async def test_a_cancellation_before_the_billing_run_prevents_the_invoice(world: World):
-    """From getlago/lago-api#958. [spec 3.2 subscription canceled]"""
+    """Adapted from getlago/lago-api#958. [spec 3.2 subscription canceled]"""
     first, second = [await world.enroll(await world.plan()) for _ in range(2)]
     await asyncio.gather(world.post(f"/v1/subscriptions/{first['id']}/cancel"), world.run("generation"))
     await world.run()

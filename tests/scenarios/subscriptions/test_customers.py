@@ -1,4 +1,4 @@
-"""Reading and correcting customers; their tax documents are never shown (D-15)."""
+"""Reading and correcting customers. Their tax documents are never shown (D-15)."""
 
 import asyncio
 import hashlib
@@ -17,7 +17,7 @@ GRAPE = "\U0001f347"
 
 
 async def customer(merchant: Merchant, **fields: Json) -> Json:
-    """Subscribe a customer, and return it as its own route shows it."""
+    """Subscribe a customer, and return the response of the customer's own route."""
     subscription = await merchant.enroll(await merchant.plan(), customer={**CUSTOMER, **fields})
     return (await merchant.get(path_of(subscription["customer"]))).json
 
@@ -27,7 +27,7 @@ def path_of(shown: Json) -> str:
 
 
 async def opened_document(world: World) -> str | None:
-    """Return the decrypted document of the only customer."""
+    """Return the decrypted tax document of the only customer."""
     [row] = await world.sql("SELECT customer_id, document_sealed FROM customer")
     if row["document_sealed"] is None:
         return None
@@ -42,7 +42,7 @@ async def opened_document(world: World) -> str | None:
 
 
 async def test_a_customers_route_shows_every_field(world: World):
-    """A subscription shows four of them. [D-15]"""
+    """A subscription shows only four fields of its customer. [D-15]"""
     subscription = await world.enroll(await world.plan(), customer=CUSTOMER)
     found = (await world.get(path_of(subscription["customer"]))).json
 
@@ -54,7 +54,7 @@ async def test_a_customers_route_shows_every_field(world: World):
 
 
 async def test_a_customer_with_several_subscriptions_is_listed_once(world: World):
-    """Newest first; a refused subscription creates no customer. [D-15, D-16]"""
+    """Customers are listed newest first. A refused subscription creates no customer. [D-15, D-16]"""
     plan = await world.plan()
     made = [await world.enroll(plan) for _ in range(3)]
     known = {name: made[1]["customer"][name] for name in CUSTOMER}
@@ -84,7 +84,7 @@ async def test_a_customer_with_several_subscriptions_is_listed_once(world: World
     ],
 )
 async def test_a_correction_changes_only_the_given_fields(world: World, changes):
-    """Lists and subscriptions show it. [D-15]"""
+    """Customer lists and subscriptions show the correction. [D-15]"""
     before = await customer(world)
     again = await world.enroll(await world.plan(), customer=CUSTOMER)
     bystander = await world.enroll(await world.plan())
@@ -114,7 +114,10 @@ async def test_a_correction_emits_no_event(world: World):
 
 
 async def test_a_document_is_replaced_and_removed(world: World):
-    """Only `hasDocument` shows it; it is encrypted for this customer's row. [D-15, spec 8 customer.document]"""
+    """Responses show only `hasDocument`. The stored ciphertext is bound to this customer's row.
+
+    [D-15, spec 8 customer.document]
+    """
     before = await customer(world)
     for document in (DOCUMENT, OTHER_DOCUMENT, "1" * 18, None, DOCUMENT):
         answer = await world.patch(path_of(before), {"document": document})
@@ -136,7 +139,7 @@ async def test_a_later_subscription_fills_in_a_removed_document(world: World):
 async def test_no_answer_event_or_log_line_contains_the_document(
     world: World, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ):
-    """Over a whole billing, refusals included. [D-15, spec 2.4 document]"""
+    """A whole billing cycle and refused requests are checked. [D-15, spec 2.4 document]"""
     before = await customer(world, document=OTHER_DOCUMENT)
     answers = [
         await world.patch(path_of(before), {"document": DOCUMENT}),
@@ -157,7 +160,10 @@ async def test_no_answer_event_or_log_line_contains_the_document(
 
 
 async def test_no_stored_hash_reveals_the_document(world: World):
-    """An Idempotency-Key stores no plain hash of its body: all tax numbers could be tried. [D-15, D-14]"""
+    """The body's hash is keyed. A plain hash would reveal the document to anyone who hashes all tax numbers.
+
+    [D-15, D-14]
+    """
     body = subscription_body(await world.plan())
     body["customer"]["document"] = DOCUMENT
     assert (await world.post("/v1/subscriptions", body, key="k")).status == 201
@@ -192,7 +198,7 @@ async def test_no_stored_hash_reveals_the_document(world: World):
     ],
 )
 async def test_a_correction_with_invalid_fields_is_refused(world: World, body, fields):
-    """Each field is named and nothing changes; externalRef is immutable. [D-15, D-11]"""
+    """The error names each invalid field, and nothing changes. `externalRef` is immutable. [D-15, D-11]"""
     before = await customer(world, document=DOCUMENT)
     assert sorted(invalid(await world.patch(path_of(before), body))) == fields
     assert (await world.get(path_of(before))).json == before

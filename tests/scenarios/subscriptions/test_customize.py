@@ -1,4 +1,4 @@
-"""Private terms for one subscription (spec 4.4 customize; D-6, D-22)."""
+"""Customize: private terms for one subscription (spec 4.4 customize; D-6, D-22)."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from tests.support.world import Json, World, columns, item, rows
 
 
 def terms(*items: Json, **fields: Json) -> Json:
-    """Return complete terms: a monthly pix offer over items."""
+    """Return the complete terms of a monthly pix offer with these items."""
     return {"periodMonths": 1, "defaultPaymentMethod": "pix", "items": list(items), **fields}
 
 
@@ -15,7 +15,7 @@ async def customize(world: World, subscription: Json, body: Json) -> Json:
 
 
 async def test_customizing_changes_only_the_terms_and_the_default_method(world: World):
-    """`planVersion` keeps the number enrolled with.
+    """`planVersion` stays the version of the enrollment.
 
     [spec 4.4 POST /v1/subscriptions/{subscriptionId}/customize 200, spec 3.2 subscription customized]
     [D-22, D-6, D-36, spec 9.2]
@@ -54,7 +54,7 @@ async def test_customizing_changes_no_other_subscription(world: World):
 
 
 async def test_new_terms_apply_from_the_next_cycle(world: World):
-    """Its due date stays, later ones follow the new period, earlier invoices do not change.
+    """The next due date stays the same. Later due dates follow the new period. Existing invoices do not change.
 
     [spec 4.4 customize from the next cycle, D-6, spec 2.5 snapshot]
     """
@@ -118,7 +118,7 @@ async def test_the_method_follows_the_terms_unless_it_was_an_override(
     ("given", "kept"), [({}, 12), ({"commitmentCycles": None}, None), ({"commitmentCycles": 3}, 3)]
 )
 async def test_the_commitment_is_replaced_only_when_given(world: World, given, kept):
-    """Null counts as given. [D-22]"""
+    """Sending null removes the commitment. [D-22]"""
     product = await world.product()
     subscription = await world.enroll(await world.plan(product, commitmentCycles=12))
     changed = await customize(world, subscription, terms(item(product), **given))

@@ -1,4 +1,4 @@
-"""What customize refuses; a refusal changes nothing (spec 4.4 customize; D-10, D-22)."""
+"""Requests that customize refuses. A refused request changes nothing (spec 4.4 customize; D-10, D-22)."""
 
 from tests.support.expect import UNKNOWN_ID, everything, invalid, problem
 from tests.support.sandbox_steps import connection_id
@@ -6,7 +6,7 @@ from tests.support.world import Json, World, item
 
 
 def terms(*items: Json, **fields: Json) -> Json:
-    """Return complete terms: a monthly pix offer over items."""
+    """Return the complete terms of a monthly pix offer with these items."""
     return {"periodMonths": 1, "defaultPaymentMethod": "pix", "items": list(items), **fields}
 
 
@@ -30,7 +30,10 @@ BAD: list[tuple[str, Json]] = [
 
 
 async def test_each_invalid_field_is_named(world: World):
-    """The body is a plan's without its name. [spec 4.4 POST /v1/subscriptions/{subscriptionId}/customize 400]"""
+    """The body has the fields of a plan except its name.
+
+    [spec 4.4 POST /v1/subscriptions/{subscriptionId}/customize 400]
+    """
     product = await world.product()
     path = f"/v1/subscriptions/{(await world.enroll(await world.plan(product)))['id']}/customize"
     before = await everything(world)
@@ -41,7 +44,7 @@ async def test_each_invalid_field_is_named(world: World):
 
 
 async def test_terms_are_checked_like_a_plans_against_the_pinned_connection(world: World):
-    """In the order of D-10; a refusal changes nothing.
+    """Checks run in the order of D-10. A refused request changes nothing.
 
     [spec 4.4 POST /v1/subscriptions/{subscriptionId}/customize 404, spec 4.4 rule 5, D-20, D-21, D-18a]
     [spec 4.4 POST /v1/subscriptions/{subscriptionId}/customize 409]
@@ -51,7 +54,7 @@ async def test_terms_are_checked_like_a_plans_against_the_pinned_connection(worl
     plan = await world.plan(product)
     await world.set_up_gateway(methods=["pix", "card"], maxInstallments=6)
     pinned = await connection_id(world)
-    wide = (await world.connect())["connectionId"]  # issues everything, but is not the pinned one
+    wide = (await world.connect())["connectionId"]  # does not bill the subscription
     subscription = await world.enroll(plan, gatewayConnectionId=pinned)
     overridden = await world.enroll(plan, gatewayConnectionId=pinned, paymentMethod="card")
     await world.enroll(plan, gatewayConnectionId=wide)

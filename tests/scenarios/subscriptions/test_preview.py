@@ -1,4 +1,4 @@
-"""The dry run of the next invoice equals what the billing run generates (spec 4.4 preview)."""
+"""A preview (dry run of the next invoice) equals the invoice that the billing run generates (spec 4.4 preview)."""
 
 from datetime import date, timedelta
 
@@ -142,7 +142,7 @@ LINES = st.lists(
 async def offer(
     merchant: Merchant, lines: list[tuple[int | None, list[tuple[int, int, int | None]]]]
 ) -> list[Json]:
-    """Create the products of an offer; a line without a price is variable and takes no discount."""
+    """Create the products of an offer. A line without a price is variable and has no discount."""
     return [
         item(await merchant.variable_product())
         if cents is None
@@ -152,7 +152,7 @@ async def offer(
 
 
 def as_previewed(invoice: Json) -> Json:
-    """Return an invoice in a preview's fields."""
+    """Return an invoice with only the fields of a preview."""
     return {
         "subscriptionId": invoice["subscriptionId"],
         "cycle": invoice["cycle"],
@@ -172,7 +172,7 @@ def as_previewed(invoice: Json) -> Json:
         Phase.explicit,
         Phase.reuse,
         Phase.generate,
-    ],  # shrinking would bill three cycles per step
+    ],  # no shrinking: each step would bill three more cycles
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
@@ -185,7 +185,7 @@ def as_previewed(invoice: Json) -> Json:
 async def test_the_billing_run_generates_what_the_preview_showed(
     world: World, *, lines, months: int, method: str, installments: int, charge_day: int | None
 ):
-    """Over random offers, three cycles each. [spec 4.4 preview as generated]"""
+    """Random offers are billed for three cycles each. [spec 4.4 preview as generated]"""
     plan = await world.plan(
         *await offer(world, lines),
         periodMonths=months,

@@ -13,7 +13,7 @@ def statuses(answers: list[Answer]) -> Counter[int]:
 
 
 async def test_concurrent_subscriptions_create_one_customer(world: World):
-    """Twelve callers name the same new externalRef. [D-15, spec 4.4 customer]"""
+    """Twelve concurrent requests name the same new externalRef. [D-15, spec 4.4 customer]"""
     plan = await world.plan()
     body = {"planId": plan["id"], "customer": CUSTOMER}
     answers = await asyncio.gather(*(world.post("/v1/subscriptions", body) for _ in range(12)))

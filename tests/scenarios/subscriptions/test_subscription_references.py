@@ -1,4 +1,4 @@
-"""The client's own id of a subscription (D-17)."""
+"""A subscription's `externalRef`, the client's own id of it (D-17)."""
 
 import pytest
 
@@ -52,7 +52,7 @@ async def test_a_reference_of_1_to_120_characters_is_kept_as_sent(world: World, 
 
 
 async def test_another_reference_makes_another_request(world: World):
-    """The Idempotency-Key cannot be reused for it. [D-17, D-14]"""
+    """A repeat with the same Idempotency-Key but another reference is refused. [D-17, D-14]"""
     body = subscription_body(await world.plan())
     first = await world.post("/v1/subscriptions", body | {"externalRef": "a"}, key="k")
     other = await world.post("/v1/subscriptions", body | {"externalRef": "b"}, key="k")

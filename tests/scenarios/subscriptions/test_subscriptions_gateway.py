@@ -1,4 +1,4 @@
-"""The connection that bills a subscription (spec 4.4, gateway rules 1 to 5; D-21)."""
+"""How the gateway connection of a new subscription is chosen (spec 4.4, gateway rules 1 to 5; D-21)."""
 
 import pytest
 
@@ -11,7 +11,7 @@ NOT_FOUND = (422, "engine.gateway_connection_not_found", None)
 
 
 async def refused(merchant: Merchant, plan: Json, **fields: Json) -> tuple[int, str, Json]:
-    """Return the problem of a refused subscription; nothing was changed."""
+    """Return the problem of a refused subscription. Fails if the request changed anything."""
     before = await everything(merchant)
     found = problem(await merchant.post("/v1/subscriptions", subscription_body(plan, **fields)))
     assert await everything(merchant) == before
@@ -90,10 +90,9 @@ async def test_a_live_account_without_a_gateway_cannot_create_a_plan(world: Worl
 
 
 async def test_the_pinned_connection_must_issue_the_method(world: World):
-    """Other connections do not count.
+    """It does not help if another connection of the account supports the method.
 
-    [spec 4.4 rule 5, D-21]
-    [spec 4.4 POST /v1/subscriptions 422, spec 7 engine.payment_method_unsupported]
+    [spec 4.4 rule 5, D-21] [spec 4.4 POST /v1/subscriptions 422, spec 7 engine.payment_method_unsupported]
     """
     plan = await world.plan(defaultPaymentMethod="card")
     pix_only = (await world.connect(methods=["pix"], maxInstallments=3))["connectionId"]

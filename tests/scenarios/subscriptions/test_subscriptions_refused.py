@@ -1,4 +1,4 @@
-"""What POST /v1/subscriptions refuses; a refusal changes nothing (spec 4.4, 8)."""
+"""Requests that POST /v1/subscriptions refuses. A refused request changes nothing (spec 4.4, 8)."""
 
 from uuid import uuid4
 
@@ -80,7 +80,7 @@ BAD: list[tuple[str, Json]] = [
 
 
 def changed(body: Json, path: str, value: Json) -> Json:
-    """Return the body with one field set or left out."""
+    """Return a valid body with one field replaced or left out."""
     first, *rest = path.split(".", 1)
     if rest:
         return body | {first: changed(body[first], rest[0], value)}
@@ -90,7 +90,7 @@ def changed(body: Json, path: str, value: Json) -> Json:
 
 
 async def test_each_invalid_field_is_named_alone(world: World):
-    """Nothing is created.
+    """No subscription is created.
 
     [spec 4.4 POST /v1/subscriptions 400, spec 4.4 customer.email, spec 4.4 firstChargeDate, spec 4.4 chargeDay]
     [D-8, D-11]
@@ -161,7 +161,7 @@ async def test_a_request_without_a_key_is_refused(world: World):
 
 
 async def test_a_repeat_with_its_key_is_replayed_byte_for_byte(world: World):
-    """The subscription was canceled since. [D-14]"""
+    """The original response is returned even after the subscription was canceled. [D-14]"""
     body = subscription_body(await world.plan())
     key = str(uuid4())
     first = await world.post("/v1/subscriptions", body, key=key)
@@ -182,7 +182,7 @@ async def test_a_repeat_is_replayed_after_its_first_charge_date(world: World):
 
 
 async def test_unknown_and_foreign_plans_are_not_found(world: World):
-    """Before gateways are checked. [spec 4.4 POST /v1/subscriptions 404, D-10]"""
+    """The plan is checked before gateway connections are. [spec 4.4 POST /v1/subscriptions 404, D-10]"""
     other = await world.another()
     theirs = await other.plan()
     await world.connect()
@@ -197,7 +197,7 @@ async def test_an_archived_plan_takes_no_subscription(world: World):
     """[spec 4.4 POST /v1/subscriptions 409, spec 3.2 plan active to archived, D-10]"""
     plan = await world.plan()
     await world.post(f"/v1/plans/{plan['id']}/archive")
-    await world.connect()  # the 422 for the missing choice comes after the 409
+    await world.connect()  # this 409 comes before the 422 for a missing choice of connection
     before = await everything(world)
     refused = await world.post("/v1/subscriptions", subscription_body(plan))
     assert problem(refused) == (409, "engine.plan_archived", None)

@@ -1,1 +1,1 @@
-"""Scenarios of webhooks."""
+"""Scenario tests of the event stream and of webhook deliveries."""

@@ -17,14 +17,16 @@ from tests.support.world import Json, World, plan_body
 
 
 async def page(world: World, query: str = "") -> Json:
-    """Return one page of the stream."""
     answer = await world.get(f"/v1/events{query}")
     assert answer.status == 200, answer.body
     return answer.json
 
 
 async def test_an_invoices_event_holds_its_detail_with_the_clients_own_ids(world: World) -> None:
-    """The detail without attempts; the refs of customer, subscription and products. [D-37]"""
+    """`data` is the invoice detail without attempts, plus externalRefs of customer, subscription and products.
+
+    [D-37]
+    """
     product = await world.product(externalRef="gym-1")
     subscription = await world.enroll(await world.plan(product))
     await world.run("generation", "issuance")
@@ -82,7 +84,7 @@ async def test_each_invoice_of_a_batch_has_its_own_event_data(world: World) -> N
 
 
 async def test_a_subscriptions_event_holds_the_subscription(world: World) -> None:
-    """The data equal what each route answered. [D-36, D-37]"""
+    """`data` equals the response of the request that caused the event. [D-36, D-37]"""
     plan = await world.plan()
     created = await world.enroll(plan)
     terms = plan_body(await world.product(100))
@@ -99,7 +101,7 @@ async def test_a_subscriptions_event_holds_the_subscription(world: World) -> Non
 
 
 async def test_an_event_is_a_snapshot(world: World) -> None:
-    """Later changes do not alter it. [D-37]"""
+    """Later changes of the invoice or subscription do not change the event. [D-37]"""
     invoice = await issued_invoice(world)
     before = await world.events()
 
@@ -116,7 +118,7 @@ async def test_an_event_is_a_snapshot(world: World) -> None:
 
 
 async def test_issued_and_paid_are_emitted_with_the_transition(world: World) -> None:
-    """Their instants equal those of the invoice. [spec 6.2, spec 6.1, D-36]"""
+    """Each event has the same instant as the invoice's transition. [spec 6.2, spec 6.1, D-36]"""
     invoice = await issued_invoice(world)
     await world.advance(invoice["dueDate"])
 
@@ -141,7 +143,7 @@ async def test_an_alert_carries_its_reason(world: World) -> None:
 
 
 async def test_refused_requests_emit_nothing(world: World) -> None:
-    """An event is committed with its transition or not at all. [D-37]"""
+    """An event is committed together with its transition or not at all. [D-37]"""
     subscription = await world.enroll(await world.plan())
     await world.post(f"/v1/subscriptions/{subscription['id']}/cancel")
     before = await world.events()
@@ -153,7 +155,7 @@ async def test_refused_requests_emit_nothing(world: World) -> None:
 
 
 async def test_sequence_counts_each_account_from_one_without_gaps(world: World) -> None:
-    """1, 2, 3 ... per account. [D-37]"""
+    """[D-37]"""
     other = await world.another()
     for merchant in (world, other, world):
         await merchant.enroll(await merchant.plan())
@@ -166,7 +168,7 @@ async def test_sequence_counts_each_account_from_one_without_gaps(world: World) 
 
 @pytest.mark.parametrize(("limit", "shown"), [("", 50), ("?limit=1", 1), ("?limit=200", 200)])
 async def test_limit(world: World, limit: str, shown: int) -> None:
-    """The default is 50, the maximum 200. [spec 8 events limit, spec 4.6 GET /v1/events 200]"""
+    """A page has 50 events by default and 200 at most. [spec 8 events limit, spec 4.6 GET /v1/events 200]"""
     await _emit(world, 201)
 
     answer = await page(world, limit)
@@ -197,7 +199,7 @@ MALFORMED = (
     "cursor=-1",
     "cursor=1.5",
     "cursor=abc",
-    "cursor=%EF%BC%91",  # a full-width digit
+    "cursor=%EF%BC%91",  # a full-width Unicode digit
     "cursor=9223372036854775808",
     "cursor=" + "9" * 5000,
     "cursor=0%00",
@@ -207,7 +209,7 @@ MALFORMED = (
 
 
 async def test_a_malformed_query_is_refused(world: World) -> None:
-    """400 naming the parameter. [D-11]"""
+    """The 400 names the parameter. [D-11]"""
     found: list[tuple[str, int, str]] = []
     for query in MALFORMED:
         answer = await world.get(f"/v1/events?{query}")
@@ -218,7 +220,7 @@ async def test_a_malformed_query_is_refused(world: World) -> None:
 
 
 async def test_a_client_polls_with_the_cursor(world: World) -> None:
-    """The cursor is always a string, also in an empty stream; no event is returned twice. [D-38]"""
+    """The cursor is a string, even for an empty stream. No event is returned twice. [D-38]"""
     assert await page(world) == {"data": [], "nextCursor": "0"}
     await world.enroll(await world.plan())
 
@@ -234,7 +236,7 @@ async def test_a_client_polls_with_the_cursor(world: World) -> None:
 
 
 async def test_a_type_filters_the_stream(world: World) -> None:
-    """The cursor counts all events, not only those of the type. [D-38]"""
+    """The cursor is a position in the whole stream, not in the filtered one. [D-38]"""
     await _emit(world, 4)
     await world.run()
 
@@ -246,7 +248,7 @@ async def test_a_type_filters_the_stream(world: World) -> None:
 
 
 async def test_the_same_bytes_every_time(world: World) -> None:
-    """An event has the same bytes when read alone, in a page and by type. [D-37]"""
+    """An event has the same bytes alone, in a page, and in a page of one type. [D-37]"""
     await issued_invoice(world)
     whole = (await world.get("/v1/events")).body
     alone = (await world.get("/v1/events?limit=1&cursor=1")).body
@@ -258,7 +260,7 @@ async def test_the_same_bytes_every_time(world: World) -> None:
 
 
 async def test_events_of_an_invoice_keep_their_order(world: World) -> None:
-    """Every invoice has created, issued and paid in this order, possibly with others between. [D-38]"""
+    """Each invoice emits created, issued and paid in this order. Events of other invoices may come between. [D-38]"""
     plan = await world.plan()
     for day in (5, 5, 9, 20):
         await world.enroll(plan, chargeDay=day)

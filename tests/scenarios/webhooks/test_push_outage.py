@@ -1,4 +1,4 @@
-"""An endpoint is down for three days while events accumulate: single probes, then all events in order."""
+"""An endpoint is down for three days: it gets single probes, and then all events in order."""
 
 import asyncio
 from collections import Counter
@@ -16,13 +16,13 @@ DEAD_FOR = timedelta(hours=72)
 
 
 async def slowly(_: Received) -> Reply:
-    """Answer slowly, so that requests overlap."""
+    """Respond slowly, so that requests overlap."""
     await asyncio.sleep(0.002)
     return OK
 
 
 async def to_next_probe(world: World) -> timedelta:
-    """Move the clock to the next probe and run it; return the pause."""
+    """Move the clock to the next probe, run it, and return the time that passed."""
     async with world.deps.db.transaction(world.account_id) as tx:
         wait = await tx.fetchval(
             "SELECT w.next_attempt_at - (now() + a.clock_offset) FROM webhook w, account a"
@@ -35,14 +35,17 @@ async def to_next_probe(world: World) -> timedelta:
 
 
 async def test_three_days_dead_with_a_backlog(world: World) -> None:
-    """Single probes, ten minutes apart; then each event once, in its invoice's order. [D-39, D-39 probes]"""
+    """Probes are ten minutes apart. After the outage, each event is delivered once, in its invoice's order.
+
+    [D-39, D-39 probes]
+    """
     async with open_receiver() as receiver:
         receiver.answer = always(503)
         await register(world, receiver)
         await emit(world, BACKLOG, invoices=INVOICES)
         dead_for, waits = timedelta(), list[timedelta]()
         await world.run("push")
-        await world.sql("ANALYZE delivery")  # as autovacuum would within three days
+        await world.sql("ANALYZE delivery")  # autovacuum would do this within three days
         while dead_for < DEAD_FOR:
             waits.append(await to_next_probe(world))
             dead_for += waits[-1]
@@ -74,10 +77,7 @@ async def test_three_days_dead_with_a_backlog(world: World) -> None:
 
 @pytest.mark.parametrize("asked", ["by a new event", "by redelivering", "by registering again"])
 async def test_a_failure_of_last_month_does_not_disable(world: World, asked: str) -> None:
-    """After a month without events, a failure starts a new period of five days.
-
-    [D-39 disabling]
-    """
+    """After a month without events, the next failure starts a new period of five days. [D-39 disabling]"""
     async with open_receiver() as receiver:
         await register(world, receiver)
         receiver.answer = lambda each: Reply(500) if each.sequence == 1 else OK

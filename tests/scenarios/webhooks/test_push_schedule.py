@@ -1,4 +1,4 @@
-"""When deliveries are retried and given up, and when an endpoint is disabled and enabled (D-39)."""
+"""When deliveries are retried and given up, and when an endpoint is disabled and enabled again (D-39)."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -29,7 +29,10 @@ def failing(*sequences: int) -> Answerer:
 
 
 async def test_twelve_attempts_by_the_schedule(world: World, receiver: Receiver) -> None:
-    """A failing event is retried with jitter, then given up; others are delivered meanwhile. [D-39 schedule]"""
+    """A failing event is retried with jitter and then given up. Other events are delivered meanwhile.
+
+    [D-39 schedule]
+    """
     await register(world, receiver)
     receiver.answer = failing(1)
     await emit(world, 2, invoices=2)
@@ -47,7 +50,7 @@ async def test_twelve_attempts_by_the_schedule(world: World, receiver: Receiver)
 
 
 async def test_the_order_of_an_invoice_is_strict(world: World, receiver: Receiver) -> None:
-    """An invoice's next event waits until the previous one is delivered. [D-39 order]"""
+    """An event is sent only after the previous event of its invoice was delivered. [D-39 order]"""
     await register(world, receiver)
     seen: dict[int, int] = {}
 
@@ -64,13 +67,13 @@ async def test_the_order_of_an_invoice_is_strict(world: World, receiver: Receive
         assert numbers == sorted(numbers)
     last_tries = [receiver.sequences[::-1].index(sequence) for sequence in range(1, 61)]
     assert max(seen.values()) == 4
-    for sequence in range(8, 61):  # event n-7 belongs to the same invoice and must be delivered before
+    for sequence in range(8, 61):  # event n-7 is the previous event of the same invoice
         assert last_tries[sequence - 1] < last_tries[sequence - 8]
     assert await world.broken() == []
 
 
 async def test_waiting_for_an_earlier_event_is_no_failure(world: World, receiver: Receiver) -> None:
-    """The event behind a failing one is delivered at its first attempt, days later. [D-39 order]"""
+    """An event waits days for the failing event before it, then is delivered at its first attempt. [D-39 order]"""
     await register(world, receiver)
     receiver.answer = failing(1)
     await emit(world, 2, invoices=1)
@@ -87,7 +90,7 @@ async def test_waiting_for_an_earlier_event_is_no_failure(world: World, receiver
 async def test_an_endpoint_that_takes_nothing_is_disabled_after_five_days(
     world: World, receiver: Receiver
 ) -> None:
-    """It is retried daily until then; the event says why, and enabling resumes where it stopped.
+    """Until then it is retried daily. An event gives the reason. Enabling resumes at the first undelivered event.
 
     [D-39 disabling, D-39 resuming, D-36 webhook.disabled]
     """
@@ -151,7 +154,7 @@ async def test_events_given_up_in_an_outage_are_reopened(world: World, receiver:
 
 
 async def test_gone_disables_immediately(world: World, receiver: Receiver) -> None:
-    """A 410 disables the endpoint even if concurrent requests succeed. [D-39 gone, D-36 webhook.disabled]"""
+    """A 410 disables the endpoint even if concurrent deliveries succeed. [D-39 gone, D-36 webhook.disabled]"""
     await register(world, receiver)
     await emit(world, 1)
     await world.run("push")
@@ -185,7 +188,7 @@ async def test_any_other_status_is_a_failure(world: World, receiver: Receiver, s
 
 @pytest.mark.parametrize(("status", "body"), [(200, b"x" * 200_000), (204, b""), (299, b"{")])
 async def test_any_2xx_is_delivered(world: World, receiver: Receiver, status: int, body: bytes) -> None:
-    """The body does not matter. [D-39 outcomes]"""
+    """The response body is ignored. [D-39 outcomes]"""
     await register(world, receiver)
     receiver.answer = always(status, body)
     await emit(world, 1)
@@ -198,7 +201,7 @@ async def test_any_2xx_is_delivered(world: World, receiver: Receiver, status: in
 
 @pytest.mark.parametrize("kind", ["seconds", "date"])
 async def test_retry_after_delays_event_and_endpoint(world: World, receiver: Receiver, kind: str) -> None:
-    """Nothing is sent to the endpoint before that time. [D-39 Retry-After]"""
+    """Nothing is sent to the endpoint before the time in Retry-After. [D-39 Retry-After]"""
     await register(world, receiver)
     date = format_datetime(datetime.now(UTC) + timedelta(hours=3), usegmt=True)
     receiver.answer = always(503, Retry_After="10800" if kind == "seconds" else date)
@@ -219,7 +222,7 @@ async def test_retry_after_delays_event_and_endpoint(world: World, receiver: Rec
 
 
 async def test_events_delayed_by_an_outage_are_rescheduled(world: World, receiver: Receiver) -> None:
-    """They are sent as soon as another event is delivered. [D-39 resuming, D-117]"""
+    """When one delivery succeeds after the outage, all delayed events become due. [D-39 resuming, D-117]"""
     await register(world, receiver)
     receiver.answer = always(500)
     await emit(world, 2)
@@ -236,7 +239,7 @@ async def test_events_delayed_by_an_outage_are_rescheduled(world: World, receive
 
 
 async def test_registering_again_ends_a_retry_after(world: World, receiver: Receiver) -> None:
-    """Registering again overrides an earlier Retry-After. [D-39 resuming, D-39 Retry-After]"""
+    """[D-39 resuming, D-39 Retry-After]"""
     await register(world, receiver)
     receiver.answer = always(429, Retry_After="70000")
     await emit(world, 1)
@@ -251,7 +254,10 @@ async def test_registering_again_ends_a_retry_after(world: World, receiver: Rece
 
 
 async def test_registering_again_sends_immediately(world: World, receiver: Receiver) -> None:
-    """After a repair or a new URL there is no wait for the next probe. [D-39 resuming]"""
+    """After registering again, with the same or a new URL, events are sent without waiting for the next probe.
+
+    [D-39 resuming]
+    """
     await register(world, receiver)
     receiver.answer = always(500)
     await emit(world, 1)

@@ -1,4 +1,4 @@
-"""The webhook: registration, bytes and headers of a delivery, the log, redelivery."""
+"""Webhooks: registration, the bytes and headers of a delivery, the delivery log, and redelivery."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -21,7 +21,7 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 
 async def test_a_webhook_is_registered_read_and_removed(world: World, receiver: Receiver) -> None:
-    """PUT, GET and DELETE; without one, a 404 says what to do. [D-39 webhook, spec 4.6 webhook and rotation]"""
+    """Before registration, GET is a 404 that says what to do. [D-39 webhook, spec 4.6 webhook and rotation]"""
     missing = await world.get("/v1/integration/webhook")
     assert (missing.status, missing.type) == (404, "engine.not_found")
     assert "PUT /v1/integration/webhook" in missing.json["detail"]
@@ -38,7 +38,7 @@ async def test_a_webhook_is_registered_read_and_removed(world: World, receiver: 
 
 
 async def test_registering_and_removing_concurrently(world: World, receiver: Receiver) -> None:
-    """Each request is answered as if it were the only one. [D-39 webhook, D-116]"""
+    """Each response is the same as without the concurrent requests. [D-39 webhook, D-116]"""
     await emit(world, 1)
     calls = [
         world.delete("/v1/integration/webhook") if place % 2 else register(world, receiver)
@@ -65,7 +65,7 @@ async def test_registering_and_removing_concurrently(world: World, receiver: Rec
     ],
 )
 async def test_a_url_that_may_not_be_called_is_refused(world: World, body: Json) -> None:
-    """400, and no webhook is registered. [D-39 webhook]"""
+    """The response is a 400, and no webhook is registered. [D-39 webhook]"""
     answer = await world.put("/v1/integration/webhook", body)
 
     assert (answer.status, answer.type) == (400, "engine.invalid_request")
@@ -73,7 +73,7 @@ async def test_a_url_that_may_not_be_called_is_refused(world: World, body: Json)
 
 
 async def test_a_delivery_has_the_same_bytes_as_the_stream(world: World, receiver: Receiver) -> None:
-    """Also the same as the event read alone. [D-39 bytes, spec 6.1, spec 6.2]"""
+    """The bytes also equal those of GET for the single event. [D-39 bytes, spec 6.1, spec 6.2]"""
     await register(world, receiver)
     await world.enroll(await world.plan(await world.product(name='Ação "1" €')))
     await world.run()
@@ -89,7 +89,10 @@ async def test_a_delivery_has_the_same_bytes_as_the_stream(world: World, receive
 
 
 async def test_the_headers_of_a_delivery(world: World, receiver: Receiver) -> None:
-    """Id, type, attempt and signatures, for both schemes. [D-39 headers, spec 6.6]"""
+    """Headers carry the event's id and type, the attempt, and the signatures of both schemes.
+
+    [D-39 headers, spec 6.6]
+    """
     await register(world, receiver)
     receiver.answer = always(500)
     await emit(world, 1)
@@ -110,7 +113,7 @@ async def test_the_headers_of_a_delivery(world: World, receiver: Receiver) -> No
 
 
 async def test_only_events_after_the_registration_are_delivered(world: World, receiver: Receiver) -> None:
-    """Earlier ones are only in the stream; also after a removal and a new registration. [D-39 webhook]"""
+    """Earlier events are only in the stream. The same holds after removing and registering again. [D-39 webhook]"""
     await emit(world, 3)
     await register(world, receiver)
     await emit(world, 2)
@@ -135,7 +138,7 @@ async def test_only_events_after_the_registration_are_delivered(world: World, re
 
 
 async def test_the_log_of_attempts(world: World, receiver: Receiver) -> None:
-    """Each attempt has its outcome; a failure also the start of the response body. [D-39 log, D-118]"""
+    """Each attempt has an outcome. A failed one also has the start of the response body. [D-39 log, D-118]"""
     await register(world, receiver)
     receiver.answer = always(500, b"\xffno\0pe" + b"x" * 5000)
     await emit(world, 1)
@@ -168,7 +171,7 @@ async def test_the_log_of_attempts(world: World, receiver: Receiver) -> None:
 
 
 async def test_a_closed_port(world: World, receiver: Receiver) -> None:
-    """It is a failure without a status. [D-39 log]"""
+    """A refused connection is logged as a failure without a status. [D-39 log]"""
     answer = await world.put("/v1/integration/webhook", {"url": "http://127.0.0.1:1/"})
     assert answer.status == 200
     await emit(world, 1)
@@ -186,7 +189,7 @@ async def test_a_closed_port(world: World, receiver: Receiver) -> None:
 
 @pytest.mark.parametrize("state", ["delivered", "given_up", "not_sent", "pending"])
 async def test_an_event_is_redelivered(world: World, receiver: Receiver, state: str) -> None:
-    """Immediately, in any delivery status, even if emitted before the registration. [D-39 redeliver]"""
+    """It is sent immediately, in any delivery status, even if emitted before the registration. [D-39 redeliver]"""
     if state == "not_sent":
         await emit(world, 1, invoices=1)
     await register(world, receiver)
@@ -213,7 +216,7 @@ async def test_an_event_is_redelivered(world: World, receiver: Receiver, state: 
 
 
 async def test_redelivery_without_an_enabled_webhook(world: World, receiver: Receiver) -> None:
-    """409 says what to do; an unknown event is still a 404. [D-39 redeliver]"""
+    """The 409 says what to do. An unknown event is a 404. [D-39 redeliver]"""
     await emit(world, 1)
     path = f"/v1/events/{(await event_at(world, 1))['id']}/redeliver"
 
@@ -232,7 +235,7 @@ async def test_redelivery_without_an_enabled_webhook(world: World, receiver: Rec
 
 
 async def test_a_redelivery_blocks_no_other_event(world: World, receiver: Receiver) -> None:
-    """A redelivered event that fails does not block its invoice's later ones. [D-39 redeliver]"""
+    """Later events of the invoice are delivered even if the redelivery fails. [D-39 redeliver]"""
     await register(world, receiver)
     await emit(world, 1, invoices=1)
     await world.run("push")
@@ -247,7 +250,7 @@ async def test_a_redelivery_blocks_no_other_event(world: World, receiver: Receiv
 
 
 async def test_redelivery_uses_up_no_attempts(world: World, receiver: Receiver) -> None:
-    """The event keeps its place in the order and its twelve attempts. [D-39 redeliver, D-39 order]"""
+    """The event keeps its twelve attempts and its place in the order. [D-39 redeliver, D-39 order]"""
     await register(world, receiver)
     receiver.answer = lambda each: always(500 if each.sequence == 1 else 200)(each)
     await emit(world, 2, invoices=1)
