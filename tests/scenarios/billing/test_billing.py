@@ -1,5 +1,8 @@
 """A billing run creates invoices with discounts; the gateway charges them and reports payments."""
 
+from fatura.usecases.billing import generation
+from fatura.usecases.transaction import in_transaction, load_account
+from tests.support.sandbox_steps import pass_time
 from tests.support.world import World, columns, item, rows
 
 
@@ -50,3 +53,18 @@ REFUSE_INVOICES = (
     """,
     "CREATE TRIGGER refuse_invoice BEFORE INSERT ON invoice FOR EACH ROW EXECUTE FUNCTION refuse_invoice()",
 )
+
+
+async def test_a_subscription_billed_by_another_worker_is_not_postponed(world: World) -> None:
+    """A worker that failed postpones only what is still due; else the next cycle would come early. [D-4, D-5]"""
+    await world.enroll(await world.plan())
+    await world.run("generation")
+    [row] = await world.sql(
+        "SELECT subscription_id FROM subscription WHERE account_id = $1", world.account_id
+    )
+    account = await load_account(world.deps, world.account_id)
+
+    await in_transaction(world.deps, account, generation._postpone, row["subscription_id"])
+    await pass_time(world, hours=2)
+
+    assert [invoice["cycle"] for invoice in await world.invoices()] == [1]

@@ -18,13 +18,13 @@ async def _believed_absent(world: World) -> Json:
     return invoice
 
 
-async def _appear(world: World, invoice: Json, *, status: str) -> None:
+async def _appear(world: World, invoice: Json, *, status: str, amount_cents: int = 9990) -> None:
     """Insert the charge of the first request at the gateway."""
     await world.sql(
         """
         INSERT INTO sandbox_charge (account_id, charge_id, connection_id, invoice_id, attempt, amount_cents,
             payment_method, due_date, status, paid_at, created_at)
-        SELECT $1, $2, $3::text::uuid, $4::text::uuid, 1, 9990, 'pix', b.due_date, $5::text,
+        SELECT $1, $2, $3::text::uuid, $4::text::uuid, 1, $6, 'pix', b.due_date, $5::text,
             CASE $5::text WHEN 'paid' THEN now() END, b.created_at + interval '1 second'
         FROM (SELECT v.due_date, v.created_at FROM invoice v WHERE v.account_id = $1) b
         """,
@@ -33,6 +33,7 @@ async def _appear(world: World, invoice: Json, *, status: str) -> None:
         await connection_id(world),
         invoice["id"],
         status,
+        amount_cents,
     )
 
 
@@ -95,3 +96,23 @@ async def test_a_late_charge_of_a_canceled_invoice(world: World, status: str, un
         1 if status == "open" else 4
     )  # emitted at each check while the charge exists
     assert await world.broken() == []
+
+
+async def test_late_checks_keep_the_reason_of_a_stopped_invoice(world: World) -> None:
+    """The gateway holds a charge over another amount, and each check finds it again. [D-33, D-34, D-125]"""
+    invoice = await ready_invoice(world)
+    for _ in range(2):
+        await queue_fault(world, "create_charge", "timeout_before")
+    await world.run("issuance")
+    for seconds in (81, 61):
+        await pass_time(world, seconds=seconds)
+    await _appear(world, invoice, status="open", amount_cents=999)
+    await pass_time(world, minutes=5)
+    stopped = await read(world, invoice)
+    assert (stopped["status"], stopped["issueError"]["code"]) == ("ready", "amount_differs")
+
+    await pass_time(world, days=2)
+
+    checked = await read(world, invoice)
+    assert (checked["status"], checked["issueError"]["code"]) == ("ready", "amount_differs")
+    assert "stopped_issuance_has_error" not in await world.broken()

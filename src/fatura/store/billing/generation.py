@@ -215,12 +215,16 @@ async def insert_price_pulls(
         await price_pulls.insert(tx, keys, due_at=now)
 
 
-async def postpone(tx: Tx, subscription_id: UUID, *, until: datetime) -> None:
-    """Set when the subscription is tried again; its due date does not change."""
+async def postpone(tx: Tx, subscription_id: UUID, *, now: datetime, until: datetime) -> None:
+    """Set when a due subscription is tried again; one that another worker billed meanwhile keeps its next instant."""
     await tx.execute(
-        "UPDATE subscription s SET generate_at = $3 WHERE s.account_id = $1 AND s.subscription_id = $2",
+        """
+        UPDATE subscription s SET generate_at = $3
+        WHERE s.account_id = $1 AND s.subscription_id = $2 AND s.generate_at <= $4
+        """,
         subscription_id,
         until,
+        now,
     )
 
 

@@ -101,9 +101,12 @@ async def reschedule_issuance(
         """
         UPDATE invoice v SET lease_until = NULL, issue_failures = $4, issue_failing_since = $5,
             issue_delay_emitted = $6,
-            issue_error_code = CASE WHEN v.next_attempt_at = $7 THEN $8::text END,
-            issue_error_detail = CASE WHEN v.next_attempt_at = $7 THEN $9::text END,
-            issue_error_at = CASE WHEN v.next_attempt_at = $7 THEN $10::timestamptz END,
+            issue_error_code = CASE WHEN v.next_attempt_at = $7 THEN $8::text
+                WHEN v.next_attempt_at IS NULL THEN coalesce($8::text, v.issue_error_code) END,
+            issue_error_detail = CASE WHEN v.next_attempt_at = $7 THEN $9::text
+                WHEN v.next_attempt_at IS NULL THEN coalesce($9::text, v.issue_error_detail) END,
+            issue_error_at = CASE WHEN v.next_attempt_at = $7 THEN $10::timestamptz
+                WHEN v.next_attempt_at IS NULL THEN coalesce($10::timestamptz, v.issue_error_at) END,
             next_attempt_at = CASE WHEN v.next_attempt_at = $7 THEN $3::timestamptz ELSE v.next_attempt_at END
         WHERE v.account_id = $1 AND v.invoice_id = $2 AND v.status = 'ready'
         """,

@@ -89,7 +89,7 @@ async def _due_ids(work: Work, *, limit: int) -> Sequence[UUID]:
 
 
 async def _postpone(work: Work, subscription_id: UUID) -> int:
-    await generation.postpone(work.tx, subscription_id, until=work.now + POSTPONE_BY)
+    await generation.postpone(work.tx, subscription_id, now=work.now, until=work.now + POSTPONE_BY)
     return 1
 
 
