@@ -37,8 +37,9 @@ _STATEMENTS = (
 )
 _SUBSCRIBERS = (
     """
-    INSERT INTO customer (account_id, customer_id, external_ref, name, email, created_at)
-    SELECT $1, gen_random_uuid(), 'customer-' || n, 'Customer ' || n, 'customer' || n || '@example.com', now()
+    INSERT INTO customer (account_id, customer_id, external_ref, name, name_key, email, email_key, created_at)
+    SELECT $1, gen_random_uuid(), 'customer-' || n, 'Customer ' || n, 'customer ' || n,
+        'customer' || n || '@example.com', 'customer' || n || '@example.com', now()
     FROM generate_series(1, $2::int4) n
     """,
     """

@@ -249,6 +249,16 @@ REFUSED = rows("""
     plans         | archived=yes                           | archived
     plans         | archived=null&page=0                   | archived page
     customers     | externalRef=                           | externalRef
+    customers     | email=                                 | email
+    customers     | email=ana                              | email
+    customers     | name=                                  | name
+    customers     | name=%20                               | name
+    customers     | name=%00                               | name
+    customers     | document=                              | document
+    customers     | document=5299822472                    | document
+    customers     | document=5299822472552998224           | document
+    customers     | name=ana&name=ana                      | name
+    customers     | email=x&name=&document=1               | document email name
     subscriptions | status=                                | status
     subscriptions | status=paused                          | status
     subscriptions | status=ACTIVE                          | status
@@ -300,14 +310,17 @@ async def test_every_authenticated_operation_refuses_an_unknown_parameter(crowde
 
 
 @pytest.mark.parametrize(
-    ("noun", "name"),
+    ("noun", "name", "most"),
     [
-        ("products", "externalRef"),
-        ("subscriptions", "customerExternalRef"),
-        ("invoices", "customerExternalRef"),
+        ("products", "externalRef", 120),
+        ("subscriptions", "customerExternalRef", 120),
+        ("invoices", "customerExternalRef", 120),
+        ("customers", "externalRef", 120),
+        ("customers", "name", 200),
+        ("customers", "document", 18),
     ],
 )
-async def test_the_longest_reference(crowded: Crowded, noun, name):
-    """120 characters are sought, 121 refused, as on creation. [D-16, spec 8 product externalRef]"""
-    assert (await crowded.world.get(f"/v1/{noun}?{name}={'x' * 120}")).status == 200
-    assert list(invalid(await crowded.world.get(f"/v1/{noun}?{name}={'x' * 121}"))) == [name]
+async def test_the_longest_filter(crowded: Crowded, noun, name, most):
+    """The limits are those of creation. [D-16, D-130, spec 8 product externalRef, spec 8 customer.name]"""
+    assert (await crowded.world.get(f"/v1/{noun}?{name}={'x' * most}")).status == 200
+    assert list(invalid(await crowded.world.get(f"/v1/{noun}?{name}={'x' * (most + 1)}"))) == [name]

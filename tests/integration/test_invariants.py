@@ -127,11 +127,13 @@ VIOLATIONS = rows(r"""
     same_account_references        | UPDATE price_pull SET invoice_id = gen_random_uuid()
     same_account_references        | UPDATE product_mirror SET product_id = gen_random_uuid()
     same_account_references        | UPDATE product_mirror SET connection_id = gen_random_uuid()
+    customer_keys_match            | UPDATE customer SET name = 'Eva'
+    customer_keys_match            | UPDATE customer SET email_key = 'other'
     idempotency_keys_answered_once | TWICE
     idempotency_keys_answered_once | UPDATE idempotency_key SET status = NULL, answer = NULL
     secrets_have_known_keys        | UPDATE integration_secret SET sealed = '\x00000000'
     secrets_have_known_keys        | UPDATE gateway_connection SET credentials_sealed = '\x00000000'
-    secrets_have_known_keys        | UPDATE customer SET document_sealed = '\x00000000'
+    secrets_have_known_keys        | UPDATE customer SET document_sealed = '\x00', document_hash = '\x00'
 """)
 
 

@@ -21,8 +21,10 @@ from tests.support.world import Answer, Json, Merchant
 
 SUBSCRIBE_MANY = """
     WITH made AS (
-        INSERT INTO customer (account_id, customer_id, external_ref, name, email, created_at)
-        SELECT $1, gen_random_uuid(), 'bulk-' || n, 'Ana', 'ana@example.com', now() FROM generate_series(1, $3::int) n
+        INSERT INTO customer (account_id, customer_id, external_ref, name, name_key, email, email_key,
+            created_at)
+        SELECT $1, gen_random_uuid(), 'bulk-' || n, 'Ana', 'ana', 'ana@example.com', 'ana@example.com', now()
+        FROM generate_series(1, $3::int) n
         RETURNING customer_id
     ), counted AS (
         UPDATE account_counter

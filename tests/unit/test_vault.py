@@ -91,3 +91,22 @@ def test_a_missing_or_malformed_key_is_refused(ring):
     with pytest.raises(KeyRingError) as refused:
         Vault(ring)
     assert OLD not in str(refused.value)
+
+
+def hashes(vault: Vault, plain: bytes = b"52998224725", *, place=PLACE, account_id=ACCOUNT):
+    return vault.keyed_hashes(plain, place=place, account_id=account_id)
+
+
+def test_each_key_of_the_ring_has_its_own_hash():
+    """The sealing key's comes first, and each names its key. [D-130]"""
+    assert hashes(Vault([NEW, OLD])) == [*hashes(Vault([NEW])), *hashes(Vault([OLD]))]
+    ring = Vault([NEW, OLD])
+    assert [each[:4] for each in hashes(ring)] == list(ring.key_ids)
+    assert hashes(ring)[0][:4] == seal(ring)[:4]
+
+
+@pytest.mark.parametrize("elsewhere", [{"place": "customer.name"}, {"account_id": UUID(int=7)}])
+def test_equal_values_have_other_hashes_elsewhere(elsewhere):
+    """A hash shows nothing across accounts or columns. [D-130]"""
+    assert hashes(Vault([NEW]), **elsewhere) != hashes(Vault([NEW]))
+    assert hashes(Vault([NEW]), b"11144477735") != hashes(Vault([NEW]))

@@ -25,9 +25,12 @@ class PlanFilter:
 
 @dataclass(frozen=True, slots=True)
 class CustomerFilter:
-    """The customer of the client's own id: one at most."""
+    """Customers of the client's own id (one at most), of an e-mail, of a name that starts so, of a tax document."""
 
     external_ref: str | None = None
+    email: str | None = None
+    name: str | None = None
+    document: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

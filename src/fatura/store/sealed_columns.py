@@ -1,6 +1,6 @@
 """All encrypted columns: counting the values of each key, and sealing them with another one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import LiteralString
 from uuid import UUID
@@ -10,6 +10,7 @@ from fatura.store.accounts import secrets
 from fatura.store.charging import connections
 from fatura.store.db import Tx
 from fatura.store.subscriptions import customers
+from fatura.store.vault import Vault
 
 RowId = UUID | str
 
@@ -19,7 +20,8 @@ class SealedColumn:
     """An encrypted column with its statements.
 
     `usage` counts the values of each key, `page` locks the next rows that another key than `$3` sealed, `write` stores
-    them. `first` sorts before every row id.
+    them. `first` sorts before every row id. `keyed_hash` returns the hash of an opened value that `write` stores as
+    well, from `$4`.
     """
 
     place: str
@@ -27,6 +29,20 @@ class SealedColumn:
     usage: LiteralString
     page: LiteralString
     write: LiteralString
+    keyed_hash: Callable[[Vault, UUID, bytes], bytes] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResealedValue:
+    """A newly sealed value of a row, with its hash if its column has one."""
+
+    row_id: RowId
+    sealed: bytes
+    keyed_hash: bytes | None
+
+
+def _document_hash(vault: Vault, account_id: UUID, document: bytes) -> bytes:
+    return customers.document_hashes(vault, document.decode(), account_id=account_id)[0]
 
 
 COLUMNS: tuple[SealedColumn, ...] = (
@@ -79,10 +95,11 @@ COLUMNS: tuple[SealedColumn, ...] = (
         ORDER BY c.customer_id LIMIT $4 FOR NO KEY UPDATE
         """,
         """
-        UPDATE customer c SET document_sealed = n.sealed
-        FROM unnest($2::uuid[], $3::bytea[]) AS n (row_id, sealed)
+        UPDATE customer c SET document_sealed = n.sealed, document_hash = n.hash
+        FROM unnest($2::uuid[], $3::bytea[], $4::bytea[]) AS n (row_id, sealed, hash)
         WHERE c.account_id = $1 AND c.customer_id = n.row_id
         """,
+        _document_hash,
     ),
     SealedColumn(
         idempotency.PLACE,
@@ -137,6 +154,9 @@ async def page(
     return [(row["row_id"], row["sealed"]) for row in rows]
 
 
-async def rewrite(tx: Tx, column: SealedColumn, values: Sequence[tuple[RowId, bytes]]) -> None:
+async def rewrite(tx: Tx, column: SealedColumn, values: Sequence[ResealedValue]) -> None:
     """Replace the values that `page` returned in this transaction by newly sealed ones."""
-    await tx.execute(column.write, [row_id for row_id, _ in values], [sealed for _, sealed in values])
+    arrays: list[list[object]] = [[each.row_id for each in values], [each.sealed for each in values]]
+    if column.keyed_hash is not None:
+        arrays.append([each.keyed_hash for each in values])
+    await tx.execute(column.write, *arrays)

@@ -6,6 +6,7 @@ A ciphertext copied to another row, column or account cannot be opened. The firs
 import base64
 import binascii
 import hashlib
+import hmac
 import secrets
 from collections.abc import Sequence
 from uuid import UUID
@@ -31,14 +32,18 @@ def new_key() -> str:
 class Vault:
     """Seals and opens secrets; safe to share between tasks."""
 
-    __slots__ = ("_ciphers", "key_ids", "sealing_id")
+    __slots__ = ("_ciphers", "_hash_keys", "key_ids", "sealing_id")
 
     def __init__(self, keys: Sequence[str]) -> None:
         """Take the ring, newest key first. Raises KeyRingError."""
         if not keys:
             message = "the key ring is empty: set FATURA_SECRET_KEYS; `openssl rand -base64 32` makes a key"
             raise KeyRingError(message)
-        self._ciphers = {_key_id(raw): AESGCM(raw) for raw in map(_decode, keys)}
+        ring = {_key_id(raw): raw for raw in map(_decode, keys)}
+        self._ciphers = {key_id: AESGCM(raw) for key_id, raw in ring.items()}
+        self._hash_keys = {
+            key_id: hmac.digest(raw, b"fatura keyed hash", "sha256") for key_id, raw in ring.items()
+        }
         self.key_ids = tuple(self._ciphers)
         self.sealing_id = self.key_ids[0]
 
@@ -62,6 +67,14 @@ class Vault:
         except (InvalidTag, ValueError):  # ValueError: too short to hold a nonce
             message = f"{place} of {row_id} does not open: it was changed or belongs to another row"
             raise KeyRingError(message) from None
+
+    def keyed_hashes(self, plain: bytes, *, place: str, account_id: UUID) -> Sequence[bytes]:
+        """Return an HMAC-SHA256 for each key of the ring, the sealing key's first; each starts with its key's id.
+
+        Equal values of a place have equal hashes within an account and unrelated ones in other accounts.
+        """
+        bound = f"{place}|{account_id}|".encode() + plain
+        return [key_id + hmac.digest(key, bound, "sha256") for key_id, key in self._hash_keys.items()]
 
 
 def _decode(key: str) -> bytes:

@@ -58,6 +58,7 @@ CHECKS = rows("""
     subscription_method_source      | subscription       | "payment_method_source": "guess"
     subscription_cycles             | subscription       | "cycle_count": -1
     subscription_commitment         | subscription       | "commitment_cycles": 0
+    customer_document               | customer           | "document_hash": "00"
     invoice_status                  | invoice            | "status": "lost"
     invoice_cycle                   | invoice            | "cycle": 0
     invoice_period                  | invoice            | "period_start": "2034-02-02", "period_end": "2034-02-01"

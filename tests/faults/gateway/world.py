@@ -27,8 +27,10 @@ from tests.support.world import Merchant, subscription_body
 
 SUBSCRIBE_ALIKE = """
     WITH made AS (
-        INSERT INTO customer (account_id, customer_id, external_ref, name, email, created_at)
-        SELECT c.account_id, gen_random_uuid(), 'alike-' || n, c.name, c.email, c.created_at
+        INSERT INTO customer (account_id, customer_id, external_ref, name, name_key, email, email_key,
+            created_at)
+        SELECT c.account_id, gen_random_uuid(), 'alike-' || n, c.name, c.name_key, c.email, c.email_key,
+            c.created_at
         FROM subscription s JOIN customer c USING (account_id, customer_id), generate_series(1, $2::int) n
         WHERE s.subscription_id = $1
         RETURNING customer_id

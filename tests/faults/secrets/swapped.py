@@ -82,7 +82,7 @@ async def _documents(world: World, report: Report) -> None:
     async with _by_hand(world) as connection:
         await connection.execute(
             """
-            UPDATE customer c SET document_sealed = o.document_sealed FROM customer o
+            UPDATE customer c SET document_sealed = o.document_sealed, document_hash = o.document_hash FROM customer o
             WHERE c.document_sealed IS NOT NULL AND o.document_sealed IS NOT NULL AND o.customer_id <> c.customer_id
             """
         )

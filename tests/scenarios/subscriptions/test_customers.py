@@ -147,8 +147,10 @@ async def test_no_answer_event_or_log_line_contains_the_document(
         await world.patch(path_of(before), {"document": DOCUMENT * 2}),
         await world.patch(f"/v1/customers/{UNKNOWN_ID}", {"document": DOCUMENT}),
         await world.get(path_of(before)),
+        await world.get(f"/v1/customers?document={DOCUMENT}"),
+        await world.get(f"/v1/customers?document={DOCUMENT * 2}"),
     ]
-    assert [answer.status for answer in answers] == [200, 400, 400, 404, 200]
+    assert [answer.status for answer in answers] == [200, 400, 400, 404, 200, 200, 400]
     await world.advance(days=10)
 
     printed = capsys.readouterr()

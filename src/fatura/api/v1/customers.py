@@ -28,6 +28,23 @@ class CustomerQuery(Paging):
     externalRef: Annotated[
         ExternalRef | None, Field(description="Only the customer with this id of your own.")
     ] = None
+    email: Annotated[
+        Email | None, Field(description="Only customers with this e-mail, in upper or lower case.")
+    ] = None
+    name: Annotated[
+        CustomerName | None,
+        Field(description="Only customers whose name starts with this; case and accents are ignored."),
+    ] = None
+    document: Annotated[
+        Document | None,
+        Field(description="Only customers with this tax id; all but letters and digits is ignored."),
+    ] = None
+
+    def wanted(self) -> CustomerFilter:
+        """Return the filter."""
+        return CustomerFilter(
+            external_ref=self.externalRef, email=self.email, name=self.name, document=self.document
+        )
 
 
 class CustomerPatch(Body):
@@ -43,8 +60,7 @@ class CustomerPatch(Body):
 @routes.get("/v1/customers", answers=Page[CustomerProfile])
 async def list_customers(call: Call, query: CustomerQuery) -> Response:
     """List customers, newest first. They come about with their first subscriptions."""
-    wanted = CustomerFilter(query.externalRef)
-    return await run(call, customers.read_page, query.asked(), wanted)
+    return await run(call, customers.read_page, query.asked(), query.wanted())
 
 
 @routes.get("/v1/customers/{customerId}", answers=CustomerProfile)

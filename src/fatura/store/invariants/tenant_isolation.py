@@ -55,6 +55,18 @@ TENANT_ISOLATION: tuple[Invariant, ...] = (
         """,
     ),
     Invariant(
+        "customer_keys_match",
+        "customers are found by their name and e-mail, where those are ASCII",
+        """
+        SELECT c.customer_id AS offender FROM customer c
+        WHERE c.account_id = $1 AND (
+            (octet_length(c.name) = char_length(c.name) AND c.name_key <> lower(c.name COLLATE "C"))
+            OR (octet_length(c.email) = char_length(c.email) AND c.email_key <> lower(c.email COLLATE "C"))
+        )
+        LIMIT $2
+        """,
+    ),
+    Invariant(
         "idempotency_keys_answered_once",
         "an Idempotency-Key has one row in its account, with an answer",
         """

@@ -1,17 +1,31 @@
 -- Customers and their subscriptions.
 
+-- Searches compare the keys (`fatura.domain.customer_search`) and the hash: under Row Level Security an index serves leakproof
+-- operators only, and `lower` is none. The hash is an HMAC under the key that seals the document.
 CREATE TABLE customer (
     account_id uuid NOT NULL,
     customer_id uuid NOT NULL,
     external_ref text NOT NULL,
     name text NOT NULL,
     email text NOT NULL,
+    name_key text COLLATE "C" NOT NULL,
+    email_key text COLLATE "C" NOT NULL,
     document_sealed bytea,
+    document_hash bytea,
     created_at timestamptz NOT NULL,
     CONSTRAINT customer_pk PRIMARY KEY (account_id, customer_id),
     CONSTRAINT customer_ref_once UNIQUE (account_id, external_ref),
-    CONSTRAINT customer_account_fk FOREIGN KEY (account_id) REFERENCES account (account_id)
+    CONSTRAINT customer_account_fk FOREIGN KEY (account_id) REFERENCES account (account_id),
+    CONSTRAINT customer_document CHECK (
+        CASE
+            WHEN document_sealed IS NULL THEN document_hash IS NULL
+            ELSE substr(document_hash, 1, 4) = substr(document_sealed, 1, 4)
+        END IS TRUE
+    )
 );
+CREATE INDEX customer_by_name ON customer (account_id, name_key);
+CREATE INDEX customer_by_email ON customer (account_id, email_key);
+CREATE INDEX customer_by_document ON customer (account_id, document_hash) WHERE document_hash IS NOT NULL;
 
 CREATE TABLE subscription (
     account_id uuid NOT NULL,

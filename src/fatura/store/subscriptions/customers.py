@@ -1,28 +1,47 @@
 """Queries for customers, which are unique by externalRef (D-15)."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from fatura.domain.customer_search import document_key, email_key, name_key
 from fatura.domain.filters import CustomerFilter
 from fatura.domain.subscription import Customer, CustomerProfile
 from fatura.store.db import Row, Tx
+from fatura.store.vault import Vault
 
 DOCUMENT_PLACE = "customer.document_sealed"
+_HASH_PLACE = "customer.document_hash"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDocument:
+    """An encrypted tax document and the keyed hash by which it is found (D-130)."""
+
+    sealed: bytes
+    hash: bytes
+
+
+def document_hashes(vault: Vault, document: str, *, account_id: UUID) -> Sequence[bytes]:
+    """Return the hashes that a document can be stored with, the sealing key's first."""
+    return vault.keyed_hashes(document_key(document).encode(), place=_HASH_PLACE, account_id=account_id)
 
 
 async def insert_unless_known(tx: Tx, customer: Customer, *, created_at: datetime) -> bool:
     """Insert a customer unless the externalRef exists; return whether it is new. Waits for a concurrent insert."""
     touched = await tx.execute(
         """
-        INSERT INTO customer (account_id, customer_id, external_ref, name, email, created_at)
-        VALUES ($1, $2, $3, $4, $5, $6)
+        INSERT INTO customer (account_id, customer_id, external_ref, name, name_key, email, email_key, created_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
         ON CONFLICT (account_id, external_ref) DO NOTHING
         """,
         customer.customer_id,
         customer.external_ref,
         customer.name,
+        name_key(customer.name),
         customer.email,
+        email_key(customer.email),
         created_at,
     )
     return touched == 1
@@ -39,15 +58,16 @@ async def find_by_ref(tx: Tx, external_ref: str) -> Customer | None:
     return None if row is None else Customer(**row)
 
 
-async def fill_in_document(tx: Tx, customer_id: UUID, *, sealed: bytes) -> None:
+async def fill_in_document(tx: Tx, customer_id: UUID, document: StoredDocument) -> None:
     """Store an encrypted tax document unless the customer has one (D-15)."""
     await tx.execute(
         """
-        UPDATE customer c SET document_sealed = coalesce(c.document_sealed, $3)
-        WHERE c.account_id = $1 AND c.customer_id = $2
+        UPDATE customer c SET document_sealed = $3, document_hash = $4
+        WHERE c.account_id = $1 AND c.customer_id = $2 AND c.document_sealed IS NULL
         """,
         customer_id,
-        sealed,
+        document.sealed,
+        document.hash,
     )
 
 
@@ -77,36 +97,49 @@ async def lock(tx: Tx, customer_id: UUID) -> CustomerProfile | None:
 
 async def update(tx: Tx, customer: Customer) -> None:
     await tx.execute(
-        "UPDATE customer c SET name = $3, email = $4 WHERE c.account_id = $1 AND c.customer_id = $2",
+        """
+        UPDATE customer c SET name = $3, name_key = $4, email = $5, email_key = $6
+        WHERE c.account_id = $1 AND c.customer_id = $2
+        """,
         customer.customer_id,
         customer.name,
+        name_key(customer.name),
         customer.email,
+        email_key(customer.email),
     )
 
 
-async def replace_document(tx: Tx, customer_id: UUID, *, sealed: bytes | None) -> None:
+async def replace_document(tx: Tx, customer_id: UUID, document: StoredDocument | None) -> None:
     """Store another encrypted tax document, or none."""
     await tx.execute(
-        "UPDATE customer c SET document_sealed = $3 WHERE c.account_id = $1 AND c.customer_id = $2",
+        """
+        UPDATE customer c SET document_sealed = $3, document_hash = $4
+        WHERE c.account_id = $1 AND c.customer_id = $2
+        """,
         customer_id,
-        sealed,
+        None if document is None else document.sealed,
+        None if document is None else document.hash,
     )
 
 
-async def count(tx: Tx, wanted: CustomerFilter) -> int:
-    """Return the number of customers that match a filter."""
+async def count(tx: Tx, wanted: CustomerFilter, *, hashes: Sequence[bytes] | None) -> int:
+    """Return the number of customers that match a filter; `hashes` are those of its document."""
     rows = await tx.fetch_by_values(
         """
         SELECT count(*) AS total FROM customer x
         WHERE x.account_id = $1 AND ($2::text IS NULL OR x.external_ref = $2)
+            AND ($3::text IS NULL OR x.email_key = $3) AND ($4::text IS NULL OR starts_with(x.name_key, $4))
+            AND ($5::bytea[] IS NULL OR x.document_hash = ANY($5))
         """,
-        wanted.external_ref,
+        *_values(wanted, hashes),
     )
     return rows[0]["total"]
 
 
-async def page(tx: Tx, wanted: CustomerFilter, *, skip: int, limit: int) -> Sequence[CustomerProfile]:
-    """Return a page of the customers that match a filter, newest first."""
+async def page(
+    tx: Tx, wanted: CustomerFilter, *, hashes: Sequence[bytes] | None, skip: int, limit: int
+) -> Sequence[CustomerProfile]:
+    """Return a page of the customers that match a filter, newest first; `hashes` are those of its document."""
     rows = await tx.fetch_by_values(
         """
         SELECT c.customer_id, c.external_ref, c.name, c.email, c.created_at,
@@ -115,15 +148,27 @@ async def page(tx: Tx, wanted: CustomerFilter, *, skip: int, limit: int) -> Sequ
         WHERE c.account_id = $1 AND c.customer_id IN (
             SELECT x.customer_id FROM customer x
             WHERE x.account_id = $1 AND ($2::text IS NULL OR x.external_ref = $2)
-            ORDER BY x.customer_id DESC OFFSET $3 LIMIT $4
+                AND ($3::text IS NULL OR x.email_key = $3) AND ($4::text IS NULL OR starts_with(x.name_key, $4))
+                AND ($5::bytea[] IS NULL OR x.document_hash = ANY($5))
+            ORDER BY x.customer_id DESC OFFSET $6 LIMIT $7
         )
         ORDER BY c.customer_id DESC
         """,
-        wanted.external_ref,
+        *_values(wanted, hashes),
         skip,
         limit,
     )
     return [_profile(row) for row in rows]
+
+
+def _values(wanted: CustomerFilter, hashes: Sequence[bytes] | None) -> Sequence[object]:
+    """Return the parameters `$2` to `$5` of the statements above."""
+    return (
+        wanted.external_ref,
+        None if wanted.email is None else email_key(wanted.email),
+        None if wanted.name is None else name_key(wanted.name),
+        hashes,
+    )
 
 
 def _profile(row: Row) -> CustomerProfile:

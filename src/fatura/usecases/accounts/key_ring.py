@@ -7,7 +7,7 @@ from uuid import UUID
 
 from fatura.observability import log
 from fatura.store import sealed_columns
-from fatura.store.sealed_columns import RowId, SealedColumn
+from fatura.store.sealed_columns import ResealedValue, RowId, SealedColumn
 from fatura.store.vault import KeyRingError
 from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import Work, in_snapshot, in_transaction, load_account
@@ -54,10 +54,10 @@ async def reseal(deps: Deps, account_id: UUID, *, limit: int = BATCH) -> AsyncGe
 async def _reseal(work: Work, column: SealedColumn, *, after: RowId, limit: int) -> Batch:
     vault = work.deps.vault
     page = await sealed_columns.page(work.tx, column, after=after, sealing_id=vault.sealing_id, limit=limit)
-    resealed: list[tuple[RowId, bytes]] = []
+    resealed: list[ResealedValue] = []
     for row_id, value in page:
         try:
-            resealed.append((row_id, _reseal_value(work, column, row_id=row_id, value=value)))
+            resealed.append(_reseal_value(work, column, row_id=row_id, value=value))
         except KeyRingError as error:
             log.error("key_ring.unreadable", account_id=str(work.account.account_id), error=str(error))
     if resealed:
@@ -65,7 +65,9 @@ async def _reseal(work: Work, column: SealedColumn, *, after: RowId, limit: int)
     return Batch(len(resealed), len(page) - len(resealed), page[-1][0] if page else None)
 
 
-def _reseal_value(work: Work, column: SealedColumn, *, row_id: RowId, value: bytes) -> bytes:
+def _reseal_value(work: Work, column: SealedColumn, *, row_id: RowId, value: bytes) -> ResealedValue:
     vault, account_id = work.deps.vault, work.account.account_id
     plain = vault.open(value, place=column.place, account_id=account_id, row_id=str(row_id))
-    return vault.seal(plain, place=column.place, account_id=account_id, row_id=str(row_id))
+    sealed = vault.seal(plain, place=column.place, account_id=account_id, row_id=str(row_id))
+    keyed_hash = None if column.keyed_hash is None else column.keyed_hash(vault, account_id, plain)
+    return ResealedValue(row_id, sealed, keyed_hash)

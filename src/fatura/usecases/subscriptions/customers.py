@@ -10,6 +10,7 @@ from fatura.domain.filters import CustomerFilter
 from fatura.domain.subscription import Customer, CustomerProfile
 from fatura.store import counters
 from fatura.store.subscriptions import customers
+from fatura.store.subscriptions.customers import StoredDocument
 from fatura.usecases.paging import Page
 from fatura.usecases.transaction import Work
 from fatura.views.customers import CustomerPageView, CustomerProfileView
@@ -35,8 +36,8 @@ async def create_or_reuse(work: Work, given: CustomerInput) -> Customer:
         assert known is not None, "a conflicting customer is committed and visible"
         customer = known
     if given.document is not None:
-        sealed = _seal(work, customer.customer_id, given.document)
-        await customers.fill_in_document(work.tx, customer.customer_id, sealed=sealed)
+        document = _seal(work, customer.customer_id, given.document)
+        await customers.fill_in_document(work.tx, customer.customer_id, document)
     return customer
 
 
@@ -50,13 +51,14 @@ async def read(work: Work, customer_id: UUID) -> CustomerProfileView:
 
 async def read_page(work: Work, page: Page, wanted: CustomerFilter) -> CustomerPageView:
     """Return a page of the customers that match a filter, newest first (D-15)."""
+    hashes = None if wanted.document is None else _hashes(work, wanted.document)
     if wanted == CustomerFilter():
         total = (await counters.totals(work.tx))["customers"]
     else:
-        total = await customers.count(work.tx, wanted)
+        total = await customers.count(work.tx, wanted, hashes=hashes)
     found: Sequence[CustomerProfile] = []
     if page.lies_within(total):
-        found = await customers.page(work.tx, wanted, skip=page.skip, limit=page.size)
+        found = await customers.page(work.tx, wanted, hashes=hashes, skip=page.skip, limit=page.size)
     return page.envelope(
         CustomerPageView, [CustomerProfileView.of_profile(each) for each in found], total=total
     )
@@ -74,17 +76,22 @@ async def patch(work: Work, customer_id: UUID, changes: Mapping[str, Any]) -> Cu
     profile = replace(found, customer=replace(found.customer, **corrected))
     await customers.update(work.tx, profile.customer)
     if "document" in changes:
-        document = changes["document"]
-        sealed = None if document is None else _seal(work, customer_id, document)
-        await customers.replace_document(work.tx, customer_id, sealed=sealed)
-        profile = replace(profile, has_document=sealed is not None)
+        given: str | None = changes["document"]
+        document = None if given is None else _seal(work, customer_id, given)
+        await customers.replace_document(work.tx, customer_id, document)
+        profile = replace(profile, has_document=document is not None)
     return CustomerProfileView.of_profile(profile)
 
 
-def _seal(work: Work, customer_id: UUID, document: str) -> bytes:
-    return work.deps.vault.seal(
+def _seal(work: Work, customer_id: UUID, document: str) -> StoredDocument:
+    sealed = work.deps.vault.seal(
         document.encode(),
         place=customers.DOCUMENT_PLACE,
         account_id=work.account.account_id,
         row_id=str(customer_id),
     )
+    return StoredDocument(sealed, _hashes(work, document)[0])
+
+
+def _hashes(work: Work, document: str) -> Sequence[bytes]:
+    return customers.document_hashes(work.deps.vault, document, account_id=work.account.account_id)

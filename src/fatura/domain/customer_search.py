@@ -1,0 +1,25 @@
+"""The forms in which customers are found: without the differences that a search ignores (D-130)."""
+
+import unicodedata
+
+MAX_NAME_KEY_CHARS = 200
+"""Longer keys are cut off: a decomposed name can exceed what an index entry holds."""
+
+
+def name_key(name: str) -> str:
+    """Return a name without upper case, accents and compatibility forms. It is never empty.
+
+    The key of a name's start is the start of the name's key.
+    """
+    decomposed = unicodedata.normalize("NFKD", name.casefold())
+    bare = "".join(char for char in decomposed if not unicodedata.combining(char)).casefold()
+    return (bare or name)[:MAX_NAME_KEY_CHARS]
+
+
+def email_key(email: str) -> str:
+    return email.casefold()
+
+
+def document_key(document: str) -> str:
+    """Return the letters and digits of a tax id; a CNPJ may contain letters."""
+    return "".join(char for char in document.casefold() if char.isalnum())
