@@ -1,1 +1,1 @@
-"""Rules that are true without clock, network or database. Pure: nothing here does I/O."""
+"""The rules of billing as pure functions and types: no clock, no randomness, no I/O."""

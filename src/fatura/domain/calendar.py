@@ -1,4 +1,4 @@
-"""Civil dates of America/Sao_Paulo and the cycle's calendar (D-1 to D-5). No clock: *now* is an argument."""
+"""Dates in America/Sao_Paulo, and the start, due date and generation time of cycles (D-1 to D-5)."""
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -8,7 +8,7 @@ ZONE = ZoneInfo("America/Sao_Paulo")
 LEAD = timedelta(days=3)
 """Time between an invoice's generation and its due date (spec 8, D-2)."""
 CATCH_UP_GAP = timedelta(hours=24)
-"""Minimum time between two missed cycles of one subscription (D-5)."""
+"""Minimum time between generating two missed cycles of one subscription (D-5)."""
 LAST_CHARGE_DAY = 28
 PERIOD_MONTHS = (1, 3, 6, 12)
 FIRST_CHARGE_YEARS_AHEAD = 5
@@ -26,7 +26,7 @@ def start_of_day(day: date) -> datetime:
 
 
 def cap_day(day: date) -> date:
-    """Return the date with its day capped at 28 (D-3, D-4)."""
+    """Return the date; a 29th, 30th or 31st becomes the 28th (D-3, D-4)."""
     return day.replace(day=min(day.day, LAST_CHARGE_DAY))
 
 
@@ -60,7 +60,7 @@ class FirstCycle:
 
 
 def first_cycle(today: date, *, charge_day: int | None, first_charge_date: date | None) -> FirstCycle:
-    """Return the first cycle of a subscription bound today (D-3)."""
+    """Return the first cycle of a subscription created today (D-3)."""
     anchor = charge_day or cap_day(first_charge_date or today).day
     if first_charge_date is not None:
         return FirstCycle(anchor, first_charge_date, first_charge_date)
@@ -76,11 +76,11 @@ def next_period_start(period_start: date, *, charge_day: int, period_months: int
 
 
 def generation_instant(due_date: date) -> datetime:
-    """Return the instant from which a cycle is due for generation (D-2)."""
+    """Return the instant at which a cycle becomes due for generation (D-2)."""
     return start_of_day(due_date - LEAD)
 
 
 def next_generation_instant(due_date: date, *, generated_at: datetime) -> datetime:
-    """Return when the next cycle is due for generation; if that has passed, 24 h after this generation (D-5)."""
+    """Return when the next cycle is due for generation: at least 24 h after a late generation (D-5)."""
     scheduled = generation_instant(due_date)
     return scheduled if scheduled > generated_at else generated_at + CATCH_UP_GAP

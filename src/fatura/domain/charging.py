@@ -13,19 +13,19 @@ from fatura.domain.calendar import local_date, start_of_day
 from fatura.domain.offer import PaymentMethod
 
 BOLETO_CLEARING_DAYS = 2
-"""Banking days a boleto takes to clear after its due date (D-26)."""
+"""Banking days that a boleto may need to clear after its due date (D-26)."""
 POLL_DAILY_FOR = timedelta(days=60)
 """An unpaid charge is polled daily until this long after its due date, then weekly (D-35)."""
 POLL_FOR = timedelta(days=400)
-"""Polling an unpaid charge ends this long after its due date."""
+"""An unpaid charge is not polled after this long past its due date."""
 ISSUE_DELAYED_AFTER = timedelta(hours=1)
-"""`invoice.issue_delayed` is emitted after issuance has failed for this long (D-34)."""
+"""Time of failing issuance after which `invoice.issue_delayed` is emitted (D-34)."""
 EMPTY_LOOKUPS_NEEDED = 2
 """Empty look-ups after which a charge of unknown outcome is believed absent (D-33)."""
 EMPTY_LOOKUP_GAP = timedelta(seconds=60)
 """Minimum time between two empty look-ups that count (D-33)."""
 LOOKUP_COUNTS_AFTER = timedelta(seconds=80)
-"""An empty look-up counts only this long after the reservation: the lease plus the call's deadline."""
+"""A look-up made earlier after the reservation does not count: the request may still be on its way."""
 LATE_CHECK_GAPS = tuple(timedelta(minutes=minutes) for minutes in (10, 50, 300, 1080))
 """Gaps between the checks for a charge believed absent; they cover 24 hours (D-125)."""
 RETRY_DELAYS = tuple(timedelta(minutes=minutes) for minutes in (1, 2, 5, 10, 20, 30, 60))
@@ -36,9 +36,9 @@ class AttemptState(StrEnum):
     """What is known about one attempt to create a charge (D-33)."""
 
     SENDING = "sending"
-    """The request may have been sent. After a timeout its outcome is unknown."""
+    """The request may have been sent; its outcome is unknown until an answer is recorded."""
     ABSENT = "absent"
-    """The charge is believed not to exist. The same attempt is sent again."""
+    """The charge probably does not exist. The same attempt is sent again."""
     CONFIRMED = "confirmed"
     """The gateway made the charge with which the invoice was issued."""
     FAILED = "failed"
@@ -55,9 +55,9 @@ OPEN_STATES = frozenset({AttemptState.SENDING, AttemptState.ABSENT, AttemptState
 class ChargeAttempt:
     """One attempt to create an invoice's charge, committed before its request is sent (D-33).
 
-    `first_sent_at` is real time, because gateways expire idempotency keys by it; other instants are on the account's
-    clock. `sent_at` is the reservation of the newest sending, and identifies it. A restore found
-    `known_charge_ids`: the attempt is looked up by them and never sent again (D-123).
+    `first_sent_at` is real time, because gateways expire idempotency keys in real time. Other instants are on the
+    account's clock. `sent_at` is when the newest request was reserved, and identifies that request.
+    `known_charge_ids` are charges that a restore found. With them the attempt is looked up, never sent again (D-123).
     """
 
     invoice_id: UUID
@@ -81,7 +81,7 @@ def _national_holidays() -> "holidays.HolidayBase":
 
 
 def is_banking_day(day: date) -> bool:
-    """Say whether banks clear payments on this day: not a weekend, not a national holiday (D-26)."""
+    """Return whether banks clear payments on this day: no weekend, no national holiday (D-26)."""
     saturday = 5
     return day.weekday() < saturday and day not in _national_holidays()
 
@@ -93,7 +93,7 @@ def banking_day_on_or_after(day: date) -> date:
 
 
 def last_payment_day(charge_due_date: date, method: PaymentMethod) -> date:
-    """Return the day after which an unpaid charge is past due (D-26)."""
+    """Return the last day on which an unpaid charge is not yet overdue (D-26)."""
     if method is not PaymentMethod.BOLETO:
         return charge_due_date
     day = banking_day_on_or_after(charge_due_date)
@@ -103,12 +103,12 @@ def last_payment_day(charge_due_date: date, method: PaymentMethod) -> date:
 
 
 def charge_due_date(due_date: date, *, today: date) -> date:
-    """Return the due date to send to the gateway, which accepts no past date (D-5)."""
+    """Return the due date to send to the gateway; never a past date, which gateways refuse (D-5)."""
     return max(due_date, today)
 
 
 def is_past_due(charge_due_date: date, method: PaymentMethod, *, today: date) -> bool:
-    """Say whether a charge that is still unpaid today is overdue (D-26)."""
+    """Return whether an unpaid charge is overdue today (D-26)."""
     return today > last_payment_day(charge_due_date, method)
 
 
@@ -123,6 +123,6 @@ def next_poll_at(charge_due_date: date, *, polled_at: datetime) -> datetime | No
 
 
 def retry_delay(failures: int) -> timedelta:
-    """Return the delay after the n-th consecutive transient failure, counted from 1 (D-34)."""
+    """Return the delay before the next call, after so many consecutive transient failures (D-34)."""
     assert failures >= 1, failures
     return RETRY_DELAYS[min(failures, len(RETRY_DELAYS)) - 1]

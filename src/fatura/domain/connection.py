@@ -1,4 +1,4 @@
-"""Gateway connections: what each can issue, and which one bills a subscription (spec 4.3, 4.4, D-20, D-21)."""
+"""Gateway connections: which terms each can charge, and which one bills a subscription (spec 4.3, 4.4, D-20, D-21)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,12 +32,12 @@ class Connection:
 
     @property
     def may_bill(self) -> bool:
-        """Say whether new subscriptions may use this connection."""
+        """Return whether new subscriptions may use this connection."""
         return self.active and self.issues_charges
 
 
 def installments_of(method: PaymentMethod, max_installments: int) -> int | None:
-    """Return an invoice's installments: the maximum for a card if above 1, else None (D-25)."""
+    """Return an invoice's installments: for a card the terms' maximum, if above 1; else None (D-25)."""
     return max_installments if method is PaymentMethod.CARD and max_installments > 1 else None
 
 

@@ -1,4 +1,4 @@
-"""API keys `rk_<mode>_<account>_<secret>`: a malformed key is refused without a query (spec 5, D-41)."""
+"""The format of API keys, `rk_<mode>_<account>_<secret>` (spec 5, D-41)."""
 
 import hashlib
 import re
@@ -42,7 +42,7 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True)
 class ParsedKey:
-    """The parts of a well-formed key."""
+    """The parts of a key whose format is valid."""
 
     account_id: UUID
     mode: Mode
@@ -79,7 +79,7 @@ def format_key(account_id: UUID, mode: Mode, *, secret: bytes) -> str:
 
 
 def parse_key(text: str) -> ParsedKey | None:
-    """Return the key's parts, or None when it cannot be a key."""
+    """Return the key's parts, or None when its format is invalid."""
     parts = _KEY.fullmatch(text)
     if parts is None:
         return None
@@ -90,10 +90,10 @@ def parse_key(text: str) -> ParsedKey | None:
 
 
 def hash_secret(key: str) -> bytes:
-    """Return the hash that is stored; plain SHA-256 is enough for 256 random bits."""
+    """Return the hash to store. Plain SHA-256 is enough, because the secret is 256 random bits."""
     return hashlib.sha256(key.encode()).digest()
 
 
 def visible_prefix(key: str) -> str:
-    """Return the start of a key that lists show, including four characters of the secret."""
+    """Return the part of a key that is shown in lists; it contains four characters of the secret."""
     return key[: len(key) - SECRET_CHARS + VISIBLE_SECRET_CHARS]

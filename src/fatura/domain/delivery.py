@@ -1,4 +1,4 @@
-"""When a delivery is retried or given up, and how an endpoint's health follows from its answers (D-39)."""
+"""Rules for retrying webhook deliveries, giving them up, and rating an endpoint's health (D-39)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,19 +22,19 @@ RETRY_DELAYS = (
 MAX_ATTEMPTS = len(RETRY_DELAYS) + 1
 MAX_JITTER_PERMILLE = 100
 PROBE_DELAYS = (*RETRY_DELAYS[:4], timedelta(minutes=10))
-"""Pause after each failed round of an endpoint; the last one repeats."""
+"""Pause before an endpoint is tried again after each failed round; the last one repeats."""
 MAX_CONCURRENT = 64
 """Most concurrent requests to one endpoint."""
 DISABLE_AFTER = timedelta(days=5)
-"""An endpoint is disabled after every attempt has failed for this long."""
+"""A webhook is disabled when every attempt has failed for this long."""
 STALE_AFTER = timedelta(hours=30)
-"""Failures count no more after this long without an attempt. Open deliveries never wait longer than this."""
+"""An endpoint's failures are forgotten after this long without an attempt. An open delivery never waits that long."""
 assert RETRY_DELAYS[-1] * (1000 + MAX_JITTER_PERMILLE) // 1000 < STALE_AFTER
 LAST_RESORT_DELAY = timedelta(hours=24)
-"""Pause after the last scheduled attempt while the endpoint accepts nothing at all."""
+"""Pause between further attempts when the schedule has ended but the endpoint has accepted no event since."""
 MAX_RETRY_AFTER = timedelta(hours=24)
 MIN_OUTAGE = PROBE_DELAYS[-1]
-"""After an outage of at least this length, the deliveries that it delayed are rescheduled."""
+"""Deliveries delayed by an outage are rescheduled when it lasted at least this long."""
 HTTP_GONE = 410
 
 
@@ -66,7 +66,7 @@ class Webhook:
 
 @dataclass(frozen=True, slots=True)
 class AttemptResult:
-    """The result of one request; `retry_after` is the pause that the endpoint asked for."""
+    """The result of one request; `retry_after` is the pause from the response's Retry-After header."""
 
     outcome: Outcome
     response_status: int | None
@@ -91,7 +91,7 @@ class Attempt:
 class EndpointHealth:
     """An endpoint's recent history: `failing_since` is set after a round without any success.
 
-    Nothing is sent to the endpoint before `next_attempt_at`.
+    No event is sent before `next_attempt_at`.
     """
 
     max_concurrent: int
@@ -101,13 +101,13 @@ class EndpointHealth:
     next_attempt_at: datetime | None
 
     def without_stale_failures(self, *, now: datetime) -> "EndpointHealth":
-        """Forget failures older than STALE_AFTER: with nothing to send, the endpoint was not tried since."""
+        """Return the health without its failures if no attempt was made for STALE_AFTER."""
         if self.next_attempt_at is None or now - self.next_attempt_at < STALE_AFTER:
             return self
         return replace(self, failures=0, failing_since=None)
 
     def after_round(self, results: Sequence[AttemptResult], *, now: datetime) -> "EndpointHealth":
-        """Return the health after a round: any success marks the endpoint up, a round without one marks it down."""
+        """Return the health after a round of requests: with one success the endpoint is up, without any it is down."""
         retry_after = [result.retry_after for result in results if result.retry_after is not None]
         if any(result.outcome is Outcome.DELIVERED for result in results):
             concurrent = self.max_concurrent // 2 if retry_after else self.max_concurrent * 2
@@ -129,12 +129,12 @@ class EndpointHealth:
         )
 
     def recovered_from(self, before: "EndpointHealth", *, now: datetime) -> datetime | None:
-        """Return when the outage began that this round ended, or None when it ended none."""
+        """Return the start of the outage that this round ended, or None if it ended none."""
         since = before.failing_since
         return since if self.failures == 0 and since is not None and now - since >= MIN_OUTAGE else None
 
     def should_disable(self, results: Sequence[AttemptResult], *, now: datetime) -> bool:
-        """Say whether the endpoint answered 410 Gone or has failed for DISABLE_AFTER."""
+        """Return whether the endpoint answered 410 Gone or has failed for DISABLE_AFTER."""
         gone = any(result.response_status == HTTP_GONE for result in results)
         return gone or (self.failing_since is not None and now - self.failing_since >= DISABLE_AFTER)
 
@@ -148,7 +148,7 @@ NEW_ENDPOINT = EndpointHealth(
 class Delivery:
     """The state of one event's delivery: open while `next_attempt_at` is set.
 
-    `attempts` counts all requests, `failures` those of the current retry schedule, which a redelivery restarts.
+    `attempts` counts all requests; `failures` counts those since the retry schedule began or was restarted.
     """
 
     sequence: int
@@ -167,7 +167,7 @@ class Delivery:
         return DeliveryStatus.DELIVERED if self.delivered_at is not None else DeliveryStatus.GIVEN_UP
 
     def delivered(self, *, now: datetime) -> "Delivery":
-        """Return the delivery after a success; a second success keeps the first one's instant."""
+        """Return the delivery after a success; after a second success `delivered_at` is still the first one's."""
         return replace(
             self,
             attempts=self.attempts + 1,
@@ -187,7 +187,7 @@ class Delivery:
     ) -> "Delivery":
         """Return the delivery after a failure; `health` is the endpoint's after the round.
 
-        `claimed_for` is the `next_attempt_at` that the claim saw: if it was changed since, the change stands.
+        `claimed_for` is the `next_attempt_at` at the claim. If another transaction changed it since, its value is kept.
         A closed delivery stays closed.
         """
         if self.next_attempt_at is None:
@@ -210,7 +210,7 @@ class Delivery:
 def _next_attempt_at(
     of: Delivery, now: datetime, *, health: EndpointHealth, jitter_permille: int
 ) -> datetime | None:
-    """Return when to retry, or None to give up: never while the endpoint accepts nothing at all."""
+    """Return when to retry. None gives up, but only if the endpoint accepted another event since the first failure."""
     if of.failures < MAX_ATTEMPTS:
         delay = RETRY_DELAYS[of.failures - 1]
         return now + delay + delay * jitter_permille // 1000

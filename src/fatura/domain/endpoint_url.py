@@ -1,4 +1,4 @@
-"""Which URLs of merchants may be called. Their text is checked on input, their addresses at each call (D-47)."""
+"""Check the URLs of merchants' endpoints. IP addresses are checked separately, at each call (D-47)."""
 
 import re
 from collections.abc import Collection
@@ -19,15 +19,15 @@ _PRIVATE_SUFFIXES = (".local", ".internal", ".localhost", ".arpa")
 
 
 class RefusedUrlError(ValueError):
-    """A URL that may not be called; the message says what it must be instead."""
+    """A URL that must not be called; the message says which rule it breaks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A parsed URL: the host that is checked is the host that is called.
+    """A parsed URL, used for both the check and the call.
 
-    `host` is lower case and, of an IPv6 address, without brackets; `path` carries the query.
-    `is_exempt` means that the operator allowed http and private addresses for this host or port.
+    `host` is lower case; an IPv6 address has no brackets. `path` includes the query.
+    With `is_exempt` the operator allows http and private addresses for this host or port.
     """
 
     scheme: str
@@ -44,9 +44,9 @@ class Target:
 
 
 def refusal(url: str, *, allowed: Collection[str] = ()) -> str | None:
-    """Return why a URL is refused, or None. It must be https with a public host name and no user or fragment.
+    """Return why a URL is refused, or None if it is https with a public host name and no user or fragment.
 
-    `allowed` are the operator's `host` or `host:port` exceptions, which may be http and private (D-47).
+    `allowed` are `host` or `host:port` exceptions set by the operator; those may be http and private (D-47).
     """
     try:
         read(url, allowed=allowed)
@@ -56,7 +56,7 @@ def refusal(url: str, *, allowed: Collection[str] = ()) -> str | None:
 
 
 def read(url: str, *, allowed: Collection[str] = ()) -> Target:
-    """Parse a URL with a strict grammar, so that no other parser can find a different host in it.
+    """Parse a URL; refuse text in which another parser might find a different host.
 
     Raises RefusedUrlError.
     """

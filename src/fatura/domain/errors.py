@@ -1,4 +1,4 @@
-"""The catalogue of problems a client can meet: one row per stable `engine.*` code (spec 7, D-12)."""
+"""The catalogue of errors in API answers, one for each stable `engine.*` code (spec 7, D-12)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One kind of problem: its stable code, HTTP status, title and when it is answered (spec 7)."""
+    """One kind of error (spec 7)."""
 
     type: str
     status: int
@@ -192,7 +192,7 @@ CATALOGUE: tuple[Problem, ...] = (
 
 
 class EngineError(Exception):
-    """A problem that the client can mend; the API answers it as problem+json (spec 7)."""
+    """An error that the client can correct; the API answers it as problem+json (spec 7)."""
 
     def __init__(
         self,
@@ -202,7 +202,7 @@ class EngineError(Exception):
         meta: Mapping[str, Any] | None = None,
         retry_after_seconds: int | None = None,
     ) -> None:
-        """Say what happened in a `detail` that is safe to show to end users, and the next step."""
+        """`detail` says what happened and what to do next; it must be safe to show to end users."""
         super().__init__(f"{problem.type}: {detail}")
         self.problem = problem
         self.detail = detail
@@ -211,21 +211,21 @@ class EngineError(Exception):
 
 
 def invalid_fields(*fields: tuple[str, str]) -> EngineError:
-    """Answer 400 for `(path, message)` pairs, all of them at once (D-11)."""
+    """Return a 400 that lists all invalid fields as `(path, message)` pairs (D-11)."""
     listed = [{"path": path, "message": message} for path, message in fields]
     return EngineError(INVALID_REQUEST, "The request has invalid fields.", meta={"fields": listed})
 
 
 def account_recovering() -> EngineError:
-    """Answer 503 while a restored account's charges are being compared with its gateways (D-123)."""
+    """Return the 503 for an account whose charges are being compared with its gateways after a restore (D-123)."""
     detail = "The account's charges are being compared with its gateways; ask again in a few minutes."
     return EngineError(ACCOUNT_RECOVERING, detail, retry_after_seconds=60)
 
 
 MAX_ECHOED_CHARS = 100
-"""How much of an id that was not found is told again: a request must not fill its answer."""
+"""Maximum length of an unknown id in the error detail, so that a long id does not make a long answer."""
 
 
 def not_found(noun: str, sought: object) -> EngineError:
-    """Answer 404 alike for an unknown, a malformed and another account's id (spec 5 rule 4, D-11)."""
+    """Return the 404. It is the same for unknown ids, malformed ids and ids of other accounts (spec 5 rule 4, D-11)."""
     return EngineError(NOT_FOUND, f"No {noun} has the id {str(sought)[:MAX_ECHOED_CHARS]}.")

@@ -30,7 +30,7 @@ CATALOGUE: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class NewEvent:
-    """An event before it has its id and the database numbers it; `data` is the JSON text of its `data` member."""
+    """An event without id and number, which it gets when it is stored; `data` is JSON text."""
 
     type: str
     created_at: datetime

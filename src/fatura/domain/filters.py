@@ -1,4 +1,4 @@
-"""Which records of a list are asked for; what is None is not asked about (D-16)."""
+"""Filters of the lists; a field that is None does not filter (D-16)."""
 
 from dataclasses import dataclass
 from datetime import date
@@ -10,7 +10,7 @@ from fatura.domain.subscription import SubscriptionStatus
 
 @dataclass(frozen=True, slots=True)
 class ProductFilter:
-    """Products of the client's own id, and either archived or active ones."""
+    """Products by the client's own id, and by whether they are archived."""
 
     external_ref: str | None = None
     archived: bool | None = None
@@ -18,14 +18,14 @@ class ProductFilter:
 
 @dataclass(frozen=True, slots=True)
 class PlanFilter:
-    """Either archived or active plans."""
+    """Plans by whether they are archived."""
 
     archived: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CustomerFilter:
-    """Customers of the client's own id (one at most), of an e-mail, of a name that starts so, of a tax document."""
+    """Customers by the client's own id (at most one), e-mail, beginning of the name, and tax document."""
 
     external_ref: str | None = None
     email: str | None = None
@@ -35,7 +35,7 @@ class CustomerFilter:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionFilter:
-    """Subscriptions in a state, of the client's own id, of a plan, of a customer by our id or by the client's."""
+    """Subscriptions by state, the client's own id, plan, and customer (by our id or the client's)."""
 
     status: SubscriptionStatus | None = None
     external_ref: str | None = None
@@ -46,7 +46,7 @@ class SubscriptionFilter:
 
 @dataclass(frozen=True, slots=True)
 class InvoiceFilter:
-    """Invoices in a state, of a subscription, of a customer by our id or by the client's, due in a range of dates."""
+    """Invoices by state, subscription, customer (by our id or the client's), and range of due dates."""
 
     status: InvoiceStatus | None = None
     subscription_id: UUID | None = None

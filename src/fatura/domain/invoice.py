@@ -1,4 +1,4 @@
-"""An invoice's content: the preview and the billing run call the same `build` (spec 2.5, 4.4, D-24)."""
+"""Build an invoice's content, for both the preview and the billing run (spec 2.5, 4.4, D-24)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class PricingStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BilledProduct:
-    """One item of the terms, with its product at the moment of generation."""
+    """One item of the terms, with its product as it is at generation."""
 
     product_id: UUID
     product_name: str
@@ -43,7 +43,7 @@ class BilledProduct:
 
 @dataclass(frozen=True, slots=True)
 class BillingTerms:
-    """A plan version with the data for building an invoice."""
+    """A plan version, with all data needed to build an invoice from it."""
 
     plan_version_id: UUID
     period_months: int
@@ -53,7 +53,7 @@ class BillingTerms:
 
 @dataclass(frozen=True, slots=True)
 class ItemDraft:
-    """An invoice item as generation builds it; amounts in cents, null while pending (spec 2.5)."""
+    """A new invoice item, before it is stored; amounts are null while the item is pending (spec 2.5)."""
 
     product_id: UUID
     product_name: str
@@ -67,7 +67,7 @@ class ItemDraft:
 
 @dataclass(frozen=True, slots=True)
 class InvoiceDraft:
-    """The content shared by all invoices of the same terms, cycle and method: no ids, no dates."""
+    """The content of a new invoice, without ids and dates: equal for all with the same terms, cycle and method."""
 
     cycle: int
     status: InvoiceStatus
@@ -79,7 +79,7 @@ class InvoiceDraft:
 
     @property
     def has_pending_items(self) -> bool:
-        """Return whether a variable item awaits its value."""
+        """Return whether a variable item still has no value."""
         return self.total_cents is None
 
 
@@ -134,7 +134,7 @@ def _item(product: BilledProduct, *, months: int, cycle: int) -> ItemDraft:
 
 @dataclass(frozen=True, slots=True)
 class InvoiceItem:
-    """An item as stored (spec 2.5); `product_external_ref` is the client's own id of the product, for events."""
+    """A stored item (spec 2.5); `product_external_ref` is the client's own id of the product, shown in events."""
 
     item_id: UUID
     product_id: UUID
@@ -151,7 +151,7 @@ class InvoiceItem:
 
 @dataclass(frozen=True, slots=True)
 class IssueFailure:
-    """Why a `ready` invoice is not issued until a person acts; `code` and `detail` are those of its event (D-34)."""
+    """Why issuing a `ready` invoice has stopped until a person acts; its event shows the same values (D-34)."""
 
     code: str
     detail: str
@@ -160,7 +160,7 @@ class IssueFailure:
 
 @dataclass(frozen=True, slots=True)
 class Invoice:
-    """An invoice as stored, without its items (spec 2.5)."""
+    """A stored invoice without its items (spec 2.5)."""
 
     invoice_id: UUID
     subscription_id: UUID
@@ -183,7 +183,7 @@ class Invoice:
 
 @dataclass(frozen=True, slots=True)
 class InvoiceDetail:
-    """An invoice with its items, and the client's own ids that events carry (D-37)."""
+    """An invoice with its items, and with the client's own ids that its events show (D-37)."""
 
     invoice: Invoice
     items: Sequence[InvoiceItem]

@@ -1,7 +1,7 @@
-"""The invoice's state machine: the state, columns and event that follow each fact (spec 3.3, D-24 to D-28).
+"""The invoice's state machine: for each fact the next state, the columns to set and the event (spec 3.3, D-24 to D-28).
 
-Every writer of `invoice.status` goes through `decide`; PostgreSQL refuses any other transition;
-docs/reference/states.md is generated from here.
+Only `decide` chooses a new `invoice.status`; PostgreSQL refuses transitions that are not in this table.
+docs/reference/states.md is generated from it.
 """
 
 from collections.abc import Collection
@@ -60,9 +60,9 @@ class OnlyIf(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One line of the table; where `to` equals `from_` the state stays, and the fact counts only once.
+    """One row of the table. If `to` equals `from_`, the state does not change and a repeated fact is ignored.
 
-    `stamps` are the columns that it sets, `emits` the type of its event, `basis` the clause.
+    `stamps` are the columns it sets, `emits` the type of its event, `basis` the clause that demands it.
     """
 
     from_: InvoiceStatus
@@ -127,7 +127,7 @@ REFUSALS: dict[tuple[InvoiceStatus, Fact], Problem] = {
     (_S.PAID, _F.CANCEL_REQUESTED): INVOICE_NOT_CANCELABLE,
     (_S.CANCELED, _F.CANCEL_REQUESTED): INVOICE_NOT_CANCELABLE,
 }
-"""Requests of a client that are refused with a problem (D-27)."""
+"""Client requests that are refused with an error when there is no transition (D-27)."""
 
 BIRTHS: frozenset[InvoiceStatus] = frozenset({_S.DRAFT, _S.READY, _S.PAID})
 """The states in which generation may create an invoice (D-24)."""
@@ -138,7 +138,7 @@ def decide(
 ) -> Transition | None:
     """Return the transition that applies, or None when the fact changes nothing in this state (D-28).
 
-    `stamped` are the columns already set; they identify a repeated refund or dispute.
+    `stamped` are the columns already set; by them a repeated refund or dispute is ignored.
     """
     for each in TABLE:
         if each.from_ is status and each.fact is fact and _holds(each.only_if, total_cents):
@@ -155,5 +155,5 @@ def _holds(only_if: OnlyIf, total_cents: int | None) -> bool:
 
 
 def moves() -> frozenset[tuple[InvoiceStatus, InvoiceStatus]]:
-    """Return the pairs of states that PostgreSQL allows; it refuses every other one (D-28)."""
+    """Return the pairs of states between which PostgreSQL allows a transition (D-28)."""
     return frozenset((each.from_, each.to) for each in TABLE if each.from_ is not each.to)

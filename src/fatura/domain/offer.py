@@ -24,19 +24,19 @@ class PaymentMethod(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Discount:
-    """A percentage over a range of cycles, open-ended when `to_cycle` is null."""
+    """A percentage for a range of cycles; without an end if `to_cycle` is None."""
 
     percent: int
     from_cycle: int
     to_cycle: int | None
 
     def covers(self, cycle: int) -> bool:
-        """Return whether the rule applies to a cycle, counted in invoices from 1."""
+        """Return whether the rule applies to a cycle; cycles count from 1."""
         return self.from_cycle <= cycle and (self.to_cycle is None or cycle <= self.to_cycle)
 
 
 def discount_percent(discounts: Sequence[Discount], cycle: int) -> int | None:
-    """Return the percentage of the first rule that covers the cycle; rules never stack (spec 2.3)."""
+    """Return the percentage of the first rule that covers the cycle; later rules do not add to it (spec 2.3)."""
     return next((rule.percent for rule in discounts if rule.covers(cycle)), None)
 
 
@@ -61,7 +61,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A plan at its current version, without items (spec 2.3)."""
+    """A plan with its current version, without items (spec 2.3)."""
 
     plan_id: UUID
     plan_version_id: UUID
@@ -77,7 +77,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class ProductFacts:
-    """A product as `check_products` needs it."""
+    """The data of a product that `check_products` needs."""
 
     product_id: UUID
     pricing_mode: PricingMode
@@ -85,7 +85,7 @@ class ProductFacts:
 
 
 def check_products(items: Sequence[OfferItem], products: Mapping[UUID, ProductFacts]) -> None:
-    """Refuse unknown (404), archived (409) and discounted variable products (422), in this order (D-10).
+    """Refuse, in this order, unknown (404), archived (409), and variable products with a discount (422) (D-10).
 
     Raises EngineError: `engine.not_found`, `engine.product_archived`, `engine.discount_on_variable_product`,
     each with `meta.productIds` (spec 4.3, D-18a).

@@ -1,4 +1,4 @@
-"""The rules of price calls: the request, the meaning of an answer, the retry schedule (spec 4.7, D-29 to D-31)."""
+"""Rules of price calls: the request, how an answer is read, the retry schedule (spec 4.7, D-29 to D-31)."""
 
 import json
 from collections.abc import Mapping
@@ -29,15 +29,15 @@ OFFSETS: tuple[timedelta, ...] = tuple(
         (12, 30, 30),
     )
 )
-"""When each attempt is due, counted from the first (D-29)."""
+"""Time of each attempt after the first one (D-29)."""
 JITTER_PERCENT = 10
-"""Maximum jitter, in percent of an interval: calls that failed together are not retried together (D-29)."""
+"""Maximum jitter in percent of an interval, so that calls that failed together are not retried together (D-29)."""
 WARN_AFTER = timedelta(minutes=15)
-"""Delay from an item's first failure to its `invoice.pricing_warning` (D-29)."""
+"""Time from an item's first failure to its `invoice.pricing_warning` (D-29)."""
 
 
 class CallMode(StrEnum):
-    """`live` prices an invoice; `test` comes from the pricing-test route alone (D-31)."""
+    """`live` calls price an invoice; `test` calls are made by the pricing-test route (D-31)."""
 
     LIVE = "live"
     TEST = "test"
@@ -55,12 +55,12 @@ class PricingOutcome(StrEnum):
 
 
 CLOSING = frozenset({PricingOutcome.OK, PricingOutcome.SKIP})
-"""The outcomes that give an item its value; all others are failures (spec 4.7)."""
+"""The outcomes that give an item a value; all others are failures (spec 4.7)."""
 
 
 @dataclass(frozen=True, slots=True)
 class PriceRequest:
-    """The request of a price call (spec 4.7); references are the merchant's, else our ids (D-17, D-31)."""
+    """The request of a price call (spec 4.7). References are the merchant's ids, or else ours (D-17, D-31)."""
 
     mode: CallMode
     pricing_request_id: str
@@ -73,7 +73,7 @@ class PriceRequest:
     currency: str
 
     def body(self) -> str:
-        """Return the JSON to send, sign and store."""
+        """Return the JSON text, which is signed, sent and stored unchanged."""
         return json.dumps(
             {
                 "version": PAYLOAD_VERSION,
@@ -93,9 +93,10 @@ class PriceRequest:
 
 @dataclass(frozen=True, slots=True)
 class PriceAnswer:
-    """How a price call ended: what it means, and the raw answer as stored (spec 2.5).
+    """How a price call ended, with the raw answer to store (spec 2.5).
 
-    `amount_cents` is null unless the outcome is `ok`; `problem` is for people; a lost call has no `latency_ms`.
+    `amount_cents` is None unless the outcome is `ok`. `problem` describes a failure in words. A call whose worker
+    died has no `latency_ms`.
     """
 
     outcome: PricingOutcome
@@ -108,7 +109,7 @@ class PriceAnswer:
 
 
 def read_answer(body: bytes, *, cap_cents: int) -> PriceAnswer:
-    """Read the body of a 2xx answer; `skip: true` wins over `amount`, unknown keys are ignored (spec 4.7, D-30)."""
+    """Read the body of a 2xx answer. With `skip: true`, `amount` is ignored, as are unknown keys (spec 4.7, D-30)."""
     try:
         answer = _parsed(body)
     except (ValueError, RecursionError):
@@ -163,7 +164,7 @@ def _is_storable(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PricingAttempt:
-    """A finished call, as an invoice's detail shows it (spec 2.5)."""
+    """A finished price call with the fields that an invoice's detail shows (spec 2.5)."""
 
     item_id: UUID
     attempt: int
@@ -176,7 +177,7 @@ class PricingAttempt:
 
 
 def stored_body(body: bytes) -> str:
-    """Return a raw body as text that can be stored: at most 64 KiB, undecodable bytes replaced (D-30)."""
+    """Return the first 64 KiB of a body as text; bytes that are not UTF-8 are replaced (D-30)."""
     text = body[:MAX_STORED_BYTES].decode(errors="replace").replace("\x00", "\ufffd")
     return text.encode()[:MAX_STORED_BYTES].decode(errors="ignore")
 
@@ -184,10 +185,10 @@ def stored_body(body: bytes) -> str:
 def next_attempt_at(
     first_attempt_at: datetime, failures: int, *, now: datetime, jitter_permille: int
 ) -> datetime | None:
-    """Return when the next call is due after `failures` failed ones, or None when the last one failed (D-29).
+    """Return when the next call is due after `failures` failed ones, or None after the last of the schedule (D-29).
 
-    `jitter_permille` (0..1000) is the share of the allowed jitter to add. Calls missed in an outage are made one by
-    one, at least the first interval (30 s) apart.
+    `jitter_permille` (0..1000) is the share of the maximum jitter to add. After an outage the missed calls are made
+    at least 30 s apart, the first interval of the schedule.
     """
     if failures >= len(OFFSETS):
         return None

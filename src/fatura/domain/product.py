@@ -1,4 +1,4 @@
-"""The catalog product: a fixed monthly price, or one from the merchant's endpoint (spec 2.2)."""
+"""The catalog product, priced by a fixed monthly amount or by the merchant's endpoint (spec 2.2)."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,7 +17,7 @@ class PricingMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A product as stored; cents fields are null in the mode that does not use them (spec 2.2)."""
+    """A stored product; amounts that its pricing mode does not use are null (spec 2.2)."""
 
     product_id: UUID
     name: str
@@ -38,7 +38,7 @@ _FIELDS_OF_OTHER_MODE = {
 
 
 def check_patch(mode: PricingMode, sent: frozenset[str]) -> None:
-    """Refuse a change of the pricing mode and fields of the other mode (spec 4.2, D-18).
+    """Refuse to change the pricing mode, or to set a field of the other mode (spec 4.2, D-18).
 
     Raises EngineError: `engine.pricing_mode_immutable` with `meta.fields`.
     """

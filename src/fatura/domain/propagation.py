@@ -1,4 +1,4 @@
-"""The reasons why a subscriber cannot be moved to its plan's current version (D-23)."""
+"""Reasons not to move a subscriber to its plan's current version (D-23)."""
 
 from enum import StrEnum
 
@@ -8,7 +8,7 @@ from fatura.domain.offer import PaymentMethod
 
 
 class SkipReason(StrEnum):
-    """Stable codes that a client may branch on."""
+    """Codes in the API's answer; they must not change."""
 
     GATEWAY_CONNECTION_INACTIVE = "gateway_connection_inactive"
     PAYMENT_METHOD_UNSUPPORTED = "payment_method_unsupported"
@@ -16,10 +16,9 @@ class SkipReason(StrEnum):
 
 
 def skip_reason(connection: Connection, method: PaymentMethod, *, max_installments: int) -> SkipReason | None:
-    """Return why the pinned connection cannot bill terms by this method, None when it can.
+    """Return why the subscription's connection cannot charge by this method, or None if it can.
 
-    Installments count for the card only, as at enrollment (D-20). A connection that does not issue charges counts as
-    inactive.
+    Installments matter only for cards (D-20). A connection that cannot issue charges is treated as inactive.
     """
     if not connection.may_bill:
         return SkipReason.GATEWAY_CONNECTION_INACTIVE

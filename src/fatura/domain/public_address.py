@@ -1,4 +1,4 @@
-"""Which IP addresses may be called: all but the denied blocks (D-47)."""
+"""Which IP addresses may be called: all outside the denied blocks (D-47)."""
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
@@ -38,7 +38,7 @@ _DENIED_IPV6 = tuple(
 
 
 def is_public(address: str) -> bool:
-    """Say whether an address may be called; false for text that is not an address.
+    """Return whether an address may be called; False for text that is not an IP address.
 
     `ipaddress.is_global` is not used: it accepts NAT64, 6to4 and IPv4-compatible forms of private addresses.
     """

@@ -1,4 +1,4 @@
-"""The books of the sandbox gateway: its charges, its products and the faults that can be queued (D-46)."""
+"""The sandbox gateway's records: charges, products and the faults that a merchant can queue (D-46)."""
 
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -8,7 +8,7 @@ from uuid import UUID
 from fatura.domain.offer import PaymentMethod
 
 MAX_FAULT_TIMES = 1000
-"""Maximum number of calls that one queued fault affects."""
+"""Maximum number of calls that one queued fault can make fail."""
 
 
 class SandboxStatus(StrEnum):
@@ -22,7 +22,7 @@ class SandboxStatus(StrEnum):
 
 
 class SandboxMove(StrEnum):
-    """A change that a merchant makes to a charge."""
+    """A status change of a charge, requested by the merchant."""
 
     PAY = "pay"
     REFUSE = "refuse"
@@ -31,7 +31,7 @@ class SandboxMove(StrEnum):
 
 
 class SandboxOperation(StrEnum):
-    """A call for which faults can be queued; a look-up by reference is a `list_charges`."""
+    """A gateway call for which faults can be queued; `list_charges` includes look-ups by reference."""
 
     CREATE_CHARGE = "create_charge"
     GET_CHARGE = "get_charge"
@@ -41,7 +41,7 @@ class SandboxOperation(StrEnum):
 
 
 class SandboxFault(StrEnum):
-    """How a call fails; only `timeout_after` carries it out first and then loses the answer."""
+    """How a call fails. With `timeout_after` it takes effect but its answer is lost; others prevent the call."""
 
     TIMEOUT_BEFORE = "timeout_before"
     TIMEOUT_AFTER = "timeout_after"

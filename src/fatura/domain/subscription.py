@@ -1,4 +1,4 @@
-"""Subscriptions and customers, and the rules for enrolling and canceling (spec 2.4, 3.2)."""
+"""Subscriptions, customers, and rules for subscribing and canceling (spec 2.4, 3.2)."""
 
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -10,14 +10,14 @@ from fatura.domain.offer import PaymentMethod
 
 
 class SubscriptionStatus(StrEnum):
-    """The two states of a subscription; there is no pause and no way back (spec 3.2)."""
+    """A canceled subscription cannot become active again (spec 3.2)."""
 
     ACTIVE = "active"
     CANCELED = "canceled"
 
 
 class PaymentMethodSource(StrEnum):
-    """Whether a subscription's method follows the plan (spec 2.4)."""
+    """Whether a subscription's payment method is the plan's or its own (spec 2.4)."""
 
     PLAN_DEFAULT = "plan_default"
     OVERRIDE = "override"
@@ -25,7 +25,7 @@ class PaymentMethodSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Customer:
-    """The merchant's end customer; the encrypted tax document is not loaded (spec 2.4, D-15)."""
+    """A customer of the merchant, without the encrypted tax document (spec 2.4, D-15)."""
 
     customer_id: UUID
     external_ref: str
@@ -44,7 +44,7 @@ class CustomerProfile:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A subscription with its customer (spec 2.4); `next_period_start` and `next_due_date` are the next cycle's."""
+    """A subscription with its customer (spec 2.4). `next_period_start` and `next_due_date` describe the next cycle."""
 
     subscription_id: UUID
     external_ref: str | None
@@ -68,7 +68,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Commitment:
-    """Cycles agreed and cycles billed at cancellation (spec 4.4)."""
+    """The number of cycles agreed in the terms, and of those billed before the cancellation (spec 4.4)."""
 
     cycles: int | None
     completed: int
@@ -76,7 +76,7 @@ class Commitment:
 
 
 def commitment(subscription: Subscription) -> Commitment:
-    """Return the commitment of a canceled subscription; none counts as fulfilled (D-23a)."""
+    """Return the commitment at cancellation. Terms without a commitment are reported as fulfilled (D-23a)."""
     cycles, completed = subscription.commitment_cycles, subscription.cycle_count
     return Commitment(cycles, completed, fulfilled=cycles is None or completed >= cycles)
 
@@ -84,7 +84,7 @@ def commitment(subscription: Subscription) -> Commitment:
 def effective_method(
     default: PaymentMethod, override: PaymentMethod | None
 ) -> tuple[PaymentMethod, PaymentMethodSource]:
-    """Return the subscription's method and its source: an override wins over the terms (spec 4.4)."""
+    """Return the payment method and its source: the subscription's override, or else the terms' default (spec 4.4)."""
     if override is None:
         return default, PaymentMethodSource.PLAN_DEFAULT
     return override, PaymentMethodSource.OVERRIDE

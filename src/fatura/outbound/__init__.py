@@ -1,4 +1,4 @@
 """Calls to merchants' servers.
 
-Doors: `http.MerchantClient` guards every call, `webhook.post` delivers an event, `price_endpoint` asks for a price.
+Entry points: `webhook.post` delivers an event, `price_endpoint` requests a price, both through `http.MerchantClient`.
 """

@@ -1,1 +1,1 @@
-"""What the engine does: each capability is a package that opens transactions and orders the steps."""
+"""The use cases, one package for each capability. They open the transactions and order the steps."""

@@ -1,4 +1,4 @@
-"""The store's exceptions, for layers that may not import the store."""
+"""The store's exceptions, re-exported for layers that must not import the store."""
 
 from fatura.store.db import DatabaseUnavailableError, DeadlockError, LockTimeoutError
 

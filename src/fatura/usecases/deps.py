@@ -1,4 +1,4 @@
-"""The dependencies that every use case takes as an argument, so that tests can replace them."""
+"""The dependencies that use cases take as an argument, so that tests can replace them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

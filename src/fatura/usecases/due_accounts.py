@@ -1,6 +1,6 @@
-"""The accounts with due work, one function for each lane (D-5).
+"""Find the accounts with due work, one function for each lane of background work (D-5).
 
-Most lanes find none while this host's clock is wrong, because leases and dates depend on it.
+Most functions return none while this host's clock is wrong, because leases and due dates depend on it.
 """
 
 from datetime import timedelta
@@ -37,7 +37,7 @@ async def issuance(deps: Deps) -> list[Account]:
 
 
 async def reconciliation(deps: Deps) -> list[Account]:
-    """Return the accounts with charges to poll or late charges to check for."""
+    """Return the accounts with charges to poll or late charge checks to make."""
     async with deps.db.discovery() as tx:
         to_poll = await discovery.discover_invoices(tx, list(polling.POLLED_STATES), real_now=deps.clock())
         to_check = await discovery.discover_late_charge_checks(tx, real_now=deps.clock())
@@ -45,7 +45,7 @@ async def reconciliation(deps: Deps) -> list[Account]:
 
 
 async def mirroring(deps: Deps) -> list[Account]:
-    """Return the accounts with products to mirror."""
+    """Return the accounts with products to copy to gateways."""
     async with deps.db.discovery() as tx:
         return await discovery.discover_mirrors(tx, real_now=deps.clock())
 
@@ -56,7 +56,7 @@ async def push(deps: Deps) -> list[Account]:
 
 
 async def probes(deps: Deps) -> list[Account]:
-    """Return the accounts with events to deliver whose endpoint failed in its last round."""
+    """Return the accounts with events to deliver to an endpoint that is down."""
     return await _push(deps, is_down=True)
 
 
@@ -73,7 +73,7 @@ async def expired_keys(deps: Deps) -> list[Account]:
 
 
 async def advancing_clocks(deps: Deps) -> list[Account]:
-    """Return the accounts whose test clock is advancing and has no driver."""
+    """Return the accounts whose test clock is advancing and not leased by a worker."""
     async with deps.db.discovery() as tx:
         accounts = await test_clock.discover_advancing(tx, real_now=deps.clock())
     return await _if_clock_is_right(deps, accounts)
@@ -82,7 +82,7 @@ async def advancing_clocks(deps: Deps) -> list[Account]:
 async def _if_clock_is_right(
     deps: Deps, accounts: list[Account], *, max_skew: timedelta = health.MAX_CLOCK_SKEW
 ) -> list[Account]:
-    """Return the accounts, or none while this host's clock differs too much from the database's (D-5)."""
+    """Return the accounts, but none if this host's clock differs too much from the database's (D-5)."""
     if accounts and abs(await deps.clock_skew.get(deps.clock, deps.db.ping)) > max_skew:
         seconds = max_skew.total_seconds()
         log.error(

@@ -1,4 +1,4 @@
-"""Run a request once per Idempotency-Key: key, effect and stored answer are one transaction (D-14)."""
+"""Run a request once per Idempotency-Key; its key, effect and answer are committed together (D-14)."""
 
 import hashlib
 import json
@@ -19,12 +19,12 @@ from fatura.views.view import View
 
 KEEP_FOR = timedelta(days=30)
 KEEP_SECRET_FOR = timedelta(hours=24)
-"""How long an answer that contains a secret is kept, sealed (D-14)."""
+"""How long an answer that contains a secret is kept; it is stored encrypted (D-14)."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
-    """A successful answer; a replay returns the same bytes."""
+    """A successful answer, stored byte for byte."""
 
     status: int
     body: bytes
@@ -33,20 +33,20 @@ class StoredAnswer:
 
 @dataclass(frozen=True, slots=True)
 class IdempotentRequest:
-    """A request is a repeat of another when key, route (with its ids) and body (as parsed JSON) are equal."""
+    """Two requests are the same if their keys, routes (with ids) and parsed bodies are equal."""
 
     key: str | None
     route: str
     body: object
 
     def body_hash(self) -> bytes:
-        """Return a hash that does not depend on the formatting of the JSON."""
+        """Return a hash that is independent of the JSON's formatting."""
         return hashlib.sha256(json.dumps(self.body, sort_keys=True).encode()).digest()
 
 
 @dataclass(slots=True)
 class _Progress:
-    """Whether the running transaction got the key: a lock timeout before that means another request holds it."""
+    """Whether the transaction has claimed the key. A lock timeout before that means that another request uses it."""
 
     is_claimed: bool = False
 
@@ -60,10 +60,10 @@ async def execute_once(
     status: int,
     holds_secret: bool = False,
 ) -> StoredAnswer:
-    """Run `function` in a transaction, or replay the stored answer of its key; errors are not stored.
+    """Run `function` in a transaction, or return the answer that is stored for the key. Errors are not stored.
 
-    Raises EngineError: `engine.idempotency_key_reused`, `engine.idempotency_in_progress` while a concurrent request
-    with the key is running, and what the function raises. Raises LockTimeoutError for any other lock.
+    Raises EngineError: `engine.idempotency_key_reused`; `engine.idempotency_in_progress` while another request with
+    the key is running; and what `function` raises. Raises LockTimeoutError for any other lock.
     """
     if request.key is None:
         return await in_transaction(deps, account, _execute, function, status=status)
@@ -103,7 +103,7 @@ async def _execute_or_replay(
     holds_secret: bool,
 ) -> StoredAnswer:
     assert request.key is not None, "requests without a key are not stored"
-    progress.is_claimed = False  # the transaction may be run again after a deadlock
+    progress.is_claimed = False  # may be True when the transaction is retried after a deadlock
     if not await _claim(work, request, request.key):
         return await _replay(work, request, request.key)
     progress.is_claimed = True
@@ -120,10 +120,10 @@ async def _execute_or_replay(
 
 
 async def is_repeat(work: Work, request: IdempotentRequest) -> bool:
-    """Say whether the request was made before with its key, and store the key; its answer is not stored.
+    """Store the request's key without an answer; return whether the request was made before.
 
-    For actions that a repeat must skip although its answer shows the current state (D-113). False when the key
-    belongs to a different request.
+    For routes that answer with the current state, but whose action a repeat must skip (D-113). Returns False when
+    the key was used for a different request.
     """
     key = request.key
     if key is None:
@@ -188,7 +188,7 @@ def _answer(work: Work, stored: StoredKey, request: IdempotentRequest, key: str)
 
 
 def _sealed_hash(work: Work, request: IdempotentRequest, key: str) -> bytes:
-    """Seal the body's hash: the body may hold a tax document, which could be guessed from a plain hash."""
+    """Return the encrypted hash of the body. A plain hash would let one guess a tax document in the body."""
     return work.deps.vault.seal(
         request.body_hash(),
         place=idempotency.BODY_PLACE,
@@ -214,5 +214,5 @@ def _seal(work: Work, key: str, body: bytes) -> bytes:
 
 
 async def delete_expired(work: Work, *, limit: int) -> int:
-    """Delete expired keys and return how many (D-14)."""
+    """Delete up to `limit` expired keys; return how many (D-14)."""
     return await idempotency.delete_expired(work.tx, real_now=work.deps.clock(), limit=limit)

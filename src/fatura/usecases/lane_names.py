@@ -1,10 +1,10 @@
-"""The names of the lanes, for code that notifies them and code that runs them."""
+"""The names of the lanes of background work."""
 
 from enum import StrEnum
 
 
 class LaneName(StrEnum):
-    """One kind of background work; `workers.lanes` defines how it runs."""
+    """A kind of background work; `workers.lanes` defines how it runs."""
 
     GENERATION = "generation"
     PRICING = "pricing"

@@ -1,4 +1,4 @@
-"""Pages of lists with exact totals, from the account's counters or counted for a filter (spec 2.7, D-16)."""
+"""Pages of lists with exact totals (spec 2.7, D-16)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,18 +21,18 @@ class Page:
         return (self.number - 1) * self.size
 
     def lies_within(self, total: int) -> bool:
-        """Say whether the page has records; a page past the end needs no query (D-16)."""
+        """Return whether the page has records; if not, no query is needed (D-16)."""
         return self.skip < total
 
     def skip_from_end(self, total: int) -> int:
         return max(total - self.skip - self.size, 0)
 
     def size_within(self, total: int) -> int:
-        """Return the number of records on the page; the last page may have fewer than `size`."""
+        """Return the number of records on the page: `size`, or fewer on the last page."""
         return min(self.size, total - self.skip)
 
     def envelope(self, view: Callable[..., PageViewT], records: Sequence[View], *, total: int) -> PageViewT:
-        """Return the page as a view; an empty list has 0 pages (D-16)."""
+        """Return the page in the API's format; an empty list has 0 pages (D-16)."""
         pagination = PaginationView(
             page=self.number,
             page_size=self.size,

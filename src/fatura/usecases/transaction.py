@@ -1,4 +1,4 @@
-"""Transactions of one account. Each ends by adding to totals, numbering its events and inserting them."""
+"""Run functions in a transaction of one account. Before the commit it updates the totals and inserts the events."""
 
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -29,12 +29,12 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 MAX_RUNS = 4
-"""How often a transaction is run in all, when each run ends in a deadlock."""
+"""Maximum number of runs of a transaction that ends in a deadlock each time."""
 
 
 @dataclass(slots=True)
 class Work:
-    """A running transaction; `now` is the account's time when it began."""
+    """A running transaction; `now` is the account's time at its start."""
 
     deps: Deps
     tx: Tx
@@ -50,7 +50,7 @@ class Work:
         return local_date(self.now)
 
     async def refresh(self) -> None:
-        """Read the clock again after waiting for a lock, so that changes committed meanwhile lie in the past."""
+        """Set `now` again after waiting for a lock, so that it is later than changes committed during the wait."""
         if self.account.mode is Mode.SANDBOX:
             self.account = await _reload(self.tx)
         self.now = self.account.now(self.deps.clock())
@@ -80,7 +80,7 @@ class Work:
         self.lanes_to_notify.update(lanes)
 
     async def finish(self) -> None:
-        """Add to the totals, then number and insert the events. These locks come last, just before commit (D-38)."""
+        """Update the totals and insert the numbered events. Call it last, because it locks shared rows (D-38)."""
         if not self.pending_events and not any(self.totals.values()):
             return
         last = await counters.add(self.tx, events=len(self.pending_events), deltas=self.totals)
@@ -94,9 +94,9 @@ class Work:
 
 @asynccontextmanager
 async def open_work(deps: Deps, account: Account, *, snapshot: bool = False) -> AsyncGenerator[Work]:
-    """Open a transaction of an account; a sandbox account's clock offset is read again inside it.
+    """Open a transaction of an account. The clock offset of a sandbox account is read inside it.
 
-    With `snapshot` the transaction is read-only and all its statements see the same moment.
+    With `snapshot` the transaction is read-only and all its statements see the same state.
     Raises DatabaseUnavailableError, LockTimeoutError, DeadlockError.
     """
     async with deps.db.transaction(account.account_id, snapshot=snapshot) as tx:
@@ -132,7 +132,7 @@ async def in_snapshot(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> T:
-    """Like `in_transaction`, read-only: all statements of the function see the same moment."""
+    """Like `in_transaction`, but read-only, and all statements see the same state of the database."""
     return await _run(deps, account, lambda work: function(work, *args, **kwargs), snapshot=True)
 
 

@@ -1,1 +1,1 @@
-"""Background work: `lanes` says what runs and how much at once, `loop` runs it. Doors: `LANES`, `Loop`."""
+"""Background work: `lanes` says what runs and how much at once, `loop` runs it. Entry points: `LANES`, `Loop`."""

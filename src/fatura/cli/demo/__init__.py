@@ -1,1 +1,1 @@
-"""`fatura demo`: bill three months of twenty subscribers and show the result. Door: `command.demo`."""
+"""`fatura demo`: bill three months of twenty subscribers and show the result. Entry point: `command.demo`."""

@@ -1,1 +1,1 @@
-"""`fatura listen`: forward an account's events to a local URL. Door: `command.listen`."""
+"""`fatura listen`: forward an account's events to a local URL. Entry point: `command.listen`."""

@@ -1,6 +1,6 @@
 """The HTTP client for merchants: public addresses only, one deadline, no redirects (D-30, D-47).
 
-Door: `MerchantClient.session` opens a MerchantSession, whose `post` returns an Exchange.
+Entry point: `MerchantClient.session` opens a MerchantSession, whose `post` returns an Exchange.
 """
 
 from fatura.outbound.http.client import MerchantClient, MerchantSession

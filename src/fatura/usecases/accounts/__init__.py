@@ -1,4 +1,5 @@
-"""Open accounts, authenticate and manage API keys, rotate the integration secret, and reseal with a new key ring.
+"""Open accounts, manage and authenticate API keys, rotate the integration secret, re-encrypt with a new key.
 
-Doors: the functions of `accounts`, `integration_secret.rotate` and `signing_secrets`, `key_ring.usage` and `reseal`.
+Entry points: the functions of `accounts`; `integration_secret.rotate` and `signing_secrets`; `key_ring.usage` and
+`reseal`.
 """

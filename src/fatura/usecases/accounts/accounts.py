@@ -28,7 +28,7 @@ from fatura.views.integration import ApiKeyListView, ApiKeyView, NewApiKeyView
 
 CURRENCY = "BRL"
 LAST_USED_PRECISION = timedelta(minutes=1)
-"""A key's last use is stored at most this often."""
+"""Minimum time between two updates of a key's last use."""
 SANDBOX_PROVIDER = "sandbox"
 
 
@@ -42,7 +42,7 @@ class OpenedAccount:
 
 
 async def open_account(deps: Deps, *, name: str, mode: Mode) -> OpenedAccount:
-    """Create an account with an API key and an integration secret; a sandbox also gets a gateway and a clock (D-44)."""
+    """Create an account with an API key and an integration secret; in a sandbox, a gateway and a clock too (D-44)."""
     real_now = deps.clock()
     account = Account(new_id(real_now), mode, CURRENCY, timedelta(0))
     async with deps.db.transaction(account.account_id) as tx:
@@ -62,7 +62,7 @@ async def open_account(deps: Deps, *, name: str, mode: Mode) -> OpenedAccount:
 
 
 async def check_key_ring(deps: Deps) -> None:
-    """Verify that this process has the key ring that sealed the newest account, before it seals anything.
+    """Verify that this process's key ring decrypts the newest account's secret. Call it before anything is encrypted.
 
     Raises KeyRingError, DatabaseUnavailableError.
     """
@@ -82,9 +82,9 @@ async def newest_account(deps: Deps) -> UUID | None:
 
 
 async def authenticate(deps: Deps, key_text: str | None) -> Account:
-    """Return the account of an API key; a malformed key costs no query (spec 5, D-41).
+    """Return the account of an API key; a malformed key is refused without a query (spec 5, D-41).
 
-    Raises EngineError: `engine.unauthorized`, with the same text for every reason.
+    Raises EngineError: `engine.unauthorized`; the text is the same for every reason.
     """
     parsed = parse_key(key_text) if key_text else None
     if parsed is None:
@@ -108,7 +108,7 @@ def _unauthorized() -> EngineError:
 
 
 async def create_api_key(work: Work, name: str) -> tuple[ApiKey, str]:
-    """Create an API key; only its hash is stored (D-41)."""
+    """Create an API key and return it with its text; only the hash is stored (D-41)."""
     text = format_key(work.account.account_id, work.account.mode, secret=secrets.token_bytes(SECRET_BYTES))
     key = ApiKey(work.new_id(), name, visible_prefix(text), work.now, None, None)
     await accounts.insert_key(work.tx, key, secret_hash=hash_secret(text))
@@ -116,7 +116,7 @@ async def create_api_key(work: Work, name: str) -> tuple[ApiKey, str]:
 
 
 async def issue_api_key(work: Work, name: str) -> NewApiKeyView:
-    """Create an API key and return it with its secret text (D-41)."""
+    """Create an API key; the answer contains its text, which is not shown again (D-41)."""
     key, text = await create_api_key(work, name)
     return NewApiKeyView.with_text(key, text)
 

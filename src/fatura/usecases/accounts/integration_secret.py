@@ -1,4 +1,4 @@
-"""Create, rotate and open the integration secret, which signs webhooks and price calls (spec 5.5 to 5.7, D-40)."""
+"""Create, rotate and decrypt the integration secret, which signs webhooks and price calls (spec 5.5 to 5.7, D-40)."""
 
 import base64
 import secrets
@@ -17,14 +17,14 @@ from fatura.views.view import instant
 PREVIOUS_VALID_FOR = timedelta(hours=24)
 """How long a replaced secret keeps signing, on the account's clock (spec 5.7)."""
 MAX_SIGNATURES = 8
-"""Most secrets that sign one call, so that frequent rotations do not make the header too long."""
+"""Maximum number of secrets that sign one call, so that frequent rotations do not make the header too long."""
 
 
 async def signing_secrets(work: Work) -> tuple[str, ...]:
     """Return the current secret, then the previous ones that are still valid, newest first (D-40).
 
-    A previous secret that cannot be opened is logged and skipped. Raises KeyRingError when the current one cannot be
-    opened; rotating the secret repairs that.
+    A previous secret that cannot be decrypted is logged and skipped. Raises KeyRingError when the current one cannot
+    be decrypted; rotating the secret repairs that.
     """
     (current_id, sealed), *previous = await stored_secrets.find_valid(
         work.tx, now=work.now, limit=MAX_SIGNATURES
@@ -55,7 +55,7 @@ async def rotate(work: Work) -> NewSecretView:
 
 
 async def create_secret(work: Work) -> str:
-    """Create and seal the account's current secret and return it (D-42)."""
+    """Create the account's current secret, store it encrypted, and return it (D-42)."""
     secret = PREFIX + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
     secret_id = work.new_id()
     sealed = work.deps.vault.seal(

@@ -1,4 +1,4 @@
-"""Reseal every secret with the key ring's first key while the engine runs, so that older keys can be removed."""
+"""Re-encrypt every secret with the key ring's first key while the engine runs, so that older keys can be removed."""
 
 from collections import Counter
 from collections.abc import AsyncGenerator
@@ -13,12 +13,12 @@ from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import Work, in_snapshot, in_transaction, load_account
 
 BATCH = 500
-"""Values resealed in one transaction; requests that need one of them wait for it."""
+"""Values re-encrypted in one transaction; requests that need one of them wait for its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The result of one transaction; `unreadable` values could not be opened and were not changed."""
+    """The result of one transaction; `unreadable` values could not be decrypted and were not changed."""
 
     resealed: int
     unreadable: int
@@ -26,7 +26,7 @@ class Batch:
 
 
 async def usage(deps: Deps, account_id: UUID) -> Counter[bytes]:
-    """Return how many of an account's values each key sealed, by key id."""
+    """Return how many of an account's values are encrypted with each key, by key id."""
     return await in_snapshot(deps, await load_account(deps, account_id), _usage)
 
 
@@ -38,7 +38,7 @@ async def _usage(work: Work) -> Counter[bytes]:
 
 
 async def reseal(deps: Deps, account_id: UUID, *, limit: int = BATCH) -> AsyncGenerator[Batch]:
-    """Reseal an account's values in batches; after an interruption, run it again.
+    """Re-encrypt an account's values in batches. Safe to repeat after an interruption.
 
     Raises DatabaseUnavailableError, LockTimeoutError.
     """

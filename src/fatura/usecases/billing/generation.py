@@ -1,4 +1,4 @@
-"""The billing run: one invoice per cycle of each due subscription, in sets (D-2 to D-5, D-28)."""
+"""The billing run: generate the next invoice of each due subscription, in batches (D-2 to D-5, D-28)."""
 
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
@@ -28,13 +28,13 @@ from fatura.views.customers import CustomerView
 from fatura.views.events import EventInvoiceView, InvoiceDataView
 
 ONE_BY_ONE = 50
-"""Maximum number of subscriptions that are billed one by one after a batch failed."""
+"""Maximum number of subscriptions that one run bills one by one after a batch failed."""
 POSTPONE_BY = timedelta(hours=1)
 """Delay before a subscription whose billing failed is tried again."""
 
 
 class DraftKey(NamedTuple):
-    """What decides an invoice's content; a batch has few different ones."""
+    """The values on which an invoice's content depends. Most subscriptions of a batch share them."""
 
     plan_version_id: UUID
     cycle: int
@@ -51,7 +51,7 @@ async def run(deps: Deps, account: Account, *, limit: int) -> int:
         return await in_transaction(deps, account, generate, limit=limit)
     except (DatabaseUnavailableError, LockTimeoutError, DeadlockError):
         raise
-    except Exception:  # noqa: BLE001 - the subscription that causes it fails alone below
+    except Exception:  # noqa: BLE001 - billed one by one below, where only the faulty subscription fails
         log.exception("generation.batch_failed", account_id=str(account.account_id))
     due_ids = await in_transaction(deps, account, _due_ids, limit=ONE_BY_ONE)
     return sum([await _generate_or_postpone(deps, account, each) for each in due_ids])
@@ -70,8 +70,8 @@ async def _generate_or_postpone(deps: Deps, account: Account, subscription_id: U
 async def generate(work: Work, *, limit: int) -> int:
     """Bill the next cycle of up to `limit` due subscriptions in this transaction; return how many.
 
-    The subscriptions stay locked until the commit, so concurrent runs bill different ones without a lease. A unique
-    constraint refuses a second invoice for a cycle.
+    The subscriptions stay locked until the commit, so concurrent runs bill different ones. A unique constraint
+    refuses a second invoice for a cycle.
     """
     if not await frozen_accounts.may_charge(work.tx):
         return 0
@@ -126,9 +126,10 @@ def _new_invoices(
     drafts: Mapping[DraftKey, InvoiceDraft],
     lost: Mapping[tuple[UUID, int], LostInvoice],
 ) -> Sequence[NewInvoice]:
-    """Give each due subscription its ids, the index of its draft, and its following cycle.
+    """Return the new invoice of each subscription, with its ids, the index of its draft and the following cycle.
 
-    A cycle that was billed before a restore gets the same invoice id again, and its following cycle is due at once.
+    After a restore, a cycle that was billed after the backup gets the same invoice id again. If the following cycle
+    was billed too, it is due immediately.
     """
     indexes = {key: index for index, key in enumerate(drafts)}
     invoice_ids = ids.invoice_ids(work.now, [(each.subscription_id, each.cycle) for each in due])
@@ -158,13 +159,13 @@ def _new_invoices(
 
 
 def _following(work: Work, period_start: date, charge_day: int, period_months: int) -> tuple[date, datetime]:
-    """Return the following cycle's period start, and the instant from which it is due for generation (D-4, D-5)."""
+    """Return the following cycle's period start, and the instant at which it becomes due for generation (D-4, D-5)."""
     following = next_period_start(period_start, charge_day=charge_day, period_months=period_months)
     return following, next_generation_instant(following, generated_at=work.now)
 
 
 async def _expect_charge(work: Work, new: NewInvoice, found: LostInvoice) -> None:
-    """Insert the attempt whose charge the gateway already holds, so that no other charge is created (D-123)."""
+    """Insert an attempt with the charge that the gateway already holds, so that no other charge is created (D-123)."""
     expected = ChargeAttempt(
         invoice_id=new.invoice_id,
         number=found.attempt,
@@ -204,7 +205,7 @@ async def _emit_created(
 
 
 def _own(view: EventInvoiceView, new: NewInvoice) -> EventInvoiceView:
-    """Return the view of one invoice, made from that of another with the same draft."""
+    """Return an invoice's view, copied from that of another invoice with the same draft."""
     return replace(
         view,
         id=str(new.invoice_id),
@@ -221,7 +222,7 @@ def _own(view: EventInvoiceView, new: NewInvoice) -> EventInvoiceView:
 def _detail(
     work: Work, new: NewInvoice, draft: InvoiceDraft, *, refs: Mapping[UUID, str | None]
 ) -> InvoiceDetail:
-    """Return the new invoice as a read would return it."""
+    """Return the new invoice as if it were read from the database."""
     items = [
         InvoiceItem(
             item_id=item_id,

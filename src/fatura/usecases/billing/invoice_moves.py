@@ -25,7 +25,7 @@ from fatura.views.events import (
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A fact about one invoice, with the values its transition may store; `total_cents` comes with VALUES_CLOSED."""
+    """A fact about one invoice, with values that its transition stores; `total_cents` is required for VALUES_CLOSED."""
 
     invoice_id: UUID
     fact: Fact
@@ -37,9 +37,9 @@ class Report:
 
 
 async def report(work: Work, reports: Sequence[Report]) -> set[UUID]:
-    """Lock the invoices, decide, write the transitions and emit their events; return the invoices that had one.
+    """Lock the invoices, decide and write their transitions, emit the events; return the ids of changed invoices.
 
-    Takes at most one report per invoice. Raises EngineError when the state machine refuses a client's request.
+    `reports` must have at most one per invoice. Raises EngineError when a client's request is refused.
     """
     if not reports:
         return set()
@@ -92,7 +92,7 @@ def _move(work: Work, fact: Report, transition: Transition) -> Move:
 
 
 def _next_attempt_at(work: Work, fact: Report, to: InvoiceStatus) -> datetime | None:
-    """Return when the new state's work is due: issuing, or polling the charge."""
+    """Return when the invoice in its new state is due for issuing, or its charge for polling."""
     if to is InvoiceStatus.READY:
         return work.now
     if to in {InvoiceStatus.ISSUED, InvoiceStatus.OVERDUE}:
@@ -118,7 +118,7 @@ async def _emit(work: Work, decided: Sequence[tuple[LockedInvoice, Transition]])
 async def alert(
     work: Work, invoice_id: UUID, type_: str, *, error: IssueErrorView | PricingErrorView
 ) -> None:
-    """Emit an event about an invoice whose state does not change (D-36)."""
+    """Emit an event about an invoice without a transition (D-36)."""
     detail = (await invoices.details(work.tx, [invoice_id]))[invoice_id]
     invoice = EventInvoiceView.of_detail(detail)
     work.emit(

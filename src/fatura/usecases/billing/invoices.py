@@ -15,10 +15,10 @@ from fatura.usecases.transaction import Work
 from fatura.views.invoices import InvoicePageView, InvoiceSummaryView, InvoiceView
 
 SHOWN_ATTEMPTS_PER_ITEM = 20
-"""Newest pricing attempts of an item in a detail, beside those with a value; each may hold a body of 64 KiB."""
+"""Maximum number of an item's failed pricing attempts in a detail; each may hold a body of 64 KiB."""
 
 MAX_SORTED = 50_000
-"""Up to this many invoices of a range of due dates are sorted to find a page (25 ms)."""
+"""A list filtered by due date is sorted in whole up to this many invoices, which takes about 25 ms."""
 
 
 async def read(work: Work, invoice_id: UUID) -> InvoiceView:

@@ -1,5 +1,5 @@
-"""Manage products and plans, move subscribers to a plan's current version, mirror products to gateways.
+"""Manage products and plans, move subscribers to a plan's current version, copy products to gateways.
 
-Doors: the functions of `products` and `plans` behind the routes, `propagation.propagate`, `mirroring.mirror`;
+Entry points: the functions of `products` and `plans` behind the routes, `propagation.propagate`, `mirroring.mirror`;
 subscriptions check and store their private terms with `plans.check_terms` and `plans.store_version`.
 """

@@ -75,7 +75,7 @@ async def read_page(work: Work, page: Page, wanted: PlanFilter) -> PlanPageView:
 
 
 async def archive(work: Work, plan_id: UUID) -> PlanSummaryView:
-    """Archive a plan for new subscriptions; existing ones keep billing (spec 3.2, 4.3).
+    """Archive a plan: it takes no new subscriptions, and existing ones are still billed (spec 3.2, 4.3).
 
     Raises EngineError: `engine.not_found`.
     """
@@ -92,7 +92,7 @@ async def account_connections(work: Work) -> list[Connection]:
 
 
 async def check_product_ids(work: Work, terms: Terms) -> None:
-    """Refuse unknown products before any conflict (D-10). Raises EngineError: `engine.not_found`."""
+    """Refuse unknown products; call it before checks that answer 409 (D-10). Raises EngineError: `engine.not_found`."""
     wanted = [item.product_id for item in terms.items]
     facts = await products.lock_facts(work.tx, wanted)
     known = {product_id: replace(fact, archived_at=None) for product_id, fact in facts.items()}
@@ -100,7 +100,7 @@ async def check_product_ids(work: Work, terms: Terms) -> None:
 
 
 async def check_terms(work: Work, terms: Terms, billing: list[Connection]) -> None:
-    """Check terms against the catalog and the methods that the connections issue (spec 4.3, D-20).
+    """Check that the products exist and that a connection supports the payment method (spec 4.3, D-20).
 
     Raises EngineError as `create` says.
     """
@@ -110,7 +110,7 @@ async def check_terms(work: Work, terms: Terms, billing: list[Connection]) -> No
 
 
 async def store_version(work: Work, plan: Plan, terms: Terms, *, subscription_id: UUID | None = None) -> None:
-    """Insert an immutable version with its items; with a subscription, as its private terms (D-19, D-22)."""
+    """Insert a version with its items. With a subscription, the version is private to it (D-19, D-22)."""
     await plans.insert_version(
         work.tx,
         plan.plan_version_id,

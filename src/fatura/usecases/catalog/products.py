@@ -27,7 +27,7 @@ async def create(
     endpoint_url: str | None = None,
     cap_cents: int | None = None,
 ) -> ProductView:
-    """Create a product and schedule its mirroring to gateways with a catalog (spec 2.2, 4.2)."""
+    """Create a product and schedule copying it to gateways with a catalog (spec 2.2, 4.2)."""
     product = Product(
         product_id=work.new_id(),
         name=name,
@@ -76,7 +76,7 @@ _COLUMN_OF = {
 
 
 async def patch(work: Work, product_id: UUID, changes: Mapping[str, Any]) -> ProductView:
-    """Change the given fields; they count from the next invoices on (spec 4.2).
+    """Change the given fields; invoices generated later use the new values (spec 4.2).
 
     Raises EngineError: `engine.not_found`, `engine.pricing_mode_immutable`.
     """

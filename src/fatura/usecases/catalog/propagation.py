@@ -1,4 +1,4 @@
-"""Move a plan's subscribers to its current version, or return what a move would do (D-23)."""
+"""Move a plan's subscribers to its current version, or show in a dry run what would change (D-23)."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -18,12 +18,12 @@ from fatura.views.plans import PropagationView, SkippedSubscriptionView
 async def propagate(
     work: Work, plan_id: UUID, *, dry_run: bool, from_version: int | None = None
 ) -> PropagationView:
-    """Pin every active, not customized subscriber to the current version, from its next cycle on (D-23).
+    """Move active subscribers without private terms to the current version from their next cycle on (D-23).
 
-    A subscription's method follows the new default unless it was an override; nothing else changes. Locks on the plan
-    and then on its subscribers keep out enrollments, new versions and the billing run, so that each invoice has the old
-    terms or the new ones. A dry run locks no subscriber and writes nothing.
-    Raises EngineError: `engine.not_found` (the plan, or `from_version` of it), `engine.plan_archived`.
+    A subscription without an override gets the new default method; nothing else changes. First the plan and then its
+    subscribers are locked against new subscriptions, new versions and the billing run, so that no invoice mixes old
+    and new terms. A dry run locks no subscriber and writes nothing.
+    Raises EngineError: `engine.not_found` (the plan, or its `from_version`), `engine.plan_archived`.
     """
     plan = await _locked_plan(work, plan_id, dry_run=dry_run, from_version=from_version)
     move = Propagation(plan_id, plan.plan_version_id, plan.version, from_version)
@@ -71,14 +71,14 @@ async def _locked_plan(work: Work, plan_id: UUID, *, dry_run: bool, from_version
 
 
 def _method_after(route: PaymentRoute, plan: Plan) -> PaymentMethod:
-    """Return the method after the move: the new default, unless it was an override."""
+    """Return the subscriber's payment method under the new terms; an override is kept."""
     return route.method if route.source is PaymentMethodSource.OVERRIDE else plan.default_payment_method
 
 
 async def _reasons(
     work: Work, plan: Plan, groups: Sequence[SubscriberGroup]
 ) -> dict[PaymentRoute, SkipReason | None]:
-    """Return for each route why its connection cannot bill the new terms; None when it can."""
+    """Return for each route why its connection cannot charge by the new terms, or None if it can."""
     connections = {each.connection_id: each for each in await account_connections(work)}
     return {
         route: skip_reason(
@@ -91,7 +91,7 @@ async def _reasons(
 
 
 async def _next_cycle_cents(work: Work, plan: Plan, groups: Sequence[SubscriberGroup]) -> tuple[int, int]:
-    """Return the total of the groups' next invoices before and after the move; variable items count as zero."""
+    """Return the total of the groups' next invoices under the old and the new terms, without variable items."""
     terms = await plans.billing_terms(
         work.tx, {plan.plan_version_id, *(group.plan_version_id for group in groups)}
     )

@@ -1,7 +1,7 @@
-"""Cancel an invoice; one with a charge only after its gateway canceled the charge (D-27).
+"""Cancel an invoice. If it has a charge, the gateway must cancel the charge first (D-27).
 
-Call `release_charge` first, then `cancel`. After a crash between them the charge is polled soon, and the request may be
-repeated.
+Call `release_charge`, then `cancel`. If the process dies in between, the charge is polled soon, and the client may
+repeat the request.
 """
 
 import asyncio
@@ -38,10 +38,10 @@ WITH_CHARGE = (InvoiceStatus.ISSUED, InvoiceStatus.OVERDUE)
 
 
 async def release_charge(deps: Deps, account: Account, invoice_id: UUID) -> str | None:
-    """Cancel the charge of an issued or overdue invoice at the gateway; return its id, or None without a charge.
+    """Cancel the charge of an issued or overdue invoice at the gateway; return its id, or None if there is no charge.
 
-    Raises EngineError: `engine.not_found`; `engine.invoice_not_cancelable` when the gateway does not confirm, and then
-    the charge is polled immediately.
+    Raises EngineError: `engine.not_found`; `engine.invoice_not_cancelable` when the gateway does not confirm the
+    cancellation. The charge is then polled immediately.
     """
     reserved = await in_transaction(deps, account, _reserve, invoice_id)
     if reserved is None:
@@ -66,7 +66,7 @@ async def cancel(work: Work, invoice_id: UUID, *, released: str | None) -> Invoi
         raise account_recovering()
     is_released = released is not None and state.gateway_invoice_id == released
     if state.status is InvoiceStatus.CANCELED and is_released:
-        return await invoices.read(work, invoice_id)  # a poll recorded the canceled charge first
+        return await invoices.read(work, invoice_id)  # a poll already recorded the cancellation
     refusal = None if is_released and state.status in WITH_CHARGE else _refusal(work, state)
     if refusal is not None:
         raise EngineError(INVOICE_NOT_CANCELABLE, refusal)
@@ -94,7 +94,7 @@ async def _reserve(work: Work, invoice_id: UUID) -> tuple[Gateway, str] | None:
 
 
 async def _cancel_charge(gateway: Gateway, charge_id: str) -> str | None:
-    """Cancel a charge; return the reason when the cancellation is not confirmed."""
+    """Cancel a charge; return None, or why the cancellation is not confirmed."""
     try:
         async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
             charge = await gateway.cancel_charge(charge_id)

@@ -1,4 +1,4 @@
-"""One call to a gateway for a charge attempt, made with no transaction open (D-33)."""
+"""Call a gateway for a charge attempt, with no transaction open (D-33)."""
 
 import asyncio
 import time
@@ -29,24 +29,24 @@ from fatura.usecases.deps import Deps
 from fatura.usecases.operations import call_counts
 
 SEND_WITHIN_SECONDS = 30
-"""A worker sends nothing later than this after reserving, so that its lease outlasts the call."""
+"""Maximum time between reserving and sending, so that the call ends before the lease expires."""
 
 
 class CallKind(Enum):
     SEND = auto()
     """Create the charge."""
     REPEAT = auto()
-    """Send the same request again; the gateway recognizes it, because the earlier one may have made the charge."""
+    """Send the same request again; the gateway deduplicates it."""
     LOOK_UP = auto()
     """Ask whether an earlier request made the charge."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayCall:
-    """A call decided in the reserving transaction.
+    """A call to make, as decided when the attempt was reserved.
 
-    `attempt` is as stored there. `reserved_at` is on the account's clock, `reserved_at_real` on the real one, and
-    `send_before` on the process's monotonic one. A REPEAT has the instant at which the earlier request was sent.
+    `reserved_at` is on the account's clock, `reserved_at_real` is real time, `send_before` is on the process's
+    monotonic clock. `earlier_sent_at` is set for a REPEAT: when the earlier request was sent.
     """
 
     kind: CallKind
@@ -61,11 +61,11 @@ class GatewayCall:
 
 
 class LookupUnsupportedError(GatewayError):
-    """The gateway offers neither keys nor look-ups, so only a person can say whether the charge exists (D-33)."""
+    """The gateway offers no look-ups, so a person must find out whether the charge exists (D-33)."""
 
 
 class SeveralChargesError(GatewayError):
-    """A restore found several charges of one attempt that are not canceled; a person has to choose (D-123)."""
+    """A restore found several charges of one attempt that are not canceled; a person must choose one (D-123)."""
 
 
 GatewayAnswer = Charge | GatewayError | None
@@ -73,7 +73,7 @@ GatewayAnswer = Charge | GatewayError | None
 
 
 async def make(deps: Deps, account: Account, call: GatewayCall) -> GatewayAnswer:
-    """Make a call and return its failure as a value. Other exceptions than the gateway's are raised."""
+    """Make a call; return a GatewayError instead of raising it. Other exceptions are raised."""
     answer: GatewayAnswer
     try:
         if call.kind is CallKind.LOOK_UP:
@@ -98,7 +98,7 @@ async def _look_up(call: GatewayCall) -> Charge | None:
 
 
 async def _known_charge(call: GatewayCall) -> Charge:
-    """Return the charge that a restore found for the attempt; of several, the one that is not canceled (D-123)."""
+    """Return the attempt's charge that a restore found; if there are several, the one that is not canceled (D-123)."""
     async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
         known = [await call.gateway.get_charge(charge_id) for charge_id in call.attempt.known_charge_ids]
     live = [charge for charge in known if charge.state is not ChargeState.CANCELED]
@@ -108,10 +108,10 @@ async def _known_charge(call: GatewayCall) -> Charge:
 
 
 async def _send(deps: Deps, account: Account, call: GatewayCall) -> Charge:
-    """Create the charge, unless this worker was frozen for so long that its lease may have expired."""
+    """Create the charge. Raises TransientError if this worker was suspended so long that its lease may have expired."""
     request = _request(deps, account, call)
     frozen = deps.clock() - call.reserved_at_real > timedelta(seconds=SEND_WITHIN_SECONDS)
-    if frozen or time.monotonic() > call.send_before:  # either clock may have stopped with the machine
+    if frozen or time.monotonic() > call.send_before:  # while a machine is suspended, either clock may stop
         message = "the worker was frozen and its lease may have expired; nothing was sent"
         raise TransientError(message)
     try:

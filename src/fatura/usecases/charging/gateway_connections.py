@@ -1,4 +1,4 @@
-"""Add, change, list and open gateway connections (D-43, D-44)."""
+"""Add, change and list gateway connections, and make their adapters (D-43, D-44)."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -31,7 +31,7 @@ from fatura.views.integration import ConnectionListView, ConnectionView, Integra
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """Decrypted credentials, and all settings including the secret ones."""
+    """Decrypted credentials, and all settings, including the secret ones."""
 
     credentials: Mapping[str, Any]
     settings: Mapping[str, Any]
@@ -40,7 +40,7 @@ class _Access:
 def open_gateway(work: Work, stored: StoredConnection) -> Gateway | None:
     """Return a connection's adapter; None, with a log entry, when its credentials cannot be decrypted.
 
-    One unusable connection must not stop work on the others. The adapter uses this transaction's `now`.
+    It does not raise, so that one unusable connection does not stop work on the others.
     """
     try:
         return _gateway(work, stored.connection, _decrypted_access(work, stored))
@@ -53,7 +53,7 @@ def open_gateway(work: Work, stored: StoredConnection) -> Gateway | None:
 async def open_gateways(
     work: Work, connection_ids: Collection[UUID]
 ) -> dict[UUID, tuple[Connection, Gateway | None]]:
-    """Return connections, active or not, with their adapters as `open_gateway` returns them."""
+    """Return connections, active or not, each with the result of `open_gateway`."""
     return {
         stored.connection.connection_id: (stored.connection, open_gateway(work, stored))
         for stored in await connections.find_all(work.tx)
@@ -91,7 +91,7 @@ async def connect(
     credentials: Mapping[str, Any],
     settings: Mapping[str, Any],
 ) -> ConnectionView:
-    """Add a connection that `check_new` has accepted (D-43)."""
+    """Add a connection; call `check_new` first (D-43)."""
     connection = Connection(
         connection_id=work.new_id(),
         provider=provider,
@@ -110,7 +110,7 @@ async def connect(
 
 
 def _with_access(work: Work, connection: Connection, access: _Access) -> StoredConnection:
-    """Return the connection to store: its capabilities set by the access, its secrets encrypted."""
+    """Return the connection with its capabilities, and with its secrets encrypted."""
     capabilities = _capabilities(_gateway(work, connection, access))
     connection = replace(
         connection,
@@ -146,7 +146,7 @@ async def check_new(
     credentials: Mapping[str, Any],
     settings: Mapping[str, Any],
 ) -> None:
-    """Check the settings, and the credentials at the provider, with no transaction open (D-43).
+    """Check the settings, and ask the provider to check the credentials. Call it without a transaction (D-43).
 
     Raises EngineError: `engine.invalid_request`.
     """
@@ -178,7 +178,7 @@ async def _check_credentials(gateway: Gateway) -> None:
 async def patch(
     deps: Deps, account: Account, connection_id: UUID, changes: Mapping[str, Any]
 ) -> ConnectionView:
-    """Change label, credentials, settings (key by key) or `active`; waiting invoices are retried (D-34, D-43, D-46).
+    """Change label, credentials, `active` or single settings; invoices waiting for it are retried (D-34, D-43, D-46).
 
     Raises EngineError: `engine.not_found`, `engine.invalid_request`.
     """
@@ -211,7 +211,7 @@ async def _write_changes(work: Work, connection_id: UUID, changes: Mapping[str, 
 
 
 def _access_after(work: Work, stored: StoredConnection, changes: Mapping[str, Any]) -> _Access:
-    """Return the changed access. Stored credentials that cannot be decrypted have to be sent again."""
+    """Raises EngineError if the stored credentials cannot be decrypted and the client sends no new ones."""
     try:
         known = _decrypted_access(work, stored)
     except KeyRingError:
@@ -226,7 +226,7 @@ def _access_after(work: Work, stored: StoredConnection, changes: Mapping[str, An
 
 
 async def _follow_up(work: Work, connection: Connection, *, may_work_again: bool) -> None:
-    """Mirror the catalog to an active connection, and retry the invoices that waited for it."""
+    """Schedule copying the catalog to an active connection, and retry the invoices that waited for it."""
     if not connection.active:
         return
     if connection.product_catalog and await mirrors.enqueue_catalog(

@@ -1,6 +1,6 @@
-"""Issue invoices: reserve their charge attempts, call the gateways, record the answers (D-33, D-34).
+"""Issue invoices: reserve a charge attempt for each, call the gateways, record the answers (D-33, D-34).
 
-`issue` is called by the workers, `retry` by a client. What each answer means is in `outcomes`.
+Workers call `issue`; the retry-issuance route calls `retry`. `outcomes` handles the answers.
 """
 
 import asyncio
@@ -38,9 +38,9 @@ from fatura.usecases.transaction import Work, in_transaction
 from fatura.views.invoices import InvoiceView
 
 GATHER_SECONDS = 0.02
-"""The first answer waits this long for others, so that they are recorded in one transaction."""
+"""Time to wait for more answers after the first one, so that they are recorded in one transaction."""
 LEASE = timedelta(seconds=60)
-"""Real time for which a worker owns an invoice that it issues."""
+"""A worker's lease on an invoice that it issues, in real time."""
 assert LEASE.total_seconds() > gateway_calls.SEND_WITHIN_SECONDS + CALL_TIMEOUT_SECONDS
 assert (
     timedelta(seconds=gateway_calls.SEND_WITHIN_SECONDS + CALL_TIMEOUT_SECONDS) + 2 * MAX_CLOCK_SKEW
@@ -68,8 +68,8 @@ async def issue(deps: Deps, account: Account, *, limit: int) -> int:
 async def retry(deps: Deps, account: Account, request: IdempotentRequest, invoice_id: UUID) -> InvoiceView:
     """Issue a `ready` invoice now, and return it after its gateway answered or timed out (D-34, D-113).
 
-    A failed or parked attempt is followed by the next one. An attempt of unknown outcome is looked up. While a worker
-    is issuing the invoice, nothing is sent.
+    After a failed or parked attempt a new one is made. An attempt with an unknown outcome is looked up. While a
+    worker is issuing the invoice, nothing is sent.
     Raises EngineError: `engine.not_found`, `engine.invoice_not_ready`, `engine.account_recovering`.
     """
     may_lease = await health.clock_is_trusted(deps)
@@ -99,7 +99,7 @@ async def call_and_record(deps: Deps, account: Account, calls: Sequence[GatewayC
 
 
 async def _reserve_due(work: Work, *, limit: int) -> tuple[int, Sequence[GatewayCall]]:
-    """Lease due invoices and store their attempts; none while a restore is being compared (D-123)."""
+    """Lease due invoices and store their attempts; none while the account is frozen after a restore (D-123)."""
     if not await frozen_accounts.may_charge(work.tx):
         return 0, []
     real_now = work.deps.clock()
@@ -117,7 +117,7 @@ async def _reserve_due(work: Work, *, limit: int) -> tuple[int, Sequence[Gateway
 async def _reserve_one(
     work: Work, request: IdempotentRequest, invoice_id: UUID, *, may_lease: bool
 ) -> Sequence[GatewayCall]:
-    """Lease one invoice and store its attempt; a host whose clock is off leaves it to the workers (D-5)."""
+    """Lease one invoice and store its attempt. If this host's clock is wrong, only make it due for workers (D-5)."""
     state = await issuance_state.lock(work.tx, invoice_id)
     if state is None:
         raise not_found("invoice", invoice_id)
@@ -132,7 +132,7 @@ async def _reserve_one(
         return []
     if state.attempt is AttemptState.PARKED:
         if is_repeated:
-            return []  # the first request may have sent this attempt, and no person has checked the gateway since
+            return []  # the first request may have sent this attempt; the gateway was not checked since
         await attempts.reopen_parked(work.tx, invoice_id)
     lease_until = real_now + LEASE if may_lease else None
     await issuance_state.make_due(work.tx, invoice_id, now=work.now, lease_until=lease_until)
@@ -143,9 +143,9 @@ async def _reserve_one(
 
 
 async def _reserve(work: Work, invoice_ids: Sequence[UUID]) -> Sequence[GatewayCall]:
-    """Decide the call of each leased invoice, and store the attempts that will be sent.
+    """Decide which call each leased invoice needs, and store the attempts that will be sent.
 
-    An invoice whose connection cannot be used gets no call.
+    If an invoice's connection cannot be used, no call is made for it.
     """
     invoices = await claims.read(work.tx, invoice_ids)
     newest = await attempts.newest(work.tx, invoice_ids)
@@ -230,7 +230,7 @@ def _new_attempt(work: Work, invoice: ClaimedInvoice, *, number: int) -> ChargeA
 
 
 def _may_repeat(gateway: Gateway, attempt: ChargeAttempt, *, real_now: datetime) -> bool:
-    """Say whether the gateway still recognizes the attempt's request by its key or natural id (D-33)."""
+    """Return whether the gateway still deduplicates the attempt's request, by idempotency key or natural id (D-33)."""
     capabilities = gateway.capabilities()
     if capabilities.idempotency == "natural_id":
         return True
@@ -242,12 +242,12 @@ def _may_repeat(gateway: Gateway, attempt: ChargeAttempt, *, real_now: datetime)
 async def _record(
     deps: Deps, account: Account, answered: Sequence[tuple[GatewayCall, GatewayAnswer]]
 ) -> None:
-    """Record answers in one transaction; if it fails, record each in its own. Recording is idempotent."""
+    """Record answers in one transaction. If that fails, record each in a transaction of its own. Safe to repeat."""
     if not answered:
         return
     try:
         seconds = await in_transaction(deps, account, _record_answers, answered)
-    except Exception as failure:  # noqa: BLE001 - logged with the only answer that can have caused it
+    except Exception as failure:  # noqa: BLE001 - logged with its answer; the others are still recorded
         if len(answered) > 1:
             await asyncio.gather(*(_record(deps, account, [each]) for each in answered))
         else:
@@ -259,7 +259,7 @@ async def _record(
 async def _record_answers(
     work: Work, answered: Sequence[tuple[GatewayCall, GatewayAnswer]]
 ) -> Sequence[tuple[Gateway, Charge]]:
-    """Record answers and return the second charges among them, each with its gateway."""
+    """Record answers; return the second charges to cancel (see `second_charges`), each with its gateway."""
     seconds = await outcomes.record_all(work, answered)
     found = [
         (call.gateway, second)
@@ -272,5 +272,5 @@ async def _record_answers(
 
 
 def _log_failure(call: GatewayCall, failure: BaseException) -> None:
-    """Log a failure of one call; its lease expires and the charge is looked up, other calls go on."""
+    """Log the failure of one call. The charge is looked up after the lease expires; other calls are not affected."""
     log.error("charge.attempt_failed", invoice_id=str(call.invoice.invoice_id), exc_info=failure)

@@ -1,6 +1,6 @@
-"""Check again for charges that were believed absent or are one too many (D-33, D-125).
+"""Look later for charges that look-ups did not find, and for second charges of an invoice (D-33, D-125).
 
-A gateway without keys and without our ids may make a charge minutes after the call, when another one exists already.
+A gateway that does not deduplicate may create a charge minutes after the request, when the attempt has been repeated.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import Work, in_transaction
 
 RETRY_AFTER = timedelta(minutes=10)
-"""Delay before a check is repeated that the gateway did not answer."""
+"""Delay before a check is repeated if the gateway did not answer."""
 
 
 async def check(deps: Deps, account: Account, *, limit: int) -> int:
@@ -48,7 +48,8 @@ async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[GatewayCall]]
             call = GatewayCall(
                 kind=CallKind.LOOK_UP,
                 invoice=by_id[attempt.invoice_id],
-                attempt=replace(attempt, known_charge_ids=()),  # `record` then looks all of them up together
+                # without known charges, `record` treats all of them as new and schedules a look-up
+                attempt=replace(attempt, known_charge_ids=()),
                 gateway=gateway,
                 reserved_at=work.now,
                 reserved_at_real=work.deps.clock(),
@@ -76,7 +77,7 @@ async def _find_live_charges(call: GatewayCall) -> Sequence[Charge] | None:
 
 
 async def _record(work: Work, call: GatewayCall, charges: Sequence[Charge] | None) -> Sequence[Charge]:
-    """Issue the invoice with a charge that it waits for; return the second charges, which are to be canceled."""
+    """Issue the invoice if it has no charge yet; return the other charges, which the caller must cancel."""
     invoice_id, number = call.invoice.invoice_id, call.attempt.number
     if charges is None:
         await late_charge_checks.make_earlier(work.tx, call.attempt, next_check_at=work.now + RETRY_AFTER)
@@ -85,5 +86,6 @@ async def _record(work: Work, call: GatewayCall, charges: Sequence[Charge] | Non
     seconds = [await outcomes.record(work, call, charge) for charge in charges]
     after = await attempts.lock_one(work.tx, invoice_id, number)
     if charges and after.state is AttemptState.CONFIRMED and before.state is not AttemptState.CONFIRMED:
-        await second_charges.plan_checks(work, charges[0])  # a worker may be sending the attempt again
+        # a worker may be repeating the request, which can create a second charge
+        await second_charges.plan_checks(work, charges[0])
     return [second for second in seconds if second is not None]

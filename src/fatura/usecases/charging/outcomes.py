@@ -1,6 +1,6 @@
-"""What each answer to a charge attempt means, recorded in one transaction with the move it causes (D-33, D-34).
+"""Record gateways' answers to charge attempts, and the invoice transitions that follow (D-33, D-34).
 
-`record_all` takes the answers of issuance, `record` one answer. The rest of the file is the meaning of each answer.
+Issuance calls `record_all` with its answers; `record` handles a single answer.
 """
 
 from collections.abc import Sequence
@@ -50,15 +50,15 @@ from fatura.views.events import IssueErrorView
 LOOK_UP_AFTER = timedelta(seconds=5)
 """Delay before the first look-up of a charge whose outcome is unknown."""
 VISIBLE_WITHIN = LOOKUP_COUNTS_AFTER + EMPTY_LOOKUP_GAP
-"""Time in which a gateway shows a charge that a request made (D-125)."""
+"""Time after a request by which its charge must be visible at the gateway (D-125)."""
 
 
 async def record_all(
     work: Work, answered: Sequence[tuple[GatewayCall, GatewayAnswer]]
 ) -> Sequence[Charge | None]:
-    """Record answers for different invoices; return for each what `record` returns.
+    """Record answers for different invoices; return for each what `record` would return.
 
-    Nearly all answers are the charge that their attempt waits for. Those are recorded as one set.
+    Most answers are the attempt's expected charge. Those are recorded together, by one statement for each table.
     """
     current = await attempts.lock(
         work.tx,
@@ -78,10 +78,10 @@ async def record_all(
 
 
 async def record(work: Work, call: GatewayCall, answer: GatewayAnswer) -> Charge | None:
-    """Record one answer; return a second charge, which has been emitted and is to be canceled.
+    """Record one answer. If it is a second charge, emit its event and return it; the caller must cancel it.
 
-    A returned charge is always recorded, whichever worker reports it. Any other answer counts only while the attempt
-    is as this worker reserved it: after its lease expired, another worker may have sent the attempt again.
+    A charge is always recorded, whichever worker got it. Any other answer is ignored if the attempt has changed since
+    this worker reserved it: its lease may have expired, and another worker may have sent the attempt again.
     """
     current = await attempts.lock_one(work.tx, call.invoice.invoice_id, call.attempt.number)
     found_since = set(current.known_charge_ids).difference(call.attempt.known_charge_ids)
@@ -99,7 +99,7 @@ async def record(work: Work, call: GatewayCall, answer: GatewayAnswer) -> Charge
 
 
 def _confirms(call: GatewayCall, current: ChargeAttempt, charge: Charge) -> bool:
-    """Say whether this is the charge that the attempt waits for, with no other charge known."""
+    """Return whether this is the attempt's expected charge and no other charge is known."""
     return (
         current.state in OPEN_STATES
         and current.gateway_invoice_id is None
@@ -109,7 +109,7 @@ def _confirms(call: GatewayCall, current: ChargeAttempt, charge: Charge) -> bool
 
 
 async def _issue(work: Work, confirming: Sequence[tuple[GatewayCall, Charge]]) -> set[UUID]:
-    """Issue invoices with their charges; return the issued ones. A canceled invoice is not issued."""
+    """Issue invoices with their charges; return the ids of the issued ones. Canceled invoices are not issued."""
     reports = [
         Report(
             call.invoice.invoice_id,
@@ -131,7 +131,7 @@ async def _issue(work: Work, confirming: Sequence[tuple[GatewayCall, Charge]]) -
 
 
 async def _look_up_all(work: Work, call: GatewayCall, answer: GatewayAnswer) -> None:
-    """Look up all charges together, because a restore found some while this worker called (D-123)."""
+    """Schedule a look-up of all the attempt's charges, because a restore found some during this call (D-123)."""
     if isinstance(answer, Charge):
         await charge_matching.add_charge(
             work.tx, call.invoice.invoice_id, call.attempt.number, charge_id=answer.charge_id
@@ -142,7 +142,7 @@ async def _look_up_all(work: Work, call: GatewayCall, answer: GatewayAnswer) -> 
 async def _record_charge(
     work: Work, call: GatewayCall, current: ChargeAttempt, *, charge: Charge
 ) -> Charge | None:
-    """Issue the invoice with a charge; return the charge if the invoice has another one or is canceled."""
+    """Issue the invoice with a charge. If it is a second charge, emit its event and return it for canceling."""
     invoice = call.invoice
     if current.gateway_invoice_id == charge.charge_id:
         return None
@@ -151,7 +151,7 @@ async def _record_charge(
         return charge
     if charge.amount_cents != invoice.total_cents:
         if charge.state is ChargeState.CANCELED and current.error_code is not None:
-            # a person canceled it at the gateway after the alert, and retries issuance
+            # after the alert, a person canceled the charge at the gateway and retried issuance
             await attempts.mark(work.tx, call.attempt, AttemptState.FAILED)
             await _schedule_retry(work, invoice, at=work.now)
             return None
@@ -172,7 +172,7 @@ async def _record_charge(
 async def _record_no_charge(
     work: Work, call: GatewayCall, current: ChargeAttempt, *, answer: GatewayError | None
 ) -> None:
-    """Decide what follows an empty look-up or a failure: retry, wait for the connection, or stop for a person."""
+    """Handle an empty look-up or a failure: retry, wait for the connection, or stop until a person acts."""
     failures = call.invoice.issue_failures
     match answer:
         case None:
@@ -198,13 +198,13 @@ async def _record_no_charge(
         case UnknownOutcomeError():
             delay = retry_delay(failures) if failures else LOOK_UP_AFTER
             await _schedule_retry(work, call.invoice, at=work.now + delay, error=answer)
-        case _:  # a TransientError, or a look-up that failed in any way
+        case _:  # a TransientError, or any failure of a look-up
             await _mark_absent_unless_repeated(work, call)
             await _schedule_retry(work, call.invoice, at=work.now + retry_delay(failures + 1), error=answer)
 
 
 async def _record_refused_repeat(work: Work, call: GatewayCall, refusal: PermanentError) -> None:
-    """Park an attempt whose repeat was refused, but first give the earlier charge time to appear (D-121, D-125)."""
+    """Park an attempt whose repeat was refused, unless its earlier charge may still become visible (D-121, D-125)."""
     assert call.earlier_sent_at is not None, "a repeat follows an earlier sending"
     if call.reserved_at - call.earlier_sent_at < VISIBLE_WITHIN:
         await _schedule_retry(work, call.invoice, at=work.now + VISIBLE_WITHIN, error=refusal)
@@ -217,15 +217,15 @@ async def _record_refused_repeat(work: Work, call: GatewayCall, refusal: Permane
 
 
 async def _mark_absent_unless_repeated(work: Work, call: GatewayCall) -> None:
-    """Record that this request created nothing. A failed look-up or repeat says nothing about the earlier request."""
+    """Mark the attempt absent, unless an earlier request may have created a charge."""
     if call.kind is CallKind.SEND:
         await attempts.mark(work.tx, call.attempt, AttemptState.ABSENT)
 
 
 async def _record_empty_lookup(work: Work, call: GatewayCall, current: ChargeAttempt) -> None:
-    """Believe a charge absent after two empty look-ups at least 60 s apart, neither of them too early (D-33).
+    """Mark a charge absent after two empty look-ups at least 60 s apart, neither before LOOKUP_COUNTS_AFTER (D-33).
 
-    A look-up counts from the instant when it was reserved: its worker may have been frozen before recording it.
+    The time of a look-up is that of its reservation, because its worker may be suspended before it records the answer.
     """
     counts_from = current.sent_at + LOOKUP_COUNTS_AFTER
     if current.looked_up_at is not None:
@@ -247,7 +247,7 @@ async def _record_empty_lookup(work: Work, call: GatewayCall, current: ChargeAtt
 
 
 async def _give_up(work: Work, call: GatewayCall, state: AttemptState, *, code: str, detail: str) -> None:
-    """Stop issuing until a person acts; the invoice stays `ready` and `invoice.issue_failed` is emitted (D-34)."""
+    """Stop issuing until a person acts, and emit `invoice.issue_failed`; the invoice stays `ready` (D-34)."""
     await attempts.mark(work.tx, call.attempt, state, error_code=code, error_detail=detail)
     await claims.reschedule_issuance(
         work.tx,
@@ -263,7 +263,7 @@ async def _give_up(work: Work, call: GatewayCall, state: AttemptState, *, code: 
 
 
 async def wait_for_connection(work: Work, invoice: ClaimedInvoice, code: str, *, message: str) -> None:
-    """Retry hourly until the connection works again; emit `invoice.issue_delayed` once (D-34)."""
+    """Retry every hour until the connection works again; emit `invoice.issue_delayed` once (D-34)."""
     if not invoice.issue_delay_emitted:
         error = IssueErrorView(code=code, message=message)
         await invoice_moves.alert(work, invoice.invoice_id, "invoice.issue_delayed", error=error)

@@ -1,6 +1,6 @@
-"""Poll open charges at the gateways and report what they say (D-26, D-35).
+"""Poll open charges at the gateways and record payments, refunds and disputes (D-26, D-35).
 
-`reconcile` polls due charges. `receive_webhook` makes the charges due that a gateway's own webhook names.
+`reconcile` polls due charges. `receive_webhook` makes charges due that a gateway's webhook names.
 """
 
 import asyncio
@@ -33,10 +33,10 @@ from fatura.usecases.lane_names import LaneName
 from fatura.usecases.transaction import Work, in_transaction, load_account
 
 POLLED_STATES = (InvoiceStatus.ISSUED, InvoiceStatus.OVERDUE, InvoiceStatus.PAID, InvoiceStatus.CANCELED)
-"""States in which a charge may be polled; the last two only when a webhook or a person makes it due."""
+"""Invoice states in which a charge may be polled; in the last two only after a webhook or a merchant's request."""
 LEASE = timedelta(seconds=60)
 RETRY_AFTER = timedelta(minutes=10)
-"""Delay before a charge is polled again whose gateway did not answer."""
+"""Delay before a charge is polled again if its gateway did not answer."""
 CLOSED = frozenset({ChargeState.PAID, ChargeState.CANCELED})
 """Final states of a charge; a paid one can still be refunded or disputed."""
 FACT_OF_STATE = {
@@ -59,7 +59,7 @@ class _Poll:
 
 
 async def reconcile(deps: Deps, account: Account, *, limit: int) -> int:
-    """Poll up to `limit` due charges concurrently and record the answers as sets; return how many were polled."""
+    """Poll up to `limit` due charges concurrently and record the answers together; return how many were polled."""
     polls = await in_transaction(deps, account, _claim, limit=limit)
     if polls:
         answered = await asyncio.gather(*map(_poll, polls))
@@ -68,7 +68,7 @@ async def reconcile(deps: Deps, account: Account, *, limit: int) -> int:
 
 
 async def _claim(work: Work, *, limit: int) -> Sequence[_Poll]:
-    """Lease due charges, one state at a time so that each claim reads its index in order."""
+    """Lease due charges, one invoice state at a time, so that PostgreSQL reads the index in order."""
     real_now = work.deps.clock()
     ids: list[UUID] = []
     for state in POLLED_STATES:
@@ -88,7 +88,7 @@ async def _claim(work: Work, *, limit: int) -> Sequence[_Poll]:
 
 
 async def _poll(poll: _Poll) -> _Poll:
-    """Get the charge from the gateway. One charge's failure stops no other."""
+    """Get the charge from the gateway. A failure is logged, so that the other polls continue."""
     invoice = poll.invoice
     assert invoice.gateway_invoice_id is not None, "only a charge with an id is polled"
     if poll.gateway is None:
@@ -106,8 +106,8 @@ async def _poll(poll: _Poll) -> _Poll:
 async def _record(work: Work, polls: Sequence[_Poll]) -> None:
     """Report payments first, then refunds and disputes, which need a payment; schedule the next polls.
 
-    An answer may be older than the webhook that made its charge due meanwhile, so that charge is polled again. Its
-    payment or cancellation is recorded all the same: otherwise repeated webhooks would delay it without limit.
+    If a webhook made the charge due again during the poll, the answer may be outdated and the charge is polled again.
+    A payment or cancellation is recorded even then; otherwise repeated webhooks could delay it without limit.
     """
     due_again = await claims.reschedule_polls(
         work.tx,
@@ -147,7 +147,7 @@ def _is_disputed(poll: _Poll) -> bool:
 
 
 def _fact(poll: _Poll) -> Report | None:
-    """Return what the answer says about the payment; None when the charge is open and not past due."""
+    """Return the fact that follows from the charge's state; None when it is open and not past due."""
     invoice, charge = poll.invoice, poll.charge
     if charge is None:
         return None
@@ -167,9 +167,9 @@ async def poll_now(work: Work, invoice_id: UUID) -> None:
 
 
 async def receive_webhook(deps: Deps, account_id: UUID, connection_id: UUID, webhook: Webhook) -> None:
-    """Poll the charges named by an authentic gateway webhook immediately, or all open ones (D-35).
+    """Poll the charges that an authentic gateway webhook names immediately; if it names none, all open ones (D-35).
 
-    The state in the webhook is ignored, so a replayed or forged one changes nothing.
+    A charge's state in the webhook is ignored, so a replayed webhook causes only a poll.
     Raises EngineError: `engine.not_found`, for any webhook that is not authentic.
     """
     try:
@@ -180,7 +180,7 @@ async def receive_webhook(deps: Deps, account_id: UUID, connection_id: UUID, web
 
 
 def webhook_refused() -> EngineError:
-    """Return the one error of all refusals, so that strangers learn nothing about accounts and connections."""
+    """Return the same error for every refusal, so that it reveals nothing about accounts and connections."""
     return EngineError(
         NOT_FOUND,
         "No gateway connection takes this webhook; check its URL, and the secret that signs it.",

@@ -1,4 +1,7 @@
-"""Report a second charge of an invoice, or a charge of a canceled one, and cancel it at the gateway (D-125)."""
+"""Report second charges and cancel them at the gateway (D-125).
+
+A second charge is one that the gateway holds besides the invoice's own charge, or for a canceled invoice.
+"""
 
 import asyncio
 from uuid import UUID
@@ -13,7 +16,7 @@ from fatura.views.events import IssueErrorView
 
 
 async def emit(work: Work, invoice_id: UUID, *, known: str | None, charge: Charge) -> None:
-    """Emit `invoice.issue_failed` for a charge other than the `known` one."""
+    """Emit `invoice.issue_failed` for a second charge; `known` is the id of the invoice's own charge."""
     message = f"The gateway also holds the charge {charge.charge_id}, which is one too many; check it there."
     log.error("charge.second_charge_found", invoice_id=str(invoice_id), known=known, second=charge.charge_id)
     error = IssueErrorView(code="second_charge", message=message, gateway_invoice_id=charge.charge_id)
@@ -21,13 +24,13 @@ async def emit(work: Work, invoice_id: UUID, *, known: str | None, charge: Charg
 
 
 async def plan_checks(work: Work, charge: Charge) -> None:
-    """Start the late checks of the charge's attempt, from the first one (D-125)."""
+    """Schedule the late checks of the charge's attempt from the beginning (D-125)."""
     next_check_at = work.now + LATE_CHECK_GAPS[0]
     await late_charge_checks.plan(work.tx, charge.invoice_id, charge.attempt, next_check_at=next_check_at)
 
 
 async def cancel(gateway: Gateway, charge: Charge) -> None:
-    """Cancel a second charge unless it is paid. Each late check repeats a failed cancellation, up to the last one."""
+    """Cancel a second charge unless it is paid. If that fails, each late check of the attempt tries it again."""
     if charge.state is ChargeState.PAID:
         return
     try:

@@ -1,4 +1,4 @@
-"""What operators see of a running engine: health, overdue work, call counts and `fatura check`.
+"""What operators observe of the engine: health, overdue work, call counts and violated invariants.
 
-Doors: `health.check`, `lateness.measure`, `checks.findings`; use cases count calls in `call_counts`.
+Entry points: `health.check`, `lateness.measure`, `checks.findings`; use cases count calls in `call_counts`.
 """

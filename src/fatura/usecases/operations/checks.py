@@ -29,7 +29,7 @@ _checked_at = gauge(
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """An invariant that an account's rows violate, with their ids, at most MAX_OFFENDERS."""
+    """A violated invariant, with the ids of up to MAX_OFFENDERS rows that violate it."""
 
     account_id: UUID
     invariant: Invariant
@@ -43,7 +43,7 @@ async def all_accounts(deps: Deps) -> Sequence[UUID]:
 
 
 async def findings(deps: Deps, account_id: UUID) -> AsyncIterator[Finding]:
-    """Yield the invariants that an account violates; each one is checked in its own transaction."""
+    """Yield the violated invariants of an account; each is checked in its own transaction."""
     for invariant in INVARIANTS:
         async with deps.db.transaction(account_id) as tx:
             offenders = await invariants.offenders(

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 CACHE_SECONDS = 1
-"""How long a measurement is used: each one takes a database connection."""
+"""How long a measurement is cached, because each one needs a database connection."""
 JUMP = timedelta(seconds=0.1)
-"""A difference between this host's two clocks that shows that its real-time clock was set."""
+"""If this host's real-time clock drifts this far from its monotonic clock, it was set, and the cache is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class _Measurement:
 
 
 class ClockSkew:
-    """Caches the last measurement; each process has one."""
+    """Measures the difference and caches it; each process has one instance."""
 
     __slots__ = ("_last",)
 

@@ -1,4 +1,4 @@
-"""Whether the database answers and this host's clock agrees with it (spec 4.1, D-5)."""
+"""Check that the database answers and that this host's clock agrees with the database's (spec 4.1, D-5)."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -7,9 +7,9 @@ from fatura.store.db import DatabaseUnavailableError
 from fatura.usecases.deps import Deps
 
 MAX_CLOCK_SKEW = timedelta(seconds=30)
-"""Largest difference from the database's clock at which this host generates and charges (D-5)."""
+"""Maximum difference from the database's clock at which this host may generate and charge (D-5)."""
 MAX_PUSH_SKEW = timedelta(seconds=15)
-"""The same for deliveries: only their short lease keeps an invoice's events in order."""
+"""The same for deliveries; smaller, because an invoice's events stay in order only while the lease is exclusive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,5 +27,5 @@ async def check(deps: Deps) -> Readiness:
 
 
 async def clock_is_trusted(deps: Deps, *, max_skew: timedelta = MAX_CLOCK_SKEW) -> bool:
-    """Compare this host's clock with the database's (D-5). Raises DatabaseUnavailableError."""
+    """Return whether this host's clock agrees with the database's (D-5). Raises DatabaseUnavailableError."""
     return abs(await deps.db.ping() - deps.clock()) <= max_skew

@@ -21,7 +21,7 @@ _waiting_events = gauge(
 
 
 async def measure(deps: Deps) -> None:
-    """Set the gauges; without a database they have no value instead of an old one."""
+    """Set the gauges; clear them when the database is unavailable, so that no old value is shown."""
     real_now = deps.clock()
     try:
         async with deps.db.discovery() as tx:

@@ -1,4 +1,4 @@
-"""Close a pending item with a value that the merchant gives (spec 4.5, D-32)."""
+"""Set the value of a pending item by hand (spec 4.5, D-32)."""
 
 from uuid import UUID
 
@@ -15,7 +15,7 @@ from fatura.views.invoices import InvoiceView
 async def close(
     work: Work, invoice_id: UUID, item_id: UUID, *, amount_cents: int, description: str | None
 ) -> InvoiceView:
-    """Close a pending item and return the invoice; with its last item closed it becomes `ready` or `paid`.
+    """Set the value of a pending item and return the invoice, which becomes `ready` or `paid` if no item is pending.
 
     Raises EngineError: `engine.not_found`, `engine.item_not_pending`.
     """

@@ -1,4 +1,4 @@
-"""The limit on open calls that retry-pricing and pricing-test make for one account, per process."""
+"""Limit the concurrent calls that retry-pricing and pricing-test make for one account in one process."""
 
 from collections import Counter
 from collections.abc import Generator
@@ -8,7 +8,7 @@ from uuid import UUID
 from fatura.domain.errors import RATE_LIMITED, EngineError
 
 MAX_OPEN_CALLS = 200
-"""Open calls per account; slow endpoints must not use up the process's sockets."""
+"""Maximum open calls per account, so that slow endpoints do not use up the process's sockets."""
 RETRY_AFTER_SECONDS = 10
 
 
@@ -16,11 +16,10 @@ class OpenCallLimit:
     """Counts each account's open calls."""
 
     def __init__(self) -> None:
-        """Start with no open calls."""
         self._open: Counter[UUID] = Counter()
 
     def check(self, account_id: UUID, count: int) -> None:
-        """Refuse `count` more calls above the limit. Raises EngineError: `engine.rate_limited`."""
+        """Check that `count` more calls are within the limit. Raises EngineError: `engine.rate_limited`."""
         if self._open[account_id] + count > MAX_OPEN_CALLS:
             raise EngineError(
                 RATE_LIMITED,

@@ -1,4 +1,4 @@
-"""Apply the answers of price calls to items, schedules and invoices, in sets (spec 4.7, D-24, D-29, D-32)."""
+"""Apply the answers of price calls to items, call schedules and invoices, in batches (spec 4.7, D-24, D-29, D-32)."""
 
 import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -18,16 +18,16 @@ from fatura.usecases.transaction import Work
 from fatura.views.events import PricingErrorView
 
 TAKES_VALUES = frozenset({InvoiceStatus.DRAFT, InvoiceStatus.AWAITING_VALUE})
-"""The states in which an invoice's items take values."""
+"""The invoice states in which items may get values."""
 MAX_ALERT_BODY_CHARS = 2000
-"""The part of a raw answer that an alert carries; the invoice's attempts show all of it."""
+"""Length of the raw answer in a warning; the invoice's attempts show the whole answer."""
 LOST = PriceAnswer(PricingOutcome.TIMEOUT, problem="the call's outcome was lost")
 
 
 async def record(work: Work, answered: Sequence[AnsweredCall]) -> None:
-    """Settle calls, close the items that got a value, reschedule those that failed, and move the invoices.
+    """Store the calls' outcomes, set item values, reschedule failed calls, and write the invoices' transitions.
 
-    Only the first value of an item counts; a later answer is stored as an attempt and changes nothing (D-32).
+    An item keeps its first value; a later answer is only stored as an attempt (D-32).
     """
     states = await price_pulls.lock_invoices(work.tx, sorted({call.invoice_id for call, _ in answered}))
     await work.refresh()
@@ -44,7 +44,7 @@ async def record(work: Work, answered: Sequence[AnsweredCall]) -> None:
 
 
 def _values(live: Iterable[AnsweredCall]) -> list[ItemValue]:
-    """Return the value of each item's first closing answer."""
+    """Return each item's value, from its first answer that has one."""
     values: dict[ItemKey, ItemValue] = {}
     for call, answer in live:
         if answer.outcome in CLOSING:
@@ -63,7 +63,7 @@ def _values(live: Iterable[AnsweredCall]) -> list[ItemValue]:
 async def _reschedule(
     work: Work, settled: Sequence[AnsweredCall], *, live: Sequence[AnsweredCall]
 ) -> Mapping[ItemKey, PricePull]:
-    """Release leases, end the schedules of closed items, set the next call of failed ones; return the latter."""
+    """Release leases, end the schedules of closed items, schedule failed items again; return the failed items."""
     locked = await price_pulls.lock(work.tx, [call.item for call, _ in settled])
     pulls = {pull.item: pull for pull in locked}
     for call, _ in live:
@@ -75,20 +75,20 @@ async def _reschedule(
 
 
 def _after_failure(work: Work, call: PriceCall, pull: PricePull) -> PricePull:
-    """Return an item's schedule after a failed call; a call by hand does not change the next one (D-32)."""
+    """Return an item's schedule after a failed call. Calls requested by a client do not change it (D-32)."""
     if pull.first_failed_at is None:
         pull = replace(pull, first_failed_at=work.now, warn_at=work.now + WARN_AFTER)
     if call.by_hand:
         return pull
     assert pull.first_attempt_at is not None, "a failed call was made"
     failures = pull.failures + 1
-    jitter = random.randrange(1001)  # noqa: S311 - spreads retries, guards nothing
+    jitter = random.randrange(1001)  # noqa: S311 - jitter, no cryptography
     due_at = next_attempt_at(pull.first_attempt_at, failures, now=work.now, jitter_permille=jitter)
     return replace(pull, failures=failures, next_attempt_at=due_at)
 
 
 async def report_values(work: Work, invoice_ids: Iterable[UUID], *, missed: Collection[UUID] = ()) -> None:
-    """Report invoices without pending items, and `missed` ones where a call failed (spec 3.3, D-24)."""
+    """Report invoices that have all values, and `missed` ones, where a call failed (spec 3.3, D-24)."""
     reports: list[Report] = []
     for invoice_id, totals in (await item_values.totals(work.tx, sorted(invoice_ids))).items():
         if not totals.pending:
@@ -99,7 +99,7 @@ async def report_values(work: Work, invoice_ids: Iterable[UUID], *, missed: Coll
 
 
 async def warn(work: Work, *, limit: int) -> int:
-    """Emit `invoice.pricing_warning` for items that have failed for 15 minutes, once each; return how many (D-29)."""
+    """Emit one `invoice.pricing_warning` per item whose calls have failed for 15 minutes; return how many (D-29)."""
     due = await price_pulls.due_warnings(work.tx, now=work.now, limit=limit)
     if not due:
         return 0
@@ -128,7 +128,7 @@ async def _emit_exhausted(work: Work, pull: PricePull, answer: PriceAnswer) -> N
 
 
 def _error(pull: PricePull, answer: PriceAnswer, *, code: str, message: str) -> PricingErrorView:
-    """Return an alert's `data.error`, with the endpoint's raw answer (spec 6.4)."""
+    """Return the `data.error` of a warning, with the endpoint's raw answer (spec 6.4)."""
     body = answer.response_body
     return PricingErrorView(
         code=code,

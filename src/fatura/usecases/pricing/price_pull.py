@@ -26,21 +26,21 @@ from fatura.usecases.transaction import Work, in_transaction
 from fatura.views.invoices import RetriedView
 
 LEASE = timedelta(seconds=45)
-"""A worker's lease on an item, in real time: a call's 10 seconds, and time to record it on a busy machine."""
+"""A worker's lease on an item, in real time: 10 seconds for the call, the rest for recording it on a busy machine."""
 SEND_WITHIN_SECONDS = 20
-"""A worker that was suspended for longer after reserving makes no call: the item may have its value by then."""
+"""Maximum time between reserving and calling; later the item may already have a value from another worker."""
 RECORD_WITHIN_SECONDS = 40
-"""How long after reserving an answer is tried to be recorded while the database is unavailable or busy."""
+"""How long after reserving a worker tries to record an answer while the database is unavailable or busy."""
 RECORD_RETRY_SECONDS = 0.5
 MAX_RETRIES = 10
-"""Calls by hand per item within RETRY_WINDOW, on the account's clock."""
+"""Maximum calls per item that a client may request within RETRY_WINDOW, on the account's clock."""
 RETRY_WINDOW = timedelta(minutes=1)
 assert LEASE.total_seconds() > RECORD_WITHIN_SECONDS > SEND_WITHIN_SECONDS + DEADLINE_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
 class CallBatch:
-    """The calls that one transaction reserved, the secrets that sign them, and when, on both clocks."""
+    """Calls reserved in one transaction, the secrets that sign them, and the time of reserving on two clocks."""
 
     calls: Sequence[PriceCall]
     secrets: tuple[str, ...]
@@ -48,7 +48,7 @@ class CallBatch:
     reserved_monotonic: float
 
     def is_stale(self, real_now: datetime) -> bool:
-        """Return whether the worker was suspended for too long; either clock may stop with the machine."""
+        """Return whether too much time has passed to send. While a machine is suspended, either clock may stop."""
         waited = real_now - self.reserved_at
         return (
             waited > timedelta(seconds=SEND_WITHIN_SECONDS)
@@ -57,9 +57,9 @@ class CallBatch:
 
 
 async def pull(deps: Deps, account: Account, *, limit: int) -> int:
-    """Make up to `limit` due price calls concurrently; return how many, with the warnings and lost calls.
+    """Make up to `limit` due price calls concurrently. Return the number of calls, warnings and calls found lost.
 
-    A full batch notifies the lane: the next batch need not wait for this one's slowest call (D-31).
+    A full batch notifies the lane, so that the next batch does not wait for this one's slowest call (D-31).
     """
     done = 0
     for step in (_settle_lost, _warn):
@@ -67,7 +67,7 @@ async def pull(deps: Deps, account: Account, *, limit: int) -> int:
             done += await step(deps, account, limit=limit)
         except DatabaseUnavailableError:
             raise
-        except Exception:  # noqa: BLE001 - retried at the next pass; it must not stop new calls
+        except Exception:  # noqa: BLE001 - retried in the next run; new calls must be made meanwhile
             log.exception("pricing.follow_up_failed", account_id=str(account.account_id))
     batch = await in_transaction(deps, account, _reserve_due, limit=limit)
     await _call_and_record(deps, account, batch)
@@ -75,9 +75,9 @@ async def pull(deps: Deps, account: Account, *, limit: int) -> int:
 
 
 async def retry(deps: Deps, account: Account, invoice_id: UUID) -> RetriedView:
-    """Call for every pending item of an invoice now, outside the schedule; return when the calls have ended (D-32).
+    """Call the endpoint for each pending item of an invoice now, outside the schedule; wait for the answers (D-32).
 
-    An item that a concurrent retry is calling for is left out.
+    Items for which a concurrent retry has an open call are skipped.
     Raises EngineError: `engine.not_found`, `engine.rate_limited`.
     """
     batch = await in_transaction(deps, account, _reserve_by_hand, invoice_id)
@@ -87,7 +87,7 @@ async def retry(deps: Deps, account: Account, invoice_id: UUID) -> RetriedView:
 
 
 async def _settle_lost(deps: Deps, account: Account, *, limit: int) -> int:
-    """Record calls whose worker died as time-outs (D-105); return how many."""
+    """Record a timeout for each call whose worker died (D-105); return how many."""
     lost = await in_transaction(deps, account, _find_lost, limit=limit)
     if lost:
         answered = [(call, price_answers.LOST) for call in lost]
@@ -127,7 +127,7 @@ async def _reserve_by_hand(work: Work, invoice_id: UUID) -> CallBatch:
 
 
 async def _check_retry_rate(work: Work, invoice_id: UUID) -> None:
-    """Limit calls by hand. Raises EngineError: `engine.rate_limited`."""
+    """Raises EngineError: `engine.rate_limited`."""
     since = work.now - RETRY_WINDOW
     if await pricing_attempts.most_by_hand(work.tx, invoice_id, since=since) >= MAX_RETRIES:
         raise EngineError(
@@ -138,7 +138,7 @@ async def _check_retry_rate(work: Work, invoice_id: UUID) -> None:
 
 
 async def reserve(work: Work, items: Sequence[ItemKey], *, by_hand: bool) -> CallBatch:
-    """Store a call for each pending item, to be committed before its first byte is sent."""
+    """Store a call for each pending item. The caller must commit before the calls are made."""
     real_now, monotonic_now = work.deps.clock(), time.monotonic()
     if not items:
         return CallBatch((), (), real_now, monotonic_now)
@@ -177,7 +177,7 @@ def _request(work: Work, item: PendingItem) -> PriceRequest:
 
 
 async def _call_and_record(deps: Deps, account: Account, batch: CallBatch) -> None:
-    """Make the calls concurrently and record each as it ends; calls that end together share a transaction."""
+    """Make the calls concurrently and record each when it ends; calls that end together are recorded together."""
     if not batch.calls:
         return
     give_up_at = batch.reserved_monotonic + RECORD_WITHIN_SECONDS
@@ -196,7 +196,7 @@ async def _call_and_record(deps: Deps, account: Account, batch: CallBatch) -> No
 async def _call(
     deps: Deps, session: MerchantSession, batch: CallBatch, call: PriceCall
 ) -> AnsweredCall | None:
-    """Make a call, unless the worker was suspended until another may have taken over; it then counts as lost."""
+    """Make a call. If the worker was suspended too long, return LOST instead, since another may have taken over."""
     real_now = deps.clock()
     if batch.is_stale(real_now):
         log.warning(
@@ -215,7 +215,7 @@ async def _call(
 
 
 def _results(ended: Collection[asyncio.Task[AnsweredCall | None]]) -> list[AnsweredCall]:
-    """Return the answers, ordered by item; a call that raised is logged and counts as lost."""
+    """Return the answers, ordered by item; a call that raised an exception is logged and recorded as lost."""
     answered: list[AnsweredCall] = []
     for each in ended:
         failure = each.exception()
@@ -230,10 +230,10 @@ def _results(ended: Collection[asyncio.Task[AnsweredCall | None]]) -> list[Answe
 async def _record(
     deps: Deps, account: Account, answered: Sequence[AnsweredCall], *, give_up_at: float
 ) -> None:
-    """Record answers, retrying while the database is unavailable or busy: nothing is called twice (spec 4.7 rule 1).
+    """Record answers; retry while the database is unavailable or busy, so that no call is repeated (spec 4.7 rule 1).
 
-    An answer that cannot be recorded until `give_up_at` (monotonic) is logged; its call is settled as lost later.
-    Recording is idempotent, so an unknown commit may be repeated.
+    If an answer is not recorded by `give_up_at` (monotonic), it is logged, and its call is later recorded as lost.
+    Recording is idempotent, so it is repeated when it is unknown whether a commit succeeded.
     """
     while True:
         try:
@@ -243,7 +243,7 @@ async def _record(
                 await asyncio.sleep(RECORD_RETRY_SECONDS)
                 continue
             log.error("pricing.answers_not_recorded", items=_items(answered), error=str(error))
-        except Exception:  # noqa: BLE001 - one answer's failure must not drop those of the other calls
+        except Exception:  # noqa: BLE001 - the other answers must still be recorded
             log.exception("pricing.answers_not_recorded", items=_items(answered))
             for each in answered if len(answered) > 1 else ():
                 await _record(deps, account, [each], give_up_at=give_up_at)

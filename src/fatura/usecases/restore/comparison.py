@@ -23,18 +23,18 @@ from fatura.usecases.restore.matching import ChargeOfCycle, Match, MatchKind
 from fatura.usecases.transaction import Work, in_transaction, load_account
 
 MARGIN = timedelta(hours=1)
-"""Charges are listed from this long before the backup: clocks differ, and a backup takes time."""
+"""Charges are listed from this long before the backup, because clocks differ and a backup takes time."""
 BATCH = 500
 """Charges matched in one transaction."""
 TRACED_AT_ONCE = 50_000
-"""Charges of missing invoices kept in memory before their subscriptions are searched."""
+"""Number of charges without an invoice that are traced together."""
 SUBSCRIPTIONS_AT_ONCE = 5_000
 NO_SUBSCRIPTION = UUID(int=0)
 
 
 @dataclass(frozen=True, slots=True)
 class UnmatchedCharge:
-    """A charge that a person has to look at."""
+    """A charge that matches nothing in the database; a person must handle it."""
 
     connection_id: UUID
     charge: Charge
@@ -43,7 +43,7 @@ class UnmatchedCharge:
 
 @dataclass(slots=True)
 class RestoreReport:
-    """The result of comparing one account. An account with `problems` was not compared fully and stays frozen."""
+    """The result of comparing one account. With `problems`, it was not compared completely and stays frozen."""
 
     account_id: UUID
     counts: Counter[MatchKind] = field(default_factory=Counter[MatchKind])
@@ -77,7 +77,7 @@ class _Comparison:
 
 
 async def freeze(deps: Deps, account_id: UUID) -> None:
-    """Stop billing in an account once its running billing transactions have ended. Raises DatabaseUnavailableError."""
+    """Wait for the account's running billing transactions, then stop its billing. Raises DatabaseUnavailableError."""
     while True:
         try:
             async with deps.db.transaction(account_id) as tx:
@@ -91,10 +91,10 @@ async def freeze(deps: Deps, account_id: UUID) -> None:
 async def compare(
     deps: Deps, account_id: UUID, *, since: datetime, skipping: Collection[UUID] = (), dry_run: bool = False
 ) -> RestoreReport:
-    """Match the charges that a frozen account's gateways made since the backup (real time), then release the account.
+    """Match the charges made at a frozen account's gateways since the backup, then release the account.
 
-    Safe to repeat after a crash. A person has already compared the connections in `skipping`. A `dry_run` writes
-    nothing and releases nothing. Raises DatabaseUnavailableError, LockTimeoutError.
+    `since` is real time. The connections in `skipping` were compared by a person. A dry run writes nothing and does
+    not release the account. Safe to repeat after a crash. Raises DatabaseUnavailableError, LockTimeoutError.
     """
     account, report = await load_account(deps, account_id), RestoreReport(account_id)
     since = since - MARGIN + account.clock_offset
@@ -127,7 +127,7 @@ async def _release(work: Work) -> None:
 
 
 async def _compare_connection(comparison: _Comparison) -> None:
-    """Match charges in batches. Those without an invoice are collected, because tracing reads all subscriptions."""
+    """Match charges in batches. Those without an invoice are traced together, because that reads all subscriptions."""
     batch: list[Charge] = []
     without_invoice: list[Charge] = []
     async for charge in _listed(comparison.gateway, comparison.since):
@@ -142,7 +142,7 @@ async def _compare_connection(comparison: _Comparison) -> None:
 
 
 async def _listed(gateway: Gateway, since: datetime) -> AsyncIterator[Charge]:
-    """Yield the gateway's charges; each page has its own call timeout. Raises GatewayError, TimeoutError."""
+    """Yield the gateway's charges; the call timeout applies to each page. Raises GatewayError, TimeoutError."""
     charges = aiter(gateway.charges_since(since))
     while True:
         async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
@@ -153,7 +153,7 @@ async def _listed(gateway: Gateway, since: datetime) -> AsyncIterator[Charge]:
 
 
 async def _match_batch(comparison: _Comparison, batch: Sequence[Charge]) -> Sequence[Charge]:
-    """Match charges with the invoices that they reference; return those whose invoice does not exist."""
+    """Match charges with the invoices that they reference; return the charges whose invoice does not exist."""
     matches = await in_transaction(
         comparison.deps, comparison.account, matching.match_by_invoice, batch, dry_run=comparison.dry_run
     )
@@ -164,15 +164,15 @@ async def _match_batch(comparison: _Comparison, batch: Sequence[Charge]) -> Sequ
 
 
 async def _trace(comparison: _Comparison, without_invoice: Sequence[Charge]) -> None:
-    """Find the cycle that each missing invoice billed, by the mark in its id (ADR 0012).
+    """Find the cycle that each missing invoice billed; its id contains a hash of subscription and cycle (ADR 0012).
 
-    All subscriptions are read twice: first for their next cycle, which is the usual one, then for all possible ones.
+    Subscriptions are read twice: first to try only the next cycle, the most common one, then all possible cycles.
     """
     wanted: dict[int, list[Charge]] = {}
     for charge in without_invoice:
         wanted.setdefault(mark_of(charge.invoice_id), []).append(charge)
     passed = comparison.account.now(comparison.deps.clock()) - comparison.since
-    cycles = passed // timedelta(days=1) + 2  # at most one cycle a day is generated (D-5)
+    cycles = passed // timedelta(days=1) + 2  # a subscription gets at most one cycle a day (D-5)
     for steps in ((1,), (*range(2, cycles + 1), *range(0, -cycles, -1))):
         after = NO_SUBSCRIPTION
         while wanted and (page := await _subscriptions(comparison, after)):
@@ -194,7 +194,7 @@ async def _subscriptions(comparison: _Comparison, after: UUID) -> Sequence[Bille
 def _take_charges_of(
     page: Sequence[BilledCycles], steps: Sequence[int], wanted: dict[int, list[Charge]]
 ) -> Sequence[ChargeOfCycle]:
-    """Remove from `wanted` the charges of cycles that are `steps` away from the last billed one."""
+    """Remove charges from `wanted` and return them with their cycle, for cycles `steps` after the last billed one."""
     return [
         ChargeOfCycle(billed.subscription_id, cycle, charge)
         for billed in page

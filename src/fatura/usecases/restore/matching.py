@@ -1,6 +1,6 @@
 """Match a gateway's charge with an invoice or a cycle of the restored database (D-123).
 
-An attempt that gets known charges here is looked up by issuance and never sent again. Nothing is issued here.
+This module only adds known charges to attempts. Issuance then looks them up and does not send the attempt again.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ MEANINGS: dict[MatchKind, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The kind of match; `why` explains an unmatched charge."""
+    """The result for one charge; `why` says why it is unmatched."""
 
     kind: MatchKind
     why: str | None = None
@@ -48,7 +48,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class ChargeOfCycle:
-    """A charge whose invoice is missing, with the cycle that the invoice's id marks."""
+    """A charge whose invoice is missing, and the cycle that the invoice billed."""
 
     subscription_id: UUID
     cycle: int
@@ -56,7 +56,7 @@ class ChargeOfCycle:
 
 
 async def match_by_invoice(work: Work, charges: Sequence[Charge], *, dry_run: bool) -> dict[str, Match]:
-    """Match charges with the invoices that they reference; charges without an invoice are left out."""
+    """Match charges with the invoices that they reference; return no match for charges whose invoice is missing."""
     invoice_ids = [charge.invoice_id for charge in charges]
     await charge_matching.lock_invoices(work.tx, invoice_ids)
     invoices = await charge_matching.find_invoices(work.tx, invoice_ids)
@@ -70,12 +70,12 @@ async def match_by_invoice(work: Work, charges: Sequence[Charge], *, dry_run: bo
 
 
 async def match_by_cycle(work: Work, found: Sequence[ChargeOfCycle], *, dry_run: bool) -> dict[str, Match]:
-    """Match charges with cycles; the charge of a cycle not yet billed is kept until it is billed again."""
+    """Match charges with cycles. If a cycle is not billed yet, its charge is stored until then."""
     return {each.charge.charge_id: await _match_cycle(work, each, dry_run=dry_run) for each in found}
 
 
 def without_subscription(charge: Charge, *, why: str) -> Match:
-    """Return the match of a charge that no cycle here will use."""
+    """Return the result for a charge that no invoice can use."""
     is_canceled = charge.state is ChargeState.CANCELED
     return Match(MatchKind.CANCELED) if is_canceled else Match(MatchKind.UNMATCHED, why)
 
@@ -83,7 +83,7 @@ def without_subscription(charge: Charge, *, why: str) -> Match:
 async def _match(
     work: Work, charge: Charge, invoice: CandidateInvoice, *, dry_run: bool
 ) -> tuple[Match, CandidateInvoice]:
-    """Match a charge with a locked invoice; return the invoice as it is afterwards."""
+    """Match a charge with a locked invoice; return the changed invoice too."""
     if charge.charge_id in {invoice.gateway_invoice_id, *invoice.known_charge_ids}:
         return Match(MatchKind.KNOWN), invoice
     if charge.state is ChargeState.CANCELED and _needs_no_charge(invoice, charge):
@@ -107,7 +107,7 @@ def _has_charge_or_is_closed(invoice: CandidateInvoice) -> bool:
 
 
 def _needs_no_charge(invoice: CandidateInvoice, charge: Charge) -> bool:
-    """Say whether the invoice has a charge, is closed, or has already passed the charge's attempt."""
+    """Return whether the invoice has a charge, is closed, or has a newer attempt than the charge's."""
     if _has_charge_or_is_closed(invoice):
         return True
     newest = invoice.attempt or 0
@@ -115,7 +115,7 @@ def _needs_no_charge(invoice: CandidateInvoice, charge: Charge) -> bool:
 
 
 def _attempt_number(invoice: CandidateInvoice, charge: Charge) -> int:
-    """Return the open attempt's number, or one that no failed attempt has."""
+    """Return the number of the open attempt, or else one after the newest attempt."""
     if invoice.attempt is None:
         return charge.attempt
     return invoice.attempt if invoice.is_open else max(charge.attempt, invoice.attempt + 1)
@@ -144,7 +144,7 @@ async def _adopt(work: Work, charge: Charge, invoice: CandidateInvoice, *, numbe
 async def _match_cycle(work: Work, found: ChargeOfCycle, *, dry_run: bool) -> Match:
     charge, subscription_id = found.charge, found.subscription_id
     invoice_id = await charge_matching.invoice_of(work.tx, subscription_id, found.cycle)
-    if invoice_id is not None:  # billed again under another id
+    if invoice_id is not None:  # the cycle was billed again after the restore
         await charge_matching.lock_invoices(work.tx, [invoice_id])
         invoices = await charge_matching.find_invoices(work.tx, [invoice_id])
         match, _ = await _match(work, charge, invoices[invoice_id], dry_run=dry_run)

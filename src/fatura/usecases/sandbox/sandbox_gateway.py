@@ -1,4 +1,4 @@
-"""The merchant's controls of the sandbox gateway: list charges and products, move charges, queue faults (D-46)."""
+"""The merchant's control of the sandbox gateway: list charges and products, change charges, queue faults (D-46)."""
 
 from operator import attrgetter
 from uuid import UUID
@@ -26,7 +26,7 @@ from fatura.views.sandbox import (
 
 
 async def _open_books(work: Work) -> dict[UUID, SandboxBooks]:
-    """Return the account's sandbox gateways by connection; a live account has none (D-44)."""
+    """Return the adapters of the account's sandbox connections; a live account has none (D-44)."""
     books: dict[UUID, SandboxBooks] = {}
     for stored in await connections.find_all(work.tx):
         gateway = gateway_connections.open_gateway(work, stored)
@@ -36,7 +36,7 @@ async def _open_books(work: Work) -> dict[UUID, SandboxBooks]:
 
 
 async def list_charges(deps: Deps, account: Account, invoice_id: UUID | None) -> SandboxChargeListView:
-    """Return an invoice's sandbox charges, or the newest of each connection."""
+    """Return an invoice's sandbox charges; without an invoice, the newest ones of each connection."""
     books = await in_transaction(deps, account, _open_books)
     charges = [charge for each in books.values() for charge in await each.charges(invoice_id)]
     charges.sort(key=attrgetter("charge_id"), reverse=True)
@@ -44,14 +44,14 @@ async def list_charges(deps: Deps, account: Account, invoice_id: UUID | None) ->
 
 
 async def list_products(deps: Deps, account: Account) -> SandboxProductListView:
-    """Return the products mirrored to the sandbox's catalogs."""
+    """Return the products in the sandbox gateways' catalogs."""
     books = await in_transaction(deps, account, _open_books)
     products = [product for each in books.values() for product in await each.products()]
     return SandboxProductListView(data=[SandboxProductView.of(product) for product in products])
 
 
 async def move_charge(deps: Deps, account: Account, charge_id: str, move: SandboxMove) -> SandboxChargeView:
-    """Pay, refuse, cancel or refund a charge, then poll it immediately, as after a provider's webhook (D-46).
+    """Pay, refuse, cancel or refund a charge. The engine then polls it immediately, as after a webhook (D-46).
 
     Raises EngineError: `engine.not_found`, `engine.sandbox_charge_conflict`.
     """

@@ -1,4 +1,8 @@
-"""The test clock: an advance stores a target, and a worker runs the lanes at every due instant up to it (D-45)."""
+"""Advance the test clock (D-45).
+
+`advance` stores a target time. A worker moves the clock towards it, from one due instant to the next, and runs the
+lanes of background work at each.
+"""
 
 import asyncio
 import time
@@ -23,18 +27,18 @@ from fatura.views.view import instant
 
 LEASE = timedelta(seconds=60)
 WAIT_SECONDS = 100
-"""How long `advance` waits for the clock before it returns; the route then answers 202 (D-45)."""
+"""How long `advance` waits for the clock to reach the target; after that the route answers 202 (D-45)."""
 POLL_SECONDS = 0.05
 MAX_ADVANCE = timedelta(days=3660)
-"""How far one call may advance the clock."""
+"""Maximum distance that one call may advance the clock."""
 DRIVE_SECONDS = 5
-"""How long one run drives a clock before it releases the lease."""
+"""How long one run moves a clock before it ends its lease."""
 
 RunLane = Callable[[Deps, Account], Awaitable[int]]
 
 
 class Step(Enum):
-    """What one step of a drive did with the clock."""
+    """The result of one step towards the target."""
 
     MOVED = auto()
     WORK_IS_DUE = auto()
@@ -42,7 +46,7 @@ class Step(Enum):
 
 
 async def read(work: Work) -> TestClockView:
-    """Return the account's time and the progress of an advance. Raises EngineError: `engine.clock_conflict`."""
+    """Return the account's time and the progress towards the target. Raises EngineError: `engine.clock_conflict`."""
     stored = await test_clock.find(work.tx)
     if stored is None:
         raise _no_test_clock()
@@ -58,9 +62,9 @@ def _no_test_clock() -> EngineError:
 
 
 async def advance(deps: Deps, account: Account, *, to: datetime | None, days: int | None) -> TestClockView:
-    """Set the target and wait until a worker has driven the clock there, at most WAIT_SECONDS (D-45).
+    """Set the target and wait until the clock has reached it, at most WAIT_SECONDS (D-45).
 
-    After that the answer's `status` is still `advancing`.
+    If the time runs out, the `status` in the answer is `advancing`.
     Raises EngineError: `engine.clock_conflict`, `engine.invalid_request`.
     """
     if account.mode is Mode.LIVE:
@@ -95,9 +99,9 @@ async def _start(work: Work, *, to: datetime | None, days: int | None) -> None:
 
 
 async def drive(deps: Deps, account: Account, lanes: Mapping[str, RunLane]) -> int:
-    """Drive an account's clock towards its target for DRIVE_SECONDS; return how much work the lanes did.
+    """Move an account's clock towards its target for up to DRIVE_SECONDS; return how much work the lanes did.
 
-    The next run continues; after a crash, once the lease has expired.
+    The next run of any worker continues. After a crash, it must wait until the lease has expired.
     """
     stored = await in_transaction(deps, account, _claim)
     if stored is None or stored.target_at is None:
@@ -123,12 +127,12 @@ async def _claim(work: Work) -> StoredClock | None:
 async def _run_lanes(
     deps: Deps, account: Account, lanes: Mapping[str, RunLane], *, processed: Counter[str]
 ) -> int:
-    """Run each lane once; a lane that fails is logged and runs again in the next pass."""
+    """Run each lane once; return how much work was done. A failure is logged; the lane runs again in the next pass."""
     worked = 0
     for name, run in lanes.items():
         try:
             count = await run(deps, account)
-        except Exception:  # noqa: BLE001 - logged with its traceback; the clock must go on
+        except Exception:  # noqa: BLE001 - logged with its traceback; the other lanes must run
             log.exception("test_clock.lane_failed", lane=name, account_id=str(account.account_id))
             count = 0
         processed[name] += count
@@ -137,7 +141,7 @@ async def _run_lanes(
 
 
 async def _release(work: Work, processed: Counter[str]) -> None:
-    """Let any worker continue: a long drive must not delay a shutdown or other accounts."""
+    """End the lease, so that any worker can continue after it has served other accounts."""
     await test_clock.note_progress(work.tx, processed, lease_until=work.deps.clock())
 
 
@@ -145,7 +149,7 @@ async def _step(work: Work, target: datetime, *, processed: Counter[str]) -> Ste
     """Store progress and renew the lease; if nothing is due, move the clock to the next due instant."""
     stored = await test_clock.lock(work.tx)
     if stored is None or stored.target_at != target:
-        return Step.ENDED  # another driver finished it
+        return Step.ENDED  # another worker reached the target
     next_at = await discovery.next_due_at(work.tx)
     is_due = next_at is not None and next_at <= work.now
     if not is_due and work.now >= target:

@@ -18,7 +18,7 @@ from fatura.views.customers import CustomerPageView, CustomerProfileView
 
 @dataclass(frozen=True, slots=True)
 class CustomerInput:
-    """The customer of a new subscription; one with the same `external_ref` is reused (D-15)."""
+    """The customer of a new subscription; an existing one with the same `external_ref` is reused (D-15)."""
 
     external_ref: str
     name: str
@@ -27,7 +27,7 @@ class CustomerInput:
 
 
 async def create_or_reuse(work: Work, given: CustomerInput) -> Customer:
-    """Return the customer of this externalRef, created if unknown; a known one only gets a missing document."""
+    """Return the customer with this externalRef, or create it. If one exists without document, store the given one."""
     customer = Customer(work.new_id(), given.external_ref, given.name, given.email)
     if await customers.insert_unless_known(work.tx, customer, created_at=work.now):
         work.totals["customers"] += 1
@@ -65,7 +65,7 @@ async def read_page(work: Work, page: Page, wanted: CustomerFilter) -> CustomerP
 
 
 async def patch(work: Work, customer_id: UUID, changes: Mapping[str, Any]) -> CustomerProfileView:
-    """Change the given fields: `name`, `email`, `document` (None removes it). New charges carry them.
+    """Change `name`, `email` or `document`, if given; None removes the document. New charges use the new values.
 
     Raises EngineError: `engine.not_found`.
     """

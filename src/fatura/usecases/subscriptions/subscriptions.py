@@ -105,14 +105,14 @@ async def create(work: Work, enrollment: Enrollment) -> SubscriptionView:
 
 
 def _check_first_charge(first_charge_date: date | None, *, today: date) -> None:
-    """Check the date inside the transaction: a repeated request replays although the date has passed (D-14)."""
+    """Check the date. A repeated request skips this and gets its stored answer, even after the date (D-14)."""
     latest = latest_first_charge(today)
     if first_charge_date is not None and not today <= first_charge_date <= latest:
         raise invalid_fields(("firstChargeDate", f"must lie between {today} (today) and {latest}"))
 
 
 def _check_pinned(connection: Connection, method: PaymentMethod, max_installments: int) -> None:
-    """Check method and installments against the pinned connection (spec 4.4 gateway rule 5, D-20)."""
+    """Check that the subscription's connection supports method and installments (spec 4.4 gateway rule 5, D-20)."""
     check_support(method, max_installments if method is PaymentMethod.CARD else 1, connections=[connection])
 
 
@@ -146,7 +146,7 @@ async def read_terms(work: Work, subscription_id: UUID) -> PlanView:
 
 
 async def preview(work: Work, subscription_id: UUID) -> PreviewView:
-    """Return the next invoice as the billing run would build it now; a dry run (spec 4.4).
+    """Return the next invoice as the billing run would build it now; nothing is stored (spec 4.4).
 
     Raises EngineError: `engine.not_found`, `engine.subscription_canceled`.
     """
@@ -159,7 +159,7 @@ async def preview(work: Work, subscription_id: UUID) -> PreviewView:
 
 
 async def cancel(work: Work, subscription_id: UUID) -> CanceledSubscriptionView:
-    """End a subscription for good; invoices already generated are not affected (spec 3.2, 4.4).
+    """Cancel a subscription permanently; existing invoices are not affected (spec 3.2, 4.4).
 
     Raises EngineError: `engine.not_found`, `engine.subscription_canceled`.
     """
@@ -182,7 +182,7 @@ async def cancel(work: Work, subscription_id: UUID) -> CanceledSubscriptionView:
 async def customize(
     work: Work, subscription_id: UUID, terms: Terms, *, commitment_given: bool
 ) -> SubscriptionView:
-    """Give a subscription private terms from its next cycle on (spec 4.4, D-6, D-22).
+    """Replace a subscription's terms by private ones, from its next cycle on (spec 4.4, D-6, D-22).
 
     Raises EngineError: `engine.not_found`, `engine.product_archived`, `engine.subscription_canceled`,
     `engine.discount_on_variable_product`, `engine.payment_method_unsupported`, `engine.installments_unsupported`.
@@ -211,7 +211,7 @@ async def customize(
 
 
 async def _check_customizable(work: Work, subscription: Subscription, terms: Terms) -> None:
-    """Check the terms and the effective method against the pinned connection (spec 4.4 gateway rule 5)."""
+    """Check the terms, and that the subscription's connection supports their method (spec 4.4 gateway rule 5)."""
     await check_product_ids(work, terms)
     check_active(subscription)
     pinned = [

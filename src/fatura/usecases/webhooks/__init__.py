@@ -1,4 +1,4 @@
-"""Deliver events to the account's webhook and serve them as a stream.
+"""Deliver events to the account's webhook, and serve them as a stream.
 
-Doors: `delivery.deliver` for the push lane; `webhooks` registers, shows and redelivers; `events` reads the stream.
+Entry points: `delivery.deliver` for background work, and the functions of `webhooks` and `events` for the routes.
 """

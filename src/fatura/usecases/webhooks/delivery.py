@@ -1,4 +1,4 @@
-"""Deliver an account's events to its webhook in rounds: claim, call, record (D-39). The rules: `domain.delivery`."""
+"""Deliver events to the account's webhook in rounds: claim, send, record (D-39). `domain.delivery` has the rules."""
 
 import asyncio
 import random
@@ -38,16 +38,16 @@ from fatura.views.events import event_json
 LEASE = timedelta(seconds=60)
 """How long a worker may deliver to an account's endpoint, in real time; every round renews it."""
 SEND_WITHIN = timedelta(seconds=15)
-"""A worker that froze sends nothing later than this after its claim."""
+"""Maximum time between claiming an event and sending it."""
 assert SEND_WITHIN + timedelta(seconds=DEADLINE_SECONDS) + 2 * MAX_PUSH_SKEW < LEASE, (
     "a call must end before another worker's lease begins, even if one host's clock is slow and the other's fast"
 )
 RELEASE_RETRY_SECONDS = 1
 """Pause between attempts to release a lease while the database is unavailable."""
 RUN_SECONDS = 5
-"""How long one run starts new rounds before it lets another account run."""
+"""One run starts no new round after this long, so that other accounts get a turn."""
 FAN_OUT = 1000
-"""Most events that get a delivery row at once."""
+"""Maximum number of events for which delivery rows are inserted in one transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Round:
 
 
 Results = Mapping[int, AttemptResult]
-"""The result of each delivery that was sent, by its event's number."""
+"""The result of each request, by its event's number."""
 
 
 async def deliver(deps: Deps, account: Account) -> int:
@@ -91,9 +91,9 @@ async def _deliver(deps: Deps, account: Account, leased_by: UUID) -> int:
 
 
 async def _release_when_database_returns(deps: Deps, account: Account, leased_by: UUID) -> None:
-    """Release the lease as soon as possible: until then none of the account's events can be delivered.
+    """Release the lease as soon as the database is available, because the lease blocks the account's deliveries.
 
-    Events that were sent but not recorded are sent again; receivers deduplicate them by id (D-39).
+    Events that were sent but not recorded will be sent again; receivers deduplicate them by id (D-39).
     """
     give_up_at = time.monotonic() + LEASE.total_seconds()
     while time.monotonic() < give_up_at:
@@ -108,7 +108,7 @@ async def _release(work: Work, leased_by: UUID) -> None:
 
 
 async def _claim(work: Work, leased_by: UUID) -> Round | None:
-    """Take or renew the endpoint's lease and choose what to send; return None when there is nothing to send."""
+    """Take or renew the endpoint's lease and choose deliveries; return None when nothing is due."""
     real_now = work.deps.clock()
     stored = await webhooks.lease(
         work.tx, leased_by, now=work.now, real_now=real_now, lease_until=real_now + LEASE
@@ -128,7 +128,7 @@ async def _claim(work: Work, leased_by: UUID) -> Round | None:
 
 
 async def _choose(work: Work, stored: StoredWebhook) -> Sequence[DueDelivery]:
-    """Return the deliveries to send now; when they are fewer than allowed, fan out further events first."""
+    """Return the deliveries to send. If fewer than allowed are due, first insert delivery rows for new events."""
     await deliveries.unblock_next_events(work.tx)
     due = await _find_due(work, stored.health)
     if len(due) >= stored.health.max_concurrent:
@@ -158,9 +158,9 @@ async def _call(deps: Deps, session: MerchantSession, claimed: Round) -> Results
 async def _send(
     deps: Deps, session: MerchantSession, claimed: Round, due: DueDelivery
 ) -> AttemptResult | None:
-    """Send one event; return None when nothing was sent, because the worker froze or is out of sockets."""
+    """Send one event. Return None if it was not sent, because the worker was suspended or has no free sockets."""
     real_now = deps.clock()
-    # either clock may stop while the machine is suspended
+    # while a machine is suspended, either clock may stop
     if real_now - claimed.claimed_at > SEND_WITHIN or time.monotonic() > claimed.send_before:
         log.warning(
             "delivery.not_sent", event_id=str(due.event_id), reason="the worker froze after its claim"
@@ -178,7 +178,7 @@ async def _send(
 
 
 async def _record(work: Work, claimed: Round, results: Results) -> None:
-    """Record a round; when the lease was lost meanwhile, record only the successes, which are final."""
+    """Record a round. If the lease was lost, record only successes: another worker may have retried the failures."""
     stored = await webhooks.lock(work.tx)
     if stored is None or stored.leased_by != claimed.leased_by:
         log.warning("delivery.lease_lost", results=len(results))
@@ -195,7 +195,7 @@ async def _record(work: Work, claimed: Round, results: Results) -> None:
 async def _record_attempts(
     work: Work, claimed: Round, results: Results, *, health: EndpointHealth | None
 ) -> None:
-    """Log the attempts and update their deliveries; without `health`, all results must be successes."""
+    """Store the attempts and update their deliveries; `health` may be None only if all results are successes."""
     due_at = {due.sequence: due.next_attempt_at for due in claimed.due}
     changed: list[Delivery] = []
     attempts: list[Attempt] = []

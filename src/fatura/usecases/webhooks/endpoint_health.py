@@ -1,4 +1,4 @@
-"""Store an endpoint's health after a round; disable it when it answers 410 or has failed for five days (D-36, D-39)."""
+"""Store an endpoint's health; disable the webhook after a 410 answer or five days of failures (D-36, D-39)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ DISABLED = "webhook.disabled"
 async def store(
     work: Work, stored: StoredWebhook, health: EndpointHealth, *, results: Sequence[AttemptResult]
 ) -> None:
-    """Store the health; disable the endpoint and emit `webhook.disabled` when it should receive no more."""
+    """Store the health. If the webhook should be disabled, disable it and emit `webhook.disabled`."""
     if not health.should_disable(results, now=work.now):
         await webhooks.set_health(work.tx, health, disabled_at=None)
         return

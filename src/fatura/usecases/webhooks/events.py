@@ -1,4 +1,4 @@
-"""Read the event stream, oldest first, by a cursor that skips no event (D-38)."""
+"""Read the event stream, oldest first. A cursor never skips an event (D-38)."""
 
 from uuid import UUID
 
@@ -33,7 +33,7 @@ def _element(of: StoredEvent) -> str:
 
 
 async def replay(work: Work, *, after: int, limit: int, type_: str | None) -> bytes:
-    """Return the JSON answer: the events after a cursor, byte for byte as webhooks deliver them (D-38, D-39)."""
+    """Return the events after a cursor as JSON, byte for byte as webhooks deliver them (D-38, D-39)."""
     if type_ is None:
         found = await events.after(work.tx, after, limit=limit)
     else:

@@ -20,9 +20,9 @@ REGISTER = "register one with PUT /v1/integration/webhook"
 
 
 async def register(work: Work, url: str) -> WebhookView:
-    """Register the webhook, or change its URL and enable it; open deliveries become due now (D-39).
+    """Register the webhook, or change its URL and enable it. Open deliveries become due now (D-39).
 
-    A new webhook gets the events emitted from now on; a disabled one resumes where it stopped.
+    A new webhook gets only events emitted from now on. A disabled one continues with its first undelivered event.
     """
     last = await counters.last_sequence(work.tx)
     while not await webhooks.insert(work.tx, url, created_at=work.now, fanned_out_to=last):
@@ -44,7 +44,8 @@ async def _resume(work: Work, stored: StoredWebhook, url: str) -> None:
         await deliveries.reopen_given_up(work.tx, since=health.failing_since, now=work.now)
     await deliveries.restart_all(work.tx, now=work.now)
     fresh = replace(NEW_ENDPOINT, last_delivered_at=health.last_delivered_at)
-    if webhook.url == url and webhook.disabled_at is None:  # unchanged: it still counts towards DISABLE_AFTER
+    if webhook.url == url and webhook.disabled_at is None:
+        # DISABLE_AFTER is measured from the first failure
         known = health.without_stale_failures(now=work.now)
         fresh = replace(fresh, failures=known.failures, failing_since=known.failing_since)
     await webhooks.set_health(work.tx, fresh, disabled_at=None)
@@ -77,9 +78,10 @@ async def read_deliveries(work: Work, event_id: UUID) -> DeliveriesView:
 
 
 async def redeliver(work: Work, event_id: UUID) -> DeliveriesView:
-    """Deliver an event now, even if it was delivered, given up or never sent (D-39).
+    """Deliver an event now, even if it was delivered or given up, or not sent for lack of a webhook (D-39).
 
-    An open delivery keeps its place in its invoice's order; any other is sent outside it. Its retry schedule restarts.
+    An open delivery keeps its place in the order of its invoice's events; others are sent out of order. The retry
+    schedule starts again.
     Raises EngineError: `engine.not_found`, `engine.webhook_disabled`.
     """
     event = await _event(work, event_id)
@@ -90,7 +92,8 @@ async def redeliver(work: Work, event_id: UUID) -> DeliveriesView:
             f"The account has no enabled webhook; {REGISTER}, which also enables a disabled one.",
         )
     await work.refresh()
-    await deliveries.unblock_next_events(work.tx)  # one that leaves the order can no longer do this
+    # before reopening: a reopened delivery does not unblock its invoice's next event
+    await deliveries.unblock_next_events(work.tx)
     if event.sequence <= stored.fanned_out_to:
         known = await deliveries.find(work.tx, event.sequence)
         if known is not None and known.status is DeliveryStatus.PENDING:
@@ -111,7 +114,7 @@ async def _event(work: Work, event_id: UUID) -> StoredEvent:
 
 
 async def _deliveries(work: Work, event: StoredEvent, stored: StoredWebhook | None) -> DeliveriesView:
-    """Return the JSON of an event's delivery; an event that was not fanned out yet is pending."""
+    """Return an event's delivery in the API's format; an event without a delivery row yet is pending."""
     known = await deliveries.find(work.tx, event.sequence)
     if known is not None:
         status = known.status
@@ -127,7 +130,7 @@ async def _deliveries(work: Work, event: StoredEvent, stored: StoredWebhook | No
 
 
 def _due_at(known: Delivery | None, stored: StoredWebhook | None) -> datetime | None:
-    """Return the earliest time of the next attempt; None when closed or when the webhook is disabled."""
+    """Return the earliest time of the next attempt; None if the delivery is closed or the webhook is disabled."""
     if (
         known is None
         or known.next_attempt_at is None
