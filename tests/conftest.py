@@ -1,4 +1,4 @@
-"""Fixtures: one PostgreSQL server per test process, one database per test, cloned from a migrated template."""
+"""Fixtures: one PostgreSQL server per test process, and one database per test, copied from a migrated template."""
 
 import asyncio
 import os
@@ -29,12 +29,12 @@ SLOWEST = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Move the longest tests to the front; the order of the others stays."""
+    """Run the longest tests first. Keep the order of all others."""
     items.sort(key=lambda item: item.path.stem not in SLOWEST)
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Run one process more than there are processors, up to four: many tests wait for locks and time-outs."""
+    """Use one process more than processors, at most four, because many tests wait for locks and time-outs."""
     return min((os.cpu_count() or 1) + 1, 4)
 
 
@@ -52,14 +52,14 @@ MEMORY_BYTES = 2 << 30
 
 
 def memory_folder() -> Path | None:
-    """Return a folder in memory if it has room: copying a template there takes half the time."""
+    """Return a folder in memory if there is room. Copying a template there takes half as long."""
     has_room = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES
     return MEMORY if has_room else None
 
 
 @pytest.fixture(scope="session")
 def server_url() -> Iterator[str]:
-    """A server for this test process; its URL ends in the database `fatura`."""
+    """The URL of this test process's server, with the database name `fatura`."""
     with (
         tempfile.TemporaryDirectory(prefix="fatura-tests-", dir=memory_folder()) as folder,
         postgres.start(Path(folder), settings=FAST) as server,
@@ -83,7 +83,7 @@ def database_url_of(url: str, name: str) -> str:
 
 @asynccontextmanager
 async def fresh_database(server_url: str, *, template: str = "template_fatura") -> AsyncGenerator[str]:
-    """Create a database from a template, migrated by default, and drop it at the end."""
+    """Copy a template (by default the migrated one) to a new database, and drop it after the block."""
     name = f"test_{uuid4().hex}"
     connection = await asyncpg.connect(server_url)
     try:
@@ -96,7 +96,7 @@ async def fresh_database(server_url: str, *, template: str = "template_fatura") 
 
 @pytest.fixture
 async def database_url(server_url: str) -> AsyncIterator[str]:
-    """A fresh, migrated database for this test."""
+    """The URL of a fresh, migrated database."""
     async with fresh_database(server_url) as url:
         yield url
 

@@ -1,4 +1,4 @@
-"""The contract suite of `gateways.port`: every adapter passes it against a double of its provider."""
+"""The contract suite for `gateways.port`. Every adapter must pass it against a double of its provider."""
 
 from dataclasses import replace
 from datetime import date, timedelta
@@ -23,7 +23,7 @@ from tests.contract.provider import NOW, Provider, charge_request
 
 
 class GatewayContract:
-    """Subclass it as `Test...` and define the fixture `provider`."""
+    """The suite's tests. A subclass `Test...` defines the fixture `provider`."""
 
     @pytest.fixture
     async def gateway(self, provider: Provider) -> Gateway:
@@ -73,7 +73,7 @@ class GatewayContract:
     async def test_all_charges_since_an_instant_are_listed(
         self, gateway: Gateway, provider: Provider
     ) -> None:
-        """In any state, oldest first, each equal to the charge read by its id [D-123]."""
+        """The list has charges of every state, oldest first. Each equals the charge read by its id [D-123]."""
         if not gateway.capabilities().lists_charges:
             with pytest.raises(PermanentError):
                 _ = [each async for each in gateway.charges_since(NOW)]
@@ -95,7 +95,7 @@ class GatewayContract:
         assert [each async for each in gateway.charges_since(NOW + timedelta(days=1))] == []
 
     async def test_a_failed_list_may_be_repeated(self, gateway: Gateway, provider: Provider) -> None:
-        """It starts from the beginning [D-123]."""
+        """The repeated list starts with the first charge [D-123]."""
         if not gateway.capabilities().lists_charges:
             return
         created = await gateway.create_charge(charge_request())
@@ -140,7 +140,7 @@ class GatewayContract:
     async def test_a_lost_answer_is_found_by_its_reference(
         self, gateway: Gateway, provider: Provider
     ) -> None:
-        """A charge whose creation was not confirmed can be looked up [D-33]."""
+        """A look-up by reference finds a charge whose creation timed out [D-33]."""
         request = charge_request()
         await provider.lose_next_answer(gateway)
 
@@ -205,7 +205,7 @@ class GatewayContract:
         assert await gateway.get_charge(created.charge_id) == created
 
     async def test_a_canceled_charge_stays_canceled(self, gateway: Gateway) -> None:
-        """The answer equals later reads, and a repeat changes nothing [D-27 charge]."""
+        """Later reads show the same charge as the cancellation. A second cancellation changes nothing [D-27 charge]."""
         created = await gateway.create_charge(charge_request())
         canceled = replace(created, state=ChargeState.CANCELED)
 
@@ -214,7 +214,7 @@ class GatewayContract:
         assert await gateway.get_charge(created.charge_id) == canceled
 
     async def test_a_paid_charge_is_not_canceled(self, gateway: Gateway, provider: Provider) -> None:
-        """It is returned unchanged [D-27 not confirmed]."""
+        """The cancellation returns the paid charge unchanged [D-27 not confirmed]."""
         created = await gateway.create_charge(charge_request())
         await provider.pay(gateway, created)
         paid = await gateway.get_charge(created.charge_id)
@@ -223,7 +223,7 @@ class GatewayContract:
         assert await gateway.get_charge(created.charge_id) == paid
 
     async def test_a_lost_cancellation_may_be_repeated(self, gateway: Gateway, provider: Provider) -> None:
-        """Its outcome is unknown until the charge is read [D-27 not confirmed]."""
+        """After a timeout, the outcome is unknown until the charge is read [D-27 not confirmed]."""
         created = await gateway.create_charge(charge_request())
         await provider.lose_next_cancel(gateway)
 
@@ -234,7 +234,7 @@ class GatewayContract:
         assert (await gateway.cancel_charge(created.charge_id)).state is ChargeState.CANCELED
 
     async def test_a_webhook_names_its_charge(self, gateway: Gateway, provider: Provider) -> None:
-        """Or names none, which means any; other charges are not named [D-35 webhook]."""
+        """A webhook may name one charge, or none. None stands for all charges [D-35 webhook]."""
         created = await gateway.create_charge(charge_request())
 
         hint = gateway.read_webhook(provider.webhook(gateway, created))
@@ -245,7 +245,7 @@ class GatewayContract:
     async def test_an_unauthentic_webhook_is_refused(
         self, gateway: Gateway, provider: Provider, body: bytes
     ) -> None:
-        """Unsigned, signed for another body, or for another connection [D-35 webhook refused]."""
+        """The webhook is unsigned, or signed for another body or connection [D-35 webhook refused]."""
         genuine = provider.webhook(gateway, await gateway.create_charge(charge_request()))
         other = await provider.connect()
 
@@ -261,7 +261,7 @@ class GatewayContract:
             other.read_webhook(genuine)
 
     async def test_a_product_is_mirrored_once(self, gateway: Gateway, provider: Provider) -> None:
-        """Mirroring again updates the product [spec 2.2 mirroring]."""
+        """Mirroring a second time updates the product [spec 2.2 mirroring]."""
         product = ProductMirror(uuid4(), "Gold", None)
         if not gateway.capabilities().product_catalog:
             with pytest.raises(PermanentError):

@@ -1,4 +1,4 @@
-"""The interface of a provider's double for the contract suite, and a charge request that every provider accepts."""
+"""The interface of a provider double in the contract suite, and a charge request that every provider accepts."""
 
 from datetime import UTC, date, datetime
 from typing import Protocol
@@ -12,10 +12,10 @@ DUE_DATE = date(2026, 3, 15)
 
 
 class Provider(Protocol):
-    """A double of a provider: its connections, its charges, and faults of the network."""
+    """A test double of a payment provider: connections, charges and network faults."""
 
     async def connect(self) -> Gateway:
-        """Return a new connection at `NOW`, in an account of its own, with every capability enabled."""
+        """Return a new connection in its own account. Its clock shows `NOW`, and all capabilities are enabled."""
         ...
 
     async def pay(self, gateway: Gateway, charge: Charge) -> None:
@@ -59,11 +59,11 @@ class Provider(Protocol):
         ...
 
     def webhook(self, gateway: Gateway, charge: Charge) -> Webhook:
-        """Return the webhook that the provider sends for a charge, signed with the current time."""
+        """Return the webhook that the provider sends for a charge, signed at the current time."""
         ...
 
     async def catalog(self, gateway: Gateway) -> dict[str, str]:
-        """Return the product names in the provider's catalog, by their ids there."""
+        """Return the product names in the provider's catalog, by product id of the provider."""
         ...
 
 

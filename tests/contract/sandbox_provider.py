@@ -1,4 +1,4 @@
-"""The sandbox as a double for the contract suite, driven through the merchant's side of it."""
+"""The sandbox gateway as the provider double of the contract suite. Payers and merchants act through `move_charge`."""
 
 import json
 import time
@@ -28,7 +28,7 @@ class SandboxProvider:
     db: Database
 
     async def add(self, *, account_id: UUID | None = None, **settings: Any) -> ConnectionConfig:
-        """Insert a connection, in a new account by default."""
+        """Insert a sandbox connection, by default in a new account."""
         config = ConnectionConfig(account_id or uuid4(), uuid4(), settings, {}, NOW)
         connection = Connection(
             connection_id=config.connection_id,
@@ -51,7 +51,7 @@ class SandboxProvider:
         return SandboxGateway(self.db, config)
 
     async def connect(self) -> Gateway:
-        """Return a connection with a catalog and webhooks, in an account of its own."""
+        """Return a connection with a catalog and webhooks, in a new account."""
         return self.gateway(await self.add(productCatalog=True, webhookSecret=uuid4().hex))
 
     async def pay(self, gateway: Gateway, charge: Charge) -> None:

@@ -1,4 +1,4 @@
-"""The sandbox passes the gateway contract, and lets the merchant see and move its charges."""
+"""The sandbox gateway passes the contract suite. Merchants can list, pay, refuse, cancel and refund its charges."""
 
 import asyncio
 import time
@@ -49,7 +49,7 @@ class TestSandbox(GatewayContract):
 async def test_payers_behave_as_the_settings_say(
     provider: SandboxProvider, behaviour: str, at: datetime, state: ChargeState, paid_at: datetime | None
 ) -> None:
-    """Charges change with the account's clock [D-46]."""
+    """Payers act as the account's clock advances [D-46]."""
     config = await provider.add(behaviour=behaviour)
     created = await provider.gateway(config).create_charge(charge_request())
 
@@ -67,7 +67,7 @@ async def test_a_charge_due_today_is_paid_when_it_is_created(provider: SandboxPr
 
 
 async def test_a_change_with_time_is_stored_when_the_charge_is_read(provider: SandboxProvider) -> None:
-    """A paid charge stays paid when the settings change [D-46]."""
+    """A paid charge stays paid even if the settings change later [D-46]."""
     config = await provider.add()
     created = await provider.gateway(config).create_charge(charge_request())
     due = provider.gateway(replace(config, now=DUE))
@@ -90,7 +90,7 @@ async def test_a_change_with_time_is_stored_when_the_charge_is_read(provider: Sa
 async def test_an_open_charge_follows_the_current_settings(
     provider: SandboxProvider, behaviour: str, state: ChargeState, paid_at: datetime | None
 ) -> None:
-    """Changed settings apply to charges that are still open [D-46]."""
+    """[D-46]"""
     config = await provider.add(behaviour="never_pay")
     created = await provider.gateway(config).create_charge(charge_request())
     later = replace(config, now=DUE + timedelta(days=5), settings={"behaviour": behaviour})
@@ -115,7 +115,7 @@ WAY_TO = {
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        # from     , pay,  refuse,  cancel,   refund
+        # from, then the state after: pay, refuse, cancel, refund
         (OPEN, (PAID, REFUSED, CANCELED, None)),
         (REFUSED, (PAID, REFUSED, CANCELED, None)),
         (PAID, (PAID, None, None, REFUNDED)),
@@ -126,7 +126,7 @@ WAY_TO = {
 async def test_a_merchant_moves_charges_by_hand(
     provider: SandboxProvider, before: SandboxStatus, after: tuple[SandboxStatus | None, ...]
 ) -> None:
-    """Each move from each status, with repeats; None means refused and unchanged [D-46]."""
+    """Every action is tried in every state, and repeated. None means that the action is refused [D-46]."""
     gateway = provider.gateway(await provider.add())
     for move, target in zip(SandboxMove, after, strict=True):
         charge_id = (await gateway.create_charge(charge_request())).charge_id
@@ -172,7 +172,7 @@ async def test_one_of_two_concurrent_moves_succeeds(provider: SandboxProvider) -
 
 
 async def test_the_merchant_lists_charges_newest_first(provider: SandboxProvider) -> None:
-    """A charge has every field of GET /v1/sandbox/charges [D-46]."""
+    """Each charge has all fields of GET /v1/sandbox/charges [D-46]."""
     config = await provider.add()
     gateway = provider.gateway(config)
     request = replace(charge_request(PaymentMethod.CARD), installments=3)
@@ -201,7 +201,7 @@ async def test_connections_of_one_account_have_separate_charges(provider: Sandbo
 
 
 async def test_a_webhook_of_a_connection_without_a_secret_is_refused(provider: SandboxProvider) -> None:
-    """No signature is accepted. [D-35 webhook refused]"""
+    """Without a secret, every signature is refused. [D-35 webhook refused]"""
     gateway = provider.gateway(await provider.add())
     signed = sign(b"{}", ["None"], timestamp=int(time.time()))
 
@@ -226,7 +226,7 @@ async def test_a_webhook_of_a_connection_without_a_secret_is_refused(provider: S
 async def test_the_charges_named_by_an_authentic_webhook(
     provider: SandboxProvider, body: bytes, named: tuple[str, ...] | None
 ) -> None:
-    """A body without a charge names None; a malformed charge id names nothing. [D-35 webhook]"""
+    """A body without a charge id gives None. A malformed charge id gives an empty result. [D-35 webhook]"""
     gateway = provider.gateway(await provider.add(webhookSecret="s" * 16))
     headers = {WEBHOOK_SIGNATURE: sign(body, ["s" * 16], timestamp=int(time.time()))}
 
@@ -234,7 +234,7 @@ async def test_the_charges_named_by_an_authentic_webhook(
 
 
 async def test_an_old_webhook_is_refused(provider: SandboxProvider) -> None:
-    """Its age is measured in real time, not on the account's clock. [D-35 webhook refused]"""
+    """A webhook's age is measured in real time, not on the account's clock. [D-35 webhook refused]"""
     gateway = provider.gateway(await provider.add(webhookSecret="s" * 16))
     for age_seconds in (-400, 400):
         signed = sign(b"{}", ["s" * 16], timestamp=int(time.time()) - age_seconds)

@@ -1,4 +1,4 @@
-"""Faults that a merchant queues in the sandbox, and the errors that calls raise for them (D-46)."""
+"""Faults that a merchant queues in the sandbox make the next calls fail with the matching errors (D-46)."""
 
 import asyncio
 from uuid import UUID, uuid4
@@ -32,7 +32,7 @@ async def gateway(db: Database) -> SandboxGateway:
 async def run(
     gateway: SandboxGateway, operation: SandboxOperation, charge_id: str, product_id: UUID
 ) -> object:
-    """Make the call of an operation."""
+    """Call the gateway method of an operation."""
     match operation:
         case SandboxOperation.CREATE_CHARGE:
             return await gateway.create_charge(charge_request())
@@ -66,7 +66,7 @@ async def test_every_fault_affects_every_operation(
     *,
     was_done: bool,
 ) -> None:
-    """Each fault raises its error, only `timeout_after` does the work, and it ends after two calls [D-46]."""
+    """A fault makes two calls fail. Only `timeout_after` has an effect before it fails [D-46]."""
     charge_id, product_id = (await gateway.create_charge(charge_request())).charge_id, uuid4()
     await gateway.add_fault(operation, fault, times=2)
 

@@ -1,1 +1,1 @@
-"""The world of a test, builders of test data, and doubles of servers outside the engine."""
+"""Shared test support: the `world` fixture's engine, builders of test data, and doubles of external servers."""

@@ -1,4 +1,4 @@
-"""One resource of every kind and state, and valid bodies that refer to them."""
+"""An account with resources of every kind and state, and valid request bodies that refer to them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Owned:
     ids: dict[str, list[str]]
 
     def one(self, name: str) -> str:
-        """Return the id of an active resource."""
+        """Return the id of an active resource of a kind."""
         return self.ids[name][0]
 
 
@@ -73,7 +73,7 @@ async def everything_of(merchant: Merchant) -> dict[str, Json]:
 
 
 def valid_bodies(own: Owned) -> dict[str, Json]:
-    """Return a valid body of this account for every route with a body."""
+    """Return a valid body for every route that takes one, with ids of this account."""
     terms = plan_body({"id": own.one("productId")})
     enrollment = subscription_body({"id": own.one("planId")})
     return {
@@ -103,7 +103,7 @@ def valid_bodies(own: Owned) -> dict[str, Json]:
 
 
 def id_places(body: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """Yield the places of ids in a body."""
+    """Yield the path of every id in a body."""
     if isinstance(body, dict):
         for key, value in body.items():
             yield from id_places(value, (*path, key))
@@ -115,7 +115,7 @@ def id_places(body: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str
 
 
 def put(body: Any, path: tuple[str | int, ...], value: Any) -> Any:
-    """Return a copy of the body with another value at a place."""
+    """Return a copy of the body with the value at one path replaced."""
     if not path:
         return value
     copy = body.copy()

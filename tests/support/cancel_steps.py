@@ -1,4 +1,4 @@
-"""Steps for canceling invoices."""
+"""A step for scenarios in which canceling an invoice is refused."""
 
 from tests.support.sandbox_steps import read
 from tests.support.world import Answer, Json, World
@@ -11,7 +11,7 @@ async def cancel(world: World, invoice: Json, *, key: str = "fresh") -> Answer:
 
 
 async def refused(world: World, invoice: Json) -> str:
-    """Cancel an invoice that must be refused unchanged; return the problem's detail."""
+    """Cancel an invoice, check that it is refused and unchanged, and return the error's detail."""
     before = await read(world, invoice)
     answer = await cancel(world, invoice)
     assert (answer.status, answer.type) == NOT_CANCELABLE

@@ -1,4 +1,4 @@
-"""Checks requests and answers against the document of `/docs-json`."""
+"""Check requests and responses against the OpenAPI document of `/docs-json`."""
 
 import json
 import re
@@ -18,7 +18,7 @@ HEADERS = ("x-request-id", "retry-after", "idempotent-replayed")
 
 
 class Contract:
-    """An OpenAPI document, and the operations and answers seen so far."""
+    """An OpenAPI document, with the operations and responses seen so far."""
 
     def __init__(self, document: Json) -> None:
         self.document = document
@@ -34,7 +34,7 @@ class Contract:
                 yield method.upper(), path, operation
 
     def resolve(self, node: Json) -> Json:
-        """Return a node with its reference resolved."""
+        """Return a schema node with its `$ref` replaced by the target."""
         while "$ref" in node:
             target = self.document
             for step in node["$ref"].removeprefix("#/").split("/"):
@@ -43,7 +43,7 @@ class Contract:
         return node
 
     def faults(self, value: Json, *pointer: str) -> list[str]:
-        """Return the errors of a value against the schema at a place of the document."""
+        """Return the validation errors of a value against the schema at a path of the document."""
         steps = "/".join(quote(step.replace("~", "~0").replace("/", "~1")) for step in pointer)
         validator = Draft202012Validator(
             {"$ref": f"{BASE}#/{steps}"}, registry=self._registry, format_checker=FormatChecker()
@@ -51,7 +51,7 @@ class Contract:
         return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(value)]
 
     async def judge(self, response: httpx.Response) -> None:
-        """Check an answer, and an accepted request, against their schemas; an httpx event hook."""
+        """Check a response against its schema, and the request too if it was accepted. Used as an httpx event hook."""
         method, path = response.request.method.lower(), self._template(response.request.url.path)
         body, status = await response.aread(), str(response.status_code)
         operation = self.document["paths"][path][method]

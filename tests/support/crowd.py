@@ -1,4 +1,4 @@
-"""An account with many subscribers, shared with worker processes."""
+"""An account with many subscribers, used by several worker processes."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -50,19 +50,19 @@ class Crowd:
         self._connection = connection
 
     async def sql(self, statement: str, *values: object) -> list[asyncpg.Record]:
-        """Run a statement whose `$1` is the account."""
+        """Run a statement whose `$1` is the account id."""
         return await self._connection.fetch(statement, self.merchant.account_id, *values)
 
     async def subscribe(self, plan: Json, *, count: int) -> None:
-        """Subscribe many customers to a plan; all are due."""
+        """Subscribe many customers to a plan. All subscriptions are due."""
         await self.sql(SUBSCRIBE_MANY, plan["id"], count)
 
     async def fall_due(self) -> None:
-        """Make every subscription due again; D-5 would delay it by a day."""
+        """Make every subscription due again, without waiting the day that D-5 requires."""
         await self.sql("UPDATE subscription SET generate_at = now() WHERE account_id = $1")
 
     async def pass_minutes(self, minutes: int) -> Answer:
-        """Advance the test clock and wait for the worker that drives it."""
+        """Advance the test clock, and wait for the worker that runs the account's due work."""
         now = datetime.fromisoformat((await self.merchant.get("/v1/test-clock")).json["now"])
         target = (now + timedelta(minutes=minutes)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         return await self.merchant.post("/v1/test-clock/advance", {"to": target})
@@ -75,7 +75,7 @@ class Crowd:
         )
 
     async def until(self, statement: str, count: int) -> None:
-        """Wait until a count is reached."""
+        """Wait until a count reaches a value."""
         async with asyncio.timeout(50):
             while (await self.sql(statement))[0][0] < count:  # noqa: ASYNC110 - other processes do the work
                 await asyncio.sleep(0.02)
@@ -83,7 +83,7 @@ class Crowd:
 
 @asynccontextmanager
 async def open_crowd(database_url: str) -> AsyncGenerator[Crowd]:
-    """Open an account with the key ring of the worker processes, and serve its API in this process."""
+    """Open an account with the key ring of the worker processes. Its API runs in this process."""
     read = settings.read({"FATURA_RATE_LIMIT": "0"})
     db = await connect(database_url, max_connections=5)
     try:
@@ -110,4 +110,4 @@ async def _seen_by(
 
 
 def _ignore_notification(_lane: str) -> None:
-    """The worker processes poll every second."""
+    """Ignore notifications: the worker processes poll every second."""

@@ -1,4 +1,4 @@
-"""The example merchant in a process of its own."""
+"""The example merchant server in its own process."""
 
 import subprocess
 import sys
@@ -29,7 +29,7 @@ class ExampleMerchant:
 
 @contextmanager
 def example_merchant(secret: str, *, port: int = 0) -> Generator[ExampleMerchant]:
-    """Run it without any installed package, on a given or free port."""
+    """Run the example with the standard library only, on the given port or a free one."""
     process = subprocess.Popen(
         [sys.executable, "-I", "-S", str(PROGRAM), "--port", str(port), "--until-stdin-closes"],
         env=environment(FATURA_INTEGRATION_SECRET=secret),

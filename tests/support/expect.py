@@ -1,4 +1,4 @@
-"""Checks of HTTP answers: complete problems, named fields, unchanged data."""
+"""Checks of HTTP responses: whole problem documents, invalid fields, unchanged data."""
 
 import re
 from typing import Any
@@ -15,7 +15,7 @@ TITLES = {(problem.type, problem.status): problem.title for problem in CATALOGUE
 
 
 def problem(answer: Answer) -> tuple[int, str, Json]:
-    """Check a problem's other parts and return its status, type and meta (spec 7, D-13)."""
+    """Check a problem document completely. Return its status, type and meta (spec 7, D-13)."""
     told = answer.json
     assert answer.headers["content-type"] == "application/problem+json"
     assert set(told) - {"meta"} == {"type", "title", "status", "detail", "requestId"}
@@ -37,7 +37,7 @@ def invalid(answer: Answer) -> dict[str, str]:
 
 
 async def everything(merchant: Merchant) -> list[Json]:
-    """Return all an account's lists and events, to show that a refused request changed nothing."""
+    """Return all lists and events of an account, to prove that a refused request changed nothing."""
     lists = [await merchant.all(path) for path in CATALOG_LISTS]
     gateways = (await merchant.get("/v1/integration/gateways")).json
     keys = (await merchant.get("/v1/integration/api-keys")).json["data"]

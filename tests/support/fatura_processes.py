@@ -1,4 +1,4 @@
-"""Runs the command `fatura` for tests, in processes of its own or in this one."""
+"""Run the command `fatura` in tests, in its own process or in this one."""
 
 import io
 import os
@@ -26,7 +26,7 @@ STOP_SECONDS = 25
 
 
 def environment(database_url: str | None = None, **variables: str) -> dict[str, str]:
-    """Return this process's environment with only the given variables of Fatura."""
+    """Return this process's environment, in which only the given Fatura variables are set."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("FATURA_")}
     found = {**inherited, "FATURA_LOG_FORMAT": "json", "COLUMNS": "200", "PYTHONUNBUFFERED": "1", **variables}
     if database_url is not None:
@@ -47,7 +47,7 @@ def run(*arguments: str, env: dict[str, str], cwd: Path | None = None) -> "subpr
 
 
 def run_here(*arguments: str, env: dict[str, str]) -> "subprocess.CompletedProcess[str]":
-    """Run a command in this process, which saves starting Python; its logs are dropped."""
+    """Run a command in this process, which is faster than starting Python. Its logs are discarded."""
     out, err, code = io.StringIO(), io.StringIO(), 0
     with (
         patch.dict(os.environ, env, clear=True),
@@ -72,21 +72,20 @@ class Running:
     output: Path
 
     def said(self) -> str:
-        """Return the output so far, with that of its children."""
+        """Return the output so far, including that of child processes."""
         return self.output.read_text()
 
     def kill(self) -> None:
-        """Send SIGKILL."""
         self.process.kill()
         self.process.wait(STOP_SECONDS)
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """Send a signal and return the exit code."""
+        """Send a signal, wait for the end, and return the exit code."""
         self.process.send_signal(number)
         return self.process.wait(STOP_SECONDS)
 
     def children(self) -> dict[str, int]:
-        """Return the process ids of its `fatura` children by command."""
+        """Return the process ids of its `fatura` child processes by command."""
         listed = subprocess.run(
             ["ps", "-ww", "--no-headers", "-o", "pid=,args=", "--ppid", str(self.process.pid)],
             capture_output=True,
@@ -99,7 +98,7 @@ class Running:
 
 @contextmanager
 def running(*arguments: str, env: dict[str, str], output: Path, module: str = "fatura") -> Generator[Running]:
-    """Start a command, and kill it and its children at the end."""
+    """Run a command during the block, then kill it and its child processes."""
     with output.open("wb") as file:
         process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
@@ -125,8 +124,9 @@ def free_port() -> int:
 
 
 def serves(port: int) -> bool:
-    """Return whether the API on a port is ready."""
-    connection = HTTPConnection("127.0.0.1", port, timeout=2)  # httpx.get would read all certificates first
+    """Return whether an API on this port is ready."""
+    # httpx.get would first load all CA certificates, which is slow
+    connection = HTTPConnection("127.0.0.1", port, timeout=2)
     try:
         connection.request("GET", "/health/ready")
         return connection.getresponse().status == 200

@@ -1,17 +1,17 @@
-"""URLs of denied addresses: written out, disguised, or behind names that resolve to them."""
+"""URLs that lead to denied addresses: directly, in unusual spellings, or through DNS names."""
 
 from collections.abc import Iterator
 from ipaddress import IPv4Address
 
 TARGETS = (
-    "127.0.0.1",  # ourselves
+    "127.0.0.1",  # this host
     "0.0.0.0",  # noqa: S104 - ourselves, too
     "10.0.0.1",
     "172.16.0.1",
     "192.168.0.1",
-    "169.254.169.254",  # metadata of most clouds
-    "100.100.100.200",  # metadata of one cloud
-    "168.63.129.16",  # services of one cloud
+    "169.254.169.254",  # metadata service of most clouds
+    "100.100.100.200",  # metadata service of one cloud
+    "168.63.129.16",  # internal services of one cloud
 )
 _FULL_WIDTH = str.maketrans("0123456789", "０１２３４５６７８９")  # noqa: RUF001 - the disguise
 _CIRCLED = str.maketrans("0123456789", "⓪①②③④⑤⑥⑦⑧⑨")
@@ -20,7 +20,7 @@ _HALF_WIDTH = str.maketrans(".", "｡")
 
 
 def spellings(address: str) -> Iterator[str]:
-    """Yield every spelling of an IPv4 address that some parser accepts."""
+    """Yield the spellings of an IPv4 address that some URL parsers accept."""
     number = int(IPv4Address(address))
     a, b, c, d = IPv4Address(address).packed
     pairs = f"{a:02x}{b:02x}:{c:02x}{d:02x}"
@@ -120,7 +120,7 @@ DETOURS = (
 
 
 def hostile_urls(port: int) -> list[str]:
-    """Return each URL once; a test listens on `port` for calls."""
+    """Return all URLs without duplicates. The test listens on `port` to detect calls."""
     hosts = [spelled for target in TARGETS for spelled in spellings(target)] + list(NAMES)
     found = [f"https://{host}:{port}/price" for host in hosts]
     found += [f"https://{host}/" for host in hosts]

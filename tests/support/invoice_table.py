@@ -1,13 +1,13 @@
 """The invoice's state machine, written by hand from the specification (3.3) and D-9, D-24 to D-28.
 
-Nothing here is derived from the engine: tests compare the domain, the docs and PostgreSQL with it.
+Nothing here is generated from the engine. Tests compare the domain, the docs and PostgreSQL with this table.
 """
 
 from tests.support.world import rows
 
 STATES = ("draft", "awaiting_value", "ready", "issued", "paid", "overdue", "canceled")
 
-# `-` changes and emits nothing; `stays` stamps and emits once; `409` is refused with a problem.
+# `-`: no change and no event. `stays`: same state, but a timestamp is set and one event emitted. `409`: refused.
 _OUTCOMES = rows("""
     fact              | total | draft          | awaiting | ready    | issued   | paid  | overdue  | canceled
     value_missed      | any   | awaiting_value | -        | -        | -        | -     | -        | -
@@ -32,7 +32,7 @@ OUTCOMES: dict[tuple[str, str, int], str] = {
 }
 """The outcome of every state, fact and total."""
 
-# The event and the columns of a transition, by its fact and its target.
+# The event that a transition emits and the columns that it sets, by fact and target state.
 EFFECTS: dict[tuple[str, str], tuple[str, tuple[str, ...]]] = {
     (fact, to): (emits, tuple(stamps.split()))
     for fact, to, emits, stamps in rows("""
@@ -51,7 +51,7 @@ EFFECTS: dict[tuple[str, str], tuple[str, tuple[str, ...]]] = {
     """)
 }
 
-# The changes of state that PostgreSQL allows, from the row's state to the column's.
+# The changes of state that PostgreSQL allows: from the state of the line to the state of the column.
 _MOVES = rows("""
     from           | draft | awaiting_value | ready | issued | paid | overdue | canceled
     draft          | yes   | yes            | yes   | no     | yes  | no      | yes

@@ -21,7 +21,7 @@ SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
 
 
 class Api:
-    """The real application on a real port; it can stop and restart."""
+    """The real application on a real port. It can stop and restart."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -31,7 +31,7 @@ class Api:
         self._serving: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Start, and return when requests are answered."""
+        """Start the server. Returns when it answers requests."""
         self._stop = asyncio.Event()
         server = run_server(create_app(self._world.deps), self._stop, host="127.0.0.1", port=self._port)
         self._serving = asyncio.create_task(server)
@@ -53,7 +53,7 @@ class Api:
 
 @dataclass
 class Listening:
-    """A running forwarding: its reports, messages and position."""
+    """A running `fatura listen`: the lines that it reported, its messages and its position in the stream."""
 
     place: Position
     attempts: list[tuple[int, Post]] = field(default_factory=list)
@@ -67,7 +67,7 @@ class Listening:
 async def listening(
     api: Api, world: World, receiver: Receiver, *, after: int | None, skip_failures: bool = False
 ) -> AsyncGenerator[Listening]:
-    """Forward an account's events to a receiver."""
+    """Forward an account's events to a receiver during the block."""
     seen = Listening(Position(after))
     forwarding = Forwarding(
         receiver.url, SECRET, skip_failures, report=seen.report, print_note=seen.said.append

@@ -1,7 +1,7 @@
-"""Misbehaving merchants: a program of raw sockets with one path per behaviour.
+"""A server of misbehaving merchants, on raw sockets, with one path per behaviour.
 
-It prints its port and the port of a TLS handshake that drips, and answers `/sent` with the bytes that each behaviour
-has sent.
+It prints two ports: its own, and one whose TLS handshake arrives byte by byte. `/sent` returns the number of bytes that
+each behaviour has sent.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ BEHAVIOURS: dict[str, Behaviour] = {}
 
 
 def _slowly(name: str, before: bytes, piece: bytes) -> None:
-    """Send a piece every half second, without end."""
+    """Send a piece every half second until the client disconnects."""
 
     async def behave(_reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
         yield before
@@ -35,7 +35,7 @@ def _slowly(name: str, before: bytes, piece: bytes) -> None:
 
 
 def _endlessly(name: str, before: bytes, piece: bytes) -> None:
-    """Send as fast as possible, without end."""
+    """Send as fast as possible until the client disconnects."""
 
     async def behave(_reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
         yield before
@@ -46,7 +46,7 @@ def _endlessly(name: str, before: bytes, piece: bytes) -> None:
 
 
 def _once(name: str, *pieces: bytes, then_close: bool = True) -> None:
-    """Send, and close or stay silent."""
+    """Send the bytes once, then close the connection or keep it open silently."""
 
     async def behave(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
         for each in pieces:
@@ -58,7 +58,7 @@ def _once(name: str, *pieces: bytes, then_close: bool = True) -> None:
 
 
 def _json(name: str, body: bytes, *, head: bytes = OK) -> None:
-    """Send well-formed HTTP with any body."""
+    """Send a well-formed 200 with any body."""
     _once(name, head + b"Content-Length: %d\r\n\r\n" % len(body) + body, then_close=False)
 
 
@@ -170,7 +170,7 @@ _json("over the cap", b'{"amount": 1000001}')
 
 
 async def _reset(_reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
-    """Reset immediately; `_serve` sets the socket option."""
+    """Close immediately. The socket option that `_serve` sets turns this into a reset."""
     yield b""
 
 
@@ -219,7 +219,7 @@ async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 
 async def _drip_tls(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Start a TLS record and continue byte by byte."""
+    """Start a TLS record and send the rest byte by byte."""
     try:
         for piece in (b"\x16\x03\x03\x3f\x00\x02\x00\x3e\xfc", *repeat(b"\0", 100)):
             writer.write(piece)

@@ -1,4 +1,4 @@
-"""A pgbouncer in transaction mode in front of the tests' server, if one is installed."""
+"""A pgbouncer in transaction mode in front of the test server. Needs pgbouncer to be installed."""
 
 import os
 import pwd
@@ -19,7 +19,7 @@ SERVER_CONNECTIONS = 3
 
 @contextmanager
 def pgbouncer(database_url: str, folder: Path) -> Generator[str]:
-    """Start it, and yield the URL of the database through it."""
+    """Run pgbouncer during the block, and yield the URL of the database through it."""
     assert PROGRAM, "ask PROGRAM first"
     parts = urlsplit(database_url)
     socket_folder = parse_qs(parts.query)["host"][0]
@@ -40,7 +40,7 @@ def pgbouncer(database_url: str, folder: Path) -> Generator[str]:
         """.replace("        ", "")
     )
     command = [PROGRAM, "-q"]
-    if os.geteuid() == 0:  # it refuses to be root, and the socket's folder is open to the server's user only
+    if os.geteuid() == 0:  # pgbouncer refuses root; only the server's user may open the socket
         owner = Path(socket_folder).stat().st_uid
         folder.chmod(0o711)
         command += ["-u", pwd.getpwuid(owner).pw_name]

@@ -1,4 +1,4 @@
-"""An account with a row in every table, for hand-written statements."""
+"""An account with a row in every table, for tests with hand-written SQL."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -17,7 +17,7 @@ Connection = Any
 
 
 async def populate(merchant: Merchant) -> dict[str, Json]:
-    """Give an account a row in every table, priced items first; return some of its ids by their columns."""
+    """Create at least one row in every table. Return the main rows' ids by column name."""
     await merchant.set_up_gateway(productCatalog=True)
     nobody_listens = {"url": "http://127.0.0.1:1/"}
     assert (await merchant.put("/v1/integration/webhook", nobody_listens)).status == 200
@@ -30,7 +30,7 @@ async def populate(merchant: Merchant) -> dict[str, Json]:
     await merchant.run()
     await merchant.enroll(await merchant.plan(item(await merchant.variable_product())))
     await merchant.run()
-    free = await merchant.product(0)  # the newest invoice is as it was born
+    free = await merchant.product(0)  # the newest invoice is unchanged since its creation
     await merchant.enroll(await merchant.plan(item(free)))
     await merchant.run()
     [invoice] = await merchant.invoices(subscription)
@@ -60,7 +60,7 @@ async def populate(merchant: Merchant) -> dict[str, Json]:
 
 @asynccontextmanager
 async def connected(url: str, account_id: object = "") -> AsyncGenerator[Connection]:
-    """Open a connection as the engine's role, with an account opened, or none."""
+    """Open a connection as the engine's role, with `app.account` set to an account or empty."""
     connection = await asyncpg.connect(url)
     try:
         await connection.execute(f"SET app.account = '{account_id}'")
@@ -70,7 +70,7 @@ async def connected(url: str, account_id: object = "") -> AsyncGenerator[Connect
 
 
 async def tables(connection: Connection) -> list[str]:
-    """Return the tables with an account_id."""
+    """Return the names of the tables that have an account_id."""
     found = await connection.fetch(
         """
         SELECT c.relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
@@ -81,7 +81,9 @@ async def tables(connection: Connection) -> list[str]:
 
 
 async def wall(connection: Connection, statement: str, *values: object) -> str:
-    """Run a statement and undo it; return "yes", or the name of the constraint or the SQLSTATE that refused it."""
+    """Run a statement and roll it back. Return "yes" if it succeeded, otherwise the violated constraint or the
+    SQLSTATE.
+    """
     transaction = connection.transaction()
     await transaction.start()
     try:

@@ -37,18 +37,18 @@ except EmbeddedPostgresError as error:
 
 
 class User:
-    """Another process that starts and stops the server of a data folder."""
+    """A process that starts, uses and stops the server of a data folder."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self.process = process
 
     def says(self) -> str:
-        """Return its next line: the URL or an error."""
+        """Return the next line of its output: the URL or an error."""
         assert self.process.stdout
         return self.process.stdout.readline().strip()
 
     def leave(self) -> int:
-        """Close its stdin, so that it stops using the server, and return its exit code."""
+        """Close its stdin, so that it stops using the server. Return its exit code."""
         assert self.process.stdin
         self.process.stdin.close()
         return self.process.wait(60)
@@ -60,7 +60,7 @@ class User:
 
 @contextmanager
 def using(data_dir: Path, *, bin_dir: str = "", uid: int = 0) -> Generator[User]:
-    """Start a process that uses the server, in its own process group."""
+    """Start a process that uses the server. It has its own process group."""
     command = [sys.executable, "-c", _USER, str(data_dir), bin_dir, str(uid)]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, process_group=0
@@ -76,7 +76,7 @@ def using(data_dir: Path, *, bin_dir: str = "", uid: int = 0) -> Generator[User]
 
 
 def value(url: str, sql: str, **settings: Any) -> Any:
-    """Return the single value of a query."""
+    """Run a query and return its single value."""
 
     async def ask() -> Any:
         connection = await asyncpg.connect(url, timeout=10, **settings)
@@ -93,7 +93,7 @@ def postmaster(data_dir: Path) -> int:
 
 
 def is_running(pid: int) -> bool:
-    """Return whether a process runs; a zombie does not."""
+    """Return whether a process is running. A zombie process is not."""
     state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False)
     return state.stdout.strip() not in {"", "Z", "Zs"}
 

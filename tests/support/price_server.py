@@ -1,4 +1,4 @@
-"""A merchant's price endpoint on 127.0.0.1, scripted by the test; it records every call that it receives."""
+"""A merchant's price endpoint on 127.0.0.1. Tests script its replies, and it records every call."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ Json = Any
 
 @dataclass(frozen=True, slots=True)
 class ReceivedCall:
-    """A call as received."""
+    """A call that the endpoint received."""
 
     path: str
     headers: dict[str, str]
@@ -27,7 +27,7 @@ class ReceivedCall:
 
 @dataclass(slots=True)
 class Reply:
-    """An answer: a JSON value or raw bytes, a status, a delay in seconds."""
+    """A scripted reply: a JSON value or raw bytes, a status, a delay in seconds."""
 
     body: Json = None
     status: int = 200
@@ -39,9 +39,9 @@ class Reply:
 
 
 class PriceServer:
-    """Answers each path by its script: the replies in turn, then the last one again.
+    """Each path sends its scripted replies in turn and then repeats the last one.
 
-    With `withholds` set, each answer waits until the test sets its event in `withheld`.
+    With `withholds` set, each reply waits until the test sets its event in `withheld`.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class PriceServer:
         return self.base_url + path
 
     def answers(self, *replies: Reply | Json, path: str = "/price") -> None:
-        """Script a path: a Reply, or a JSON value to answer with 200."""
+        """Script the replies of a path. A JSON value is sent with status 200."""
         self.scripts[path] = [each if isinstance(each, Reply) else Reply(each) for each in replies]
 
     async def wait_for_calls(self, count: int) -> None:
@@ -80,7 +80,7 @@ class PriceServer:
 
 @asynccontextmanager
 async def price_server() -> AsyncGenerator[PriceServer]:
-    """Serve on a free port of 127.0.0.1, which the world's engine may call (D-47)."""
+    """Serve on a free port of 127.0.0.1, an address that the test engine may call (D-47)."""
     server = PriceServer()
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", server._serve)

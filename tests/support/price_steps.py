@@ -1,4 +1,4 @@
-"""Steps for the pricing scenarios."""
+"""Steps of the pricing scenarios: create a variable product, read the only invoice."""
 
 from tests.support.price_server import PriceServer
 from tests.support.world import Json, Merchant, World
@@ -7,12 +7,12 @@ from tests.support.world import Json, Merchant, World
 async def usage(
     world: Merchant, prices: PriceServer, *, path: str = "/price", cap: int = 100_000, **fields: Json
 ) -> Json:
-    """Create a product priced by the scripted endpoint."""
+    """Create a product whose price comes from the scripted endpoint."""
     pricing = {"mode": "endpoint", "url": prices.url(path), "capCents": cap}
     return await world.made("/v1/products", {"name": "Usage", "pricing": pricing, **fields})
 
 
 async def only_invoice(world: World) -> Json:
-    """Return the account's only invoice, whole."""
+    """Return the detail of the account's only invoice."""
     (invoice,) = await world.invoices()
     return (await world.get(f"/v1/invoices/{invoice['id']}")).json

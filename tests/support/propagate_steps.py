@@ -1,4 +1,4 @@
-"""Steps for the propagation scenarios."""
+"""Steps of the propagation scenarios: publish versions, propagate them, sum previews."""
 
 from collections.abc import Sequence
 
@@ -11,20 +11,20 @@ async def propagate(world: World, plan: Json, **body: Json) -> Json:
 
 
 async def publish(world: World, plan: Json, *items: Json, **fields: Json) -> Json:
-    """Publish a new version of a plan over items or products."""
+    """Publish a new version of a plan with these items or products."""
     answer = await world.put(f"/v1/plans/{plan['id']}", plan_body(*items, **fields))
     assert answer.status == 200, answer.body
     return answer.json
 
 
 async def sum_of_previews(world: World, subscriptions: Sequence[Json]) -> int:
-    """Return the total of the subscriptions' next invoices; variable items count as zero."""
+    """Return the sum of the subscriptions' next invoices. Variable items count as zero."""
     found = [await world.get(f"/v1/subscriptions/{each['id']}/preview") for each in subscriptions]
     return sum(answer.json["fixedTotalCents"] for answer in found)
 
 
 async def tables(world: World) -> dict[str, list[str]]:
-    """Return all rows of the account's tables, except those that any request writes."""
+    """Return all rows of the account, except for tables that every request writes."""
     listed = await world.sql(
         "SELECT table_name FROM information_schema.columns WHERE table_schema = 'public' AND column_name = 'account_id'"
     )

@@ -1,4 +1,4 @@
-"""Steps that the webhook scenarios share: register an endpoint, emit events, move the clock."""
+"""Steps of the webhook scenarios: register an endpoint, emit events, move the clock."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -23,7 +23,6 @@ INSERT_EVENTS = """
 
 
 async def register(merchant: Merchant, receiver: Receiver) -> Json:
-    """Register the endpoint."""
     answer = await merchant.put("/v1/integration/webhook", {"url": receiver.url})
     assert answer.status == 200, answer.body
     return answer.json
@@ -32,7 +31,7 @@ async def register(merchant: Merchant, receiver: Receiver) -> Json:
 async def emit(
     world: World, count: int, *, invoices: int = 0, type_: str = "invoice.payment_unexpected"
 ) -> None:
-    """Emit `count` events, without an invoice or distributed over `invoices` invoices."""
+    """Emit `count` events, either without an invoice or spread over `invoices` invoices."""
     await world.sql(INSERT_EVENTS, world.account_id, count, invoices, type_)
 
 
@@ -46,13 +45,13 @@ async def skip(world: World, duration: timedelta) -> None:
 
 
 async def event_at(merchant: Merchant, sequence: int) -> Json:
-    """Return an event by its number."""
+    """Return the event with this number."""
     (found,) = (await merchant.get(f"/v1/events?cursor={sequence - 1}&limit=1")).json["data"]
     return found
 
 
 async def deliveries(merchant: Merchant, sequence: int) -> Json:
-    """Return an event's delivery log."""
+    """Return the delivery log of an event."""
     event = await event_at(merchant, sequence)
     answer = await merchant.get(f"/v1/events/{event['id']}/deliveries")
     assert answer.status == 200, answer.body
@@ -60,7 +59,6 @@ async def deliveries(merchant: Merchant, sequence: int) -> Json:
 
 
 async def redeliver(merchant: Merchant, sequence: int) -> Json:
-    """Redeliver an event."""
     event = await event_at(merchant, sequence)
     answer = await merchant.post(f"/v1/events/{event['id']}/redeliver")
     assert answer.status == 202, answer.body
@@ -68,12 +66,11 @@ async def redeliver(merchant: Merchant, sequence: int) -> Json:
 
 
 async def webhook(merchant: Merchant) -> Json:
-    """Return the webhook."""
     return (await merchant.get("/v1/integration/webhook")).json
 
 
 async def orders(world: World, received: Iterable[Received]) -> dict[UUID, list[int]]:
-    """Return the numbers of the received events by invoice, without repeats."""
+    """Return the numbers of received events by invoice, in order and without repeats."""
     rows = await world.sql("SELECT sequence, invoice_id FROM event WHERE account_id = $1", world.account_id)
     invoice_of = {row["sequence"]: row["invoice_id"] for row in rows}
     found: dict[UUID, list[int]] = defaultdict(list)
@@ -85,6 +82,6 @@ async def orders(world: World, received: Iterable[Received]) -> dict[UUID, list[
 
 
 def gaps(attempts: Iterable[Json]) -> list[timedelta]:
-    """Return the time between attempts on the account's clock."""
+    """Return the times between attempts on the account's clock."""
     instants = [datetime.fromisoformat(each["createdAt"]) for each in attempts]
     return [later - earlier for earlier, later in pairwise(instants)]

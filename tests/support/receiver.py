@@ -1,4 +1,4 @@
-"""A merchant's endpoint on 127.0.0.1 that records requests and sends scripted answers."""
+"""A merchant's webhook endpoint on 127.0.0.1. It records requests and sends scripted responses."""
 
 import asyncio
 import json
@@ -14,8 +14,6 @@ from tests.support.world import Json
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A received request."""
-
     body: bytes
     headers: CIMultiDictProxy[str]
 
@@ -25,7 +23,7 @@ class Received:
 
     @property
     def sequence(self) -> int:
-        """The number of its event."""
+        """The event's number."""
         return self.json["sequence"]
 
 
@@ -41,13 +39,13 @@ OK = Reply()
 
 
 def always(status: int, body: bytes = b"", **headers: str) -> Answerer:
-    """Give every request the same answer; `_` in a header name is sent as `-`."""
+    """Send the same response to every request. `_` in a header name is sent as `-`."""
     reply = Reply(status, body, {name.replace("_", "-"): value for name, value in headers.items()})
     return lambda _: reply
 
 
 class Receiver:
-    """The endpoint: received requests, the answer, and the maximum of concurrent requests."""
+    """The endpoint: received requests, the scripted response, and the maximum number of concurrent requests."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -58,16 +56,16 @@ class Receiver:
 
     @property
     def sequences(self) -> list[int]:
-        """The numbers of the received events, in order of arrival."""
+        """The event numbers of all received requests, in order of arrival."""
         return [each.sequence for each in self.received]
 
     def forget(self) -> None:
-        """Reset the records."""
+        """Clear the recorded requests."""
         self.received.clear()
         self.most_at_once = 0
 
     async def take(self, request: web.Request) -> web.Response:
-        """Record a request and answer it."""
+        """Record a request and respond to it."""
         self._at_once += 1
         self.most_at_once = max(self.most_at_once, self._at_once)
         try:
@@ -99,6 +97,6 @@ async def open_receiver() -> AsyncGenerator[Receiver]:
 
 
 async def hang(_: Received) -> Reply:
-    """Never answer."""
+    """Never respond."""
     await asyncio.Event().wait()
     raise AssertionError

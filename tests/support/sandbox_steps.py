@@ -1,4 +1,4 @@
-"""Steps of the charge scenarios: invoices, the gateway's records and its faults."""
+"""Steps of the charge scenarios: create invoices, read and move sandbox charges, queue faults."""
 
 import asyncio
 import json
@@ -12,12 +12,12 @@ from tests.support.world import Json, Merchant, World
 
 
 async def connection_id(merchant: Merchant) -> str:
-    """Return the account's first connection."""
+    """Return the id of the account's first connection."""
     return (await merchant.get("/v1/integration")).json["gateways"][0]["connectionId"]
 
 
 async def patch_connection(merchant: Merchant, **changes: Json) -> Json:
-    """Change the account's first connection."""
+    """PATCH the account's first connection."""
     answer = await merchant.patch(f"/v1/integration/gateways/{await connection_id(merchant)}", changes)
     assert answer.status == 200, answer.body
     return answer.json
@@ -35,7 +35,7 @@ async def queue_fault(merchant: Merchant, operation: str, fault: str, *, times: 
 
 
 async def charges(merchant: Merchant, invoice: Json | None = None) -> list[Json]:
-    """Return the gateway's charges, for one invoice or for all."""
+    """Return the charges in the sandbox gateway, of one invoice or all."""
     query = f"?invoiceId={invoice['id']}" if invoice else ""
     return (await merchant.get(f"/v1/sandbox/charges{query}")).json["data"]
 
@@ -72,12 +72,12 @@ async def pass_time(merchant: Merchant, **duration: float) -> None:
 
 
 async def move(merchant: Merchant, charge: Json, deed: str) -> Json:
-    """Pay, refuse, cancel or refund a charge in the gateway."""
+    """Pay, refuse, cancel or refund a sandbox charge."""
     return await merchant.made(f"/v1/sandbox/charges/{charge['chargeId']}/{deed}")
 
 
 async def attempts(world: World) -> list[Json]:
-    """Return the stored attempts to create charges."""
+    """Return the stored issuance attempts."""
     found = await world.sql(
         "SELECT to_json(a) AS row FROM charge_attempt a WHERE a.account_id = $1 ORDER BY a.invoice_id, a.attempt",
         world.account_id,
@@ -86,7 +86,7 @@ async def attempts(world: World) -> list[Json]:
 
 
 async def park(world: World) -> None:
-    """Make the gateway return a ready invoice's charge with another amount, which needs an operator."""
+    """Make the gateway return a charge with a wrong amount for a ready invoice. A person must resolve this."""
     await queue_fault(world, "create_charge", "timeout_after")
     await world.run("issuance")
     await world.sql("UPDATE sandbox_charge SET amount_cents = 999")
@@ -96,7 +96,7 @@ async def park(world: World) -> None:
 
 @asynccontextmanager
 async def table_held(world: World, table: str) -> AsyncGenerator[None]:
-    """Lock a table against writers."""
+    """Lock a table against writers during the block."""
     connection = await asyncpg.connect(world.database_url)
     try:
         async with connection.transaction():
@@ -108,7 +108,7 @@ async def table_held(world: World, table: str) -> AsyncGenerator[None]:
 
 @asynccontextmanager
 async def row_held(world: World, table: str, **key: str) -> AsyncGenerator[None]:
-    """Lock a row."""
+    """Lock a row during the block."""
     ((column, value),) = key.items()
     connection = await asyncpg.connect(world.database_url)
     try:

@@ -1,7 +1,7 @@
-"""Hooks that adjust the requests of Schemathesis; its configuration loads this file.
+"""Hooks that adjust Schemathesis's requests. Its configuration loads this file.
 
-Requests meant to be valid are adjusted to rules that no JSON Schema expresses. All requests stay on this machine, and
-none revokes the key that the run uses.
+Requests that should be valid are adjusted to rules that JSON Schema cannot express. All requests stay on this machine,
+and none revokes the API key in use.
 """
 
 import json
@@ -39,7 +39,7 @@ MAX_DAYS = 2
 
 @schemathesis.hook
 def before_load_schema(_context: Any, document: Json) -> None:
-    """Add the merchant's server on this machine to the patterns of URLs."""
+    """Allow URLs of the local merchant server in the schema's URL patterns."""
     nodes: list[Json] = [document]
     for node in nodes:
         nodes += node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
@@ -49,7 +49,7 @@ def before_load_schema(_context: Any, document: Json) -> None:
 
 @schemathesis.hook
 def after_call(_context: Any, case: Any, response: Any) -> None:
-    """Record the status of every answer."""
+    """Record the status of every response."""
     with ANSWERS.open("a") as file:
         file.write(f"{case.operation.definition.raw['operationId']} {response.status_code}\n")
 
@@ -67,12 +67,12 @@ def before_call(_context: Any, case: Any, _options: Any) -> None:
         if mend is not None:
             mend(case)
         if "Idempotency-Key" in (case.headers or {}):
-            case.headers["Idempotency-Key"] = str(uuid4())  # generated ones repeat, with another body (D-14)
+            case.headers["Idempotency-Key"] = str(uuid4())  # a generated key may repeat (D-14)
     keep_here(operation, case, is_valid=is_valid)
 
 
 def favour(operation: str, case: Any) -> None:
-    """Give a request what it needs to succeed: resources in the right state, and lists without filters."""
+    """Give a request what it needs to succeed: ids of resources in the right state, and lists without filters."""
     if operation.startswith("list_"):
         case.query = {}
     if operation == "redeliver_event":
@@ -88,14 +88,14 @@ def favour(operation: str, case: Any) -> None:
 
 
 def register_webhook() -> None:
-    """Register the webhook again; a request may have deleted it."""
+    """Register the webhook again, because a request may have deleted it."""
     url = f"{STOCKED['url']}/v1/integration/webhook"
     headers = {"Authorization": f"Bearer {STOCKED['api_key']}"}
     assert httpx.put(url, json={"url": PRICE_URL}, headers=headers).is_success
 
 
 def whole_numbers(value: Json) -> Json:
-    """Replace 10.0 by 10: both are integers for JSON Schema, only 10 is for the API (D-8)."""
+    """Replace 10.0 by 10. JSON Schema accepts both as integers; the API accepts only 10 (D-8)."""
     if isinstance(value, dict):
         return {name: whole_numbers(inner) for name, inner in value.items()}
     if isinstance(value, list):
@@ -104,7 +104,7 @@ def whole_numbers(value: Json) -> Json:
 
 
 def keep_here(operation: str, case: Any, *, is_valid: bool) -> None:
-    """Keep calls on this machine, advance the clock only a little, and protect needed resources."""
+    """Prevent calls to other hosts, long clock advances, and changes of resources that later requests need."""
     name, needed = NEEDED.get(operation, ("", ""))
     if name and str(case.path_parameters.get(name)).lower() == needed:
         case.path_parameters[name] = str(uuid4())
@@ -122,7 +122,6 @@ def keep_here(operation: str, case: Any, *, is_valid: bool) -> None:
 
 
 def is_instant(text: str) -> bool:
-    """Return whether the text is a valid instant."""
     try:
         TypeAdapter(Instant).validate_python(text)
     except ValidationError:
@@ -131,7 +130,7 @@ def is_instant(text: str) -> bool:
 
 
 def mend_terms(case: Any) -> None:
-    """A discount ends after it begins, and an item's position is its place."""
+    """Make discounts end after they begin, and make each item's position equal its index."""
     for place, item in enumerate(case.body["items"]):
         if item.get("position") is not None:
             item["position"] = place
@@ -141,20 +140,20 @@ def mend_terms(case: Any) -> None:
 
 
 def mend_first_charge(case: Any) -> None:
-    """A first charge is in the future, within five years."""
+    """Put the first charge between tomorrow and five years from now."""
     if case.body.get("firstChargeDate") is not None:
         case.body["firstChargeDate"] = str((datetime.now(UTC) + timedelta(days=60)).date())
 
 
 def mend_due_days(case: Any) -> None:
-    """The last day is not before the first."""
+    """Put the last day of the range on or after the first."""
     query = case.query or {}
     if query.get("dueFrom") is not None and query.get("dueTo") is not None:
         query["dueFrom"], query["dueTo"] = sorted((query["dueFrom"], query["dueTo"]))
 
 
 def mend_gateway(case: Any) -> None:
-    """The schema of credentials and settings depends on the provider."""
+    """Use the sandbox provider, with empty credentials and settings."""
     case.body |= {name: {} for name in ("credentials", "settings") if name in case.body}
     if "provider" in case.body:
         case.body["provider"] = "sandbox"

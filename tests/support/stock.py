@@ -1,4 +1,4 @@
-"""Fills an account over HTTP with active and ended resources of every kind."""
+"""Fill an account over HTTP with active and ended resources of every kind."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ PATIENCE_SECONDS = 30
 
 @dataclass(frozen=True, slots=True)
 class Stock:
-    """The ids of an account by name, and path parameters with which some operations succeed.
+    """The ids of an account's resources by name, and path parameters with which some operations succeed.
 
-    `product_id` is a product, and `plan_id` a plan with a subscriber, that new terms and subscriptions can be made of.
+    `product_id` is a product, and `plan_id` a plan with a subscriber. New terms and subscriptions can use them.
     """
 
     ids: dict[str, list[str]]
@@ -27,7 +27,7 @@ class Stock:
 
 
 class Account:
-    """Calls that must succeed."""
+    """An API client that fails the test unless a call succeeds."""
 
     def __init__(self, client: httpx.Client) -> None:
         self._client = client
@@ -51,17 +51,16 @@ class Account:
         return self("POST", "/v1/plans", plan_body({"id": product_id}))["id"]
 
     def enroll(self, plan_id: str) -> Json:
-        """Subscribe a new customer to a plan."""
         return self("POST", "/v1/subscriptions", subscription_body({"id": plan_id}))
 
     def invoices(self, *subscriptions: Json) -> list[Json]:
-        """Return the invoices of some subscriptions, in detail."""
+        """Return the details of all invoices of some subscriptions."""
         found = [each for of in subscriptions for each in self.all(f"/v1/invoices?subscriptionId={of['id']}")]
         return [self("GET", f"/v1/invoices/{each['id']}") for each in found]
 
 
 def fill(account: Account, merchant_url: str) -> Stock:
-    """Fill an account while a worker runs; `merchant_url` answers prices except at `/later`."""
+    """Fill an account while a worker runs. `merchant_url` returns prices, except at `/later`."""
     settings = {"productCatalog": True, "behaviour": "never_pay"}
     connection_id = account.all("/v1/integration/gateways")[0]["connectionId"]
     account("PATCH", f"/v1/integration/gateways/{connection_id}", {"settings": settings})
@@ -114,7 +113,7 @@ def fill(account: Account, merchant_url: str) -> Stock:
 
 
 def _refused_by_the_gateway(account: Account, plan_id: str, connection_id: str) -> Json:
-    """Return an invoice whose issuance needs an operator."""
+    """Return an invoice whose issuance waits for a person."""
     refused = {"connectionId": connection_id, "operation": "create_charge", "fault": "rejected"}
     account("POST", "/v1/sandbox/faults", refused)
     subscription = account.enroll(plan_id)
@@ -124,7 +123,7 @@ def _refused_by_the_gateway(account: Account, plan_id: str, connection_id: str) 
 
 
 def _ended(account: Account) -> dict[str, str]:
-    """Return an archived product and an archived plan with a canceled subscriber."""
+    """Return an archived product, and an archived plan whose subscriber is canceled."""
     product_id = account.product(mode="fixed", monthlyPriceCents=0)
     plan_id = account.plan(product_id)
     subscription = account.enroll(plan_id)

@@ -1,4 +1,4 @@
-"""A real API with its worker, and accounts that own something of every kind."""
+"""A real API with a worker, and accounts with resources of every kind."""
 
 import json
 import threading
@@ -18,7 +18,7 @@ from tests.support.stock import PATIENCE_SECONDS, Account, Stock, fill
 
 @dataclass(frozen=True, slots=True)
 class Stocked:
-    """An account with its stock: where its API is, its key and another account's, and its merchant's server."""
+    """A filled account: its API's address, its key, another account's key, and its merchant server."""
 
     url: str
     api_key: str
@@ -28,21 +28,19 @@ class Stocked:
     stock: Stock
 
     def works(self) -> bool:
-        """Return whether the API key is still accepted."""
         headers = {"Authorization": f"Bearer {self.api_key}"}
         return httpx.get(f"{self.url}/v1/integration", headers=headers).status_code == 200
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """A running API with its worker, a merchant's server that both may call."""
+    """A running API and worker, with a merchant server that both may call."""
 
     url: str
     environment: dict[str, str]
     merchant_url: str
 
     def stock(self) -> Stocked:
-        """Open a sandbox account and fill it."""
         api_key = _open_account(self.environment)
         headers = {"Authorization": f"Bearer {api_key}"}
         with httpx.Client(base_url=self.url, headers=headers, timeout=PATIENCE_SECONDS) as client:
@@ -55,14 +53,13 @@ class Engine:
 
 
 def _open_account(environment: dict[str, str]) -> str:
-    """Open a sandbox account and return its key."""
     create = ("account", "create", "Test", "--mode", "sandbox", "--json")
     return json.loads(fatura_processes.run_here(*create, env=environment).stdout)["apiKey"]
 
 
 @contextmanager
 def running_engine(database_url: str, folder: Path) -> Generator[Engine]:
-    """Serve an API and run its lanes in processes of their own; both must still run at the end."""
+    """Run an API and a worker as processes during the block. Fails if one of them ended by itself."""
     environment = fatura_processes.environment(
         database_url,
         FATURA_DATA_DIR=str(folder),
@@ -82,12 +79,12 @@ def running_engine(database_url: str, folder: Path) -> Generator[Engine]:
 
 
 class _Answers(BaseHTTPRequestHandler):
-    """The merchant's server: it returns a price, and fails `/later`."""
+    """The merchant server: it returns a price, but an error at `/later`."""
 
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
-        """Answer a call."""
+        """Return a price, or an error at `/later`."""
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         body = b'{"amount":1250}'
         self.send_response(500 if self.path == "/later" else 200)
@@ -97,7 +94,7 @@ class _Answers(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as its parent names it
-        """Say nothing."""
+        """Log nothing."""
 
 
 @contextmanager

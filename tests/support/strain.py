@@ -1,4 +1,4 @@
-"""Measures how long a block stalls other tasks, and how much memory it takes."""
+"""Measure how long a block of code stalls other asyncio tasks, and its peak memory."""
 
 import asyncio
 import gc
@@ -12,7 +12,7 @@ from pathlib import Path
 
 @dataclass(slots=True)
 class Strain:
-    """The cost of a block; `stall_seconds` counts only the work of this thread."""
+    """The measured costs. `stall_seconds` counts only CPU time of this thread."""
 
     seconds: float = 0.0
     stall_seconds: float = 0.0
@@ -23,7 +23,7 @@ class Strain:
 async def strain() -> AsyncGenerator[Strain]:
     """Measure the longest stall of other tasks and the peak memory of a block.
 
-    What earlier tests left in memory is not searched for garbage meanwhile: that is no work of the block's.
+    Objects of earlier tests are frozen, so that garbage collection during the block does not scan them.
     """
     gc.collect()
     gc.freeze()
@@ -50,5 +50,5 @@ async def strain() -> AsyncGenerator[Strain]:
 def _rss_mb() -> float:
     try:
         return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * resource.getpagesize() / 1e6
-    except FileNotFoundError:  # not Linux: the peak so far
+    except FileNotFoundError:  # other systems than Linux report only the peak since the process started
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6

@@ -1,6 +1,6 @@
-"""The `world` of a test: the real ASGI application, the real lanes, the sandbox gateway and a test clock.
+"""The `world` fixture's engine: the real ASGI application, lanes, sandbox gateway and test clock.
 
-Lanes do not run by themselves: `advance` drives the test clock through every due instant, `run` runs lanes until idle.
+Lanes do not run by themselves. `advance` moves the test clock through every due instant; `run` runs lanes until idle.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class Answer:
 
 
 class Merchant:
-    """One account's view of the API."""
+    """An API client for one account."""
 
     def __init__(self, deps: Deps, client: httpx.AsyncClient, opened: accounts.OpenedAccount) -> None:
         self.deps = deps
@@ -68,7 +68,7 @@ class Merchant:
         headers: Mapping[str, str] | None = None,
         content: bytes | None = None,
     ) -> Answer:
-        """Call the API; POSTs carry a fresh Idempotency-Key unless `key` names one or is None."""
+        """Call the API. A POST has a fresh Idempotency-Key, unless `key` gives one or is None."""
         sent = {"Authorization": f"Bearer {self.api_key}"}
         if method == "POST" and key is not None:
             sent["Idempotency-Key"] = str(uuid4()) if key == "fresh" else key
@@ -96,7 +96,7 @@ class Merchant:
         return await self.call("DELETE", path, **options)
 
     async def made(self, path: str, body: Json = None) -> Json:
-        """POST, and return the JSON of a successful answer."""
+        """Send a POST that must succeed, and return the response's JSON."""
         answer = await self.post(path, body)
         assert answer.status in {200, 201}, answer.body
         return answer.json
@@ -111,7 +111,7 @@ class Merchant:
         return await self.made("/v1/products", {"name": "Usage", "pricing": pricing, **fields})
 
     async def plan(self, *items: Json, **fields: Json) -> Json:
-        """Create a plan of items; a product is an item without discounts; without items, one product is created."""
+        """Create a plan. A bare product becomes an item without discounts. Without items, one product is created."""
         return await self.made("/v1/plans", plan_body(*(items or (await self.product(),)), **fields))
 
     async def enroll(self, plan: Json, **fields: Json) -> Json:
@@ -129,7 +129,7 @@ class Merchant:
         assert answer.status == 200, answer.body
 
     async def advance(self, to: str | None = None, *, days: int | None = None) -> Json:
-        """Drive the test clock through every due instant to an instant, or to the first instant of a date."""
+        """Move the test clock through every due instant. A date means its first instant."""
         body = {"to": to} if days is None else {"days": days}
         asked = asyncio.create_task(self.post("/v1/test-clock/advance", body))
         while not asked.done():
@@ -140,7 +140,7 @@ class Merchant:
         return answer.json
 
     async def run(self, *lanes: str) -> int:
-        """Run all lanes, or the named ones, until idle; `push` includes `probe`."""
+        """Run all lanes, or the named ones, until idle. `push` includes `probe`."""
         named = [*lanes, "probe"] if "push" in lanes else lanes
         return await run_until_idle(self.deps, [LANE[name] for name in named] or LANES)
 
@@ -156,7 +156,7 @@ class Merchant:
         return records[::-1]
 
     async def invoices(self, subscription: Json | None = None) -> list[Json]:
-        """Return the account's invoices, or one subscription's, oldest first."""
+        """Return all invoices, or those of one subscription, oldest first."""
         found = await self.all("/v1/invoices")
         return [
             each for each in found if subscription is None or each["subscriptionId"] == subscription["id"]
@@ -175,7 +175,7 @@ class Merchant:
 
 
 class World(Merchant):
-    """The engine with its first sandbox account, and access to its database."""
+    """The engine, its first sandbox account, and access to the database."""
 
     def __init__(
         self, deps: Deps, client: httpx.AsyncClient, opened: accounts.OpenedAccount, database_url: str
@@ -188,7 +188,7 @@ class World(Merchant):
         return Merchant(self.deps, self._client, opened)
 
     async def sql(self, statement: str, *values: object) -> Sequence[asyncpg.Record]:
-        """Run a statement as the engine's role within this account's row level security."""
+        """Run a statement as the engine's role, restricted to this account by Row Level Security."""
         connection = await asyncpg.connect(self.database_url)
         try:
             await connection.execute(f"SET app.account = '{self.account_id}'")
@@ -197,7 +197,7 @@ class World(Merchant):
             await connection.close()
 
     async def broken(self) -> list[str]:
-        """Return the names of the invariants that are broken in any account."""
+        """Return the names of invariants (`fatura check`) that are violated in any account."""
         return [
             finding.invariant.name
             for account_id in await checks.all_accounts(self.deps)
@@ -206,7 +206,7 @@ class World(Merchant):
 
 
 async def open_account(deps: Deps, mode: Mode) -> accounts.OpenedAccount:
-    """Open an account; a sandbox's clock is set to NOW."""
+    """Open an account. A sandbox account's clock is set to NOW."""
     opened = await accounts.open_account(deps, name="Test", mode=mode)
     if mode is Mode.SANDBOX:
         async with deps.db.transaction(opened.account_id) as tx:
@@ -216,7 +216,7 @@ async def open_account(deps: Deps, mode: Mode) -> accounts.OpenedAccount:
 
 @asynccontextmanager
 async def open_world(database_url: str, **environment: str) -> AsyncGenerator[World]:
-    """Wire the engine to a database and open its first sandbox account."""
+    """Connect the engine to a database and open its first sandbox account."""
     read = settings.read({"FATURA_RATE_LIMIT": "0", "FATURA_OUTBOUND_ALLOW": "127.0.0.1", **environment})
     db = await connect(database_url, max_connections=20)
     try:
@@ -231,33 +231,33 @@ async def open_world(database_url: str, **environment: str) -> AsyncGenerator[Wo
 
 
 def _ignore_notification(_lane: str) -> None:
-    """Tests run the lanes themselves."""
+    """Ignore notifications, because tests run the lanes themselves."""
 
 
 def item(product: Json, *discounts: tuple[int, int, int | None]) -> Json:
-    """Return a plan item with discounts as (percent, fromCycle, toCycle)."""
+    """Return a plan item. Each discount is a tuple (percent, fromCycle, toCycle)."""
     rules = [{"percent": percent, "fromCycle": first, "toCycle": last} for percent, first, last in discounts]
     return {"productId": product["id"], "discounts": rules}
 
 
 def plan_body(*items: Json, **fields: Json) -> Json:
-    """Return the body of a monthly pix plan over items or products."""
+    """Return the request body of a monthly pix plan with these items or products."""
     listed = [each if "productId" in each else item(each) for each in items]
     return {"name": "Plan", "periodMonths": 1, "defaultPaymentMethod": "pix", "items": listed, **fields}
 
 
 def subscription_body(plan: Json, **fields: Json) -> Json:
-    """Return the body that subscribes a new customer to a plan."""
+    """Return the request body that subscribes a new customer to a plan."""
     customer = {"externalRef": f"customer-{uuid4()}", "name": "Ana", "email": "ana@example.com"}
     return {"planId": plan["id"], "customer": customer, **fields}
 
 
 def rows(table: str) -> list[tuple[str, ...]]:
-    """Return a table written with a head line and `|` between columns, as tuples of text without the head."""
+    """Parse a text table with a header line and `|` between columns. Return tuples of text, without the header."""
     lines = [line for line in table.strip().splitlines() if line.strip()]
     return [tuple(cell.strip() for cell in line.split("|")) for line in lines[1:]]
 
 
 def columns(records: Sequence[Json], *names: str) -> list[tuple[str, ...]]:
-    """Return some fields of records as tuples of text, to compare with `rows`."""
+    """Return the named fields of each record as a tuple of text, to compare with `rows`."""
     return [tuple(str(record[name]) for name in names) for record in records]

@@ -1,4 +1,4 @@
-"""Dates in Sao Paulo and the calendar of cycles, rule by rule."""
+"""Dates in Sao Paulo, and the due dates and periods of cycles."""
 
 from datetime import UTC, date, datetime, timedelta
 
@@ -33,7 +33,7 @@ def at(text: str) -> datetime:
 @pytest.mark.parametrize(
     ("instant", "local"),
     [
-        # The edges of the tz database; what goes wrong there: killbill/killbill#743, #1074, #139
+        # Days with clock changes, and the ends of the tz database. Similar bugs: killbill/killbill#743, #1074, #139
         pytest.param("2018-11-04T02:59:59Z", "2018-11-03", id="before the missing midnight"),
         pytest.param("2018-11-04T03:00:00Z", "2018-11-04", id="at 01:00, there was no midnight"),
         pytest.param("2018-02-18T01:59:59Z", "2018-02-17", id="the first 23:59:59"),
@@ -45,7 +45,7 @@ def at(text: str) -> datetime:
     ],
 )
 def test_an_instant_has_the_date_of_sao_paulo(instant, local):
-    """Whatever its clocks did on that day. [D-1, spec 2.1 dates]"""
+    """This includes days on which clocks in Sao Paulo changed. [D-1, spec 2.1 dates]"""
     assert local_date(at(instant)) == day(local)
 
 
@@ -60,7 +60,7 @@ def test_an_instant_has_the_date_of_sao_paulo(instant, local):
     ],
 )
 def test_a_day_begins_at_its_first_instant(local, instant, hours):
-    """Its midnight may not exist. [D-1]"""
+    """On days with a clock change, midnight may not exist. [D-1]"""
     start = start_of_day(date.fromisoformat(local))
     assert start == at(instant)
     following = start_of_day(date.fromisoformat(local) + timedelta(days=1))
@@ -92,7 +92,10 @@ def test_each_instant_belongs_to_one_day(local):
     ],
 )
 def test_the_first_cycle_has_these_dates(given_day, first_charge, expected):
-    """Charge day, period start and due date. [D-3, spec 4.4 chargeDay, spec 4.4 firstChargeDate]"""
+    """The charge day, the start of the period and the due date are checked.
+
+    [D-3, spec 4.4 chargeDay, spec 4.4 firstChargeDate]
+    """
     today = date(2026, 1, 31)
     cycle = first_cycle(today, charge_day=given_day, first_charge_date=day(first_charge))
     charge_day, start, due = expected
@@ -101,7 +104,7 @@ def test_the_first_cycle_has_these_dates(given_day, first_charge, expected):
 
 @given(st.dates(date(2021, 1, 1), date(2061, 1, 1)), st.integers(1, 28))
 def test_a_charge_day_alone_is_its_next_date_after_the_lead(today, charge_day):
-    """Expected dates are found by counting days from today + LEAD. [D-3]"""
+    """The expected date is found by trying each day from today + LEAD. [D-3]"""
     due = today + timedelta(days=3)
     while due.day != charge_day:
         due += timedelta(days=1)
@@ -111,7 +114,7 @@ def test_a_charge_day_alone_is_its_next_date_after_the_lead(today, charge_day):
 
 @given(st.dates(date(2021, 1, 1), date(2061, 1, 1)))
 def test_without_day_and_date_the_charge_is_as_early_as_possible(today):
-    """The day of creation, at most 28, becomes the charge day. [D-3]"""
+    """The charge day is the day of creation, at most 28. [D-3]"""
     cycle = first_cycle(today, charge_day=None, first_charge_date=None)
     assert cycle == FirstCycle(min(today.day, 28), today, today + timedelta(days=3))
 
@@ -122,7 +125,7 @@ def test_without_day_and_date_the_charge_is_as_early_as_possible(today):
     st.sampled_from([1, 3, 6, 12]),
 )
 def test_the_second_cycle_is_a_whole_period_after_any_first(start, charge_day, months):
-    """It starts on the charge day. [D-4]"""
+    """The second cycle starts on the charge day. [D-4]"""
     expected = cap_day(start) + relativedelta(months=months)
     while expected.day != charge_day:
         expected += timedelta(days=1)
@@ -134,7 +137,7 @@ def test_the_second_cycle_is_a_whole_period_after_any_first(start, charge_day, m
 
 @pytest.mark.parametrize("start", ["2026-01-28", "2026-01-29", "2026-01-30", "2026-01-31"])
 def test_a_start_late_in_the_month_counts_as_the_28th(start):
-    """From the 29th to the 31st. [D-4]"""
+    """Days 29 to 31 count as day 28. [D-4]"""
     following = next_period_start(date.fromisoformat(start), charge_day=28, period_months=1)
     assert following == date(2026, 2, 28)
 
@@ -149,13 +152,13 @@ def test_a_start_late_in_the_month_counts_as_the_28th(start):
     ],
 )
 def test_generation_is_due_three_days_before_the_due_date(due, instant):
-    """At the start of that day. [D-2, spec 8 generation lead]"""
+    """Generation is due at the start of that day. [D-2, spec 8 generation lead]"""
     assert generation_instant(date.fromisoformat(due)) == at(instant)
 
 
 @given(st.dates(date(2021, 1, 1), date(2061, 1, 1)))
 def test_generation_begins_when_today_reaches_it(due):
-    """`nextDueDate - LEAD <= today` is true from that instant on. [D-2]"""
+    """`nextDueDate - LEAD <= today` becomes true at that instant. [D-2]"""
     instant = generation_instant(due)
     assert due - timedelta(days=3) <= local_date(instant)
     assert due - timedelta(days=3) > local_date(instant - MICROSECOND)

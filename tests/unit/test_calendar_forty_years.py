@@ -1,6 +1,6 @@
 """Due dates, discounts and amounts over forty years, compared with independent calculations.
 
-dateutil adds months to the anchor; fractions round the amounts; discounts come from a table per cycle.
+dateutil adds the months, fractions compute the amounts, and a table lists the discount of each cycle.
 """
 
 from datetime import date, timedelta
@@ -32,7 +32,7 @@ def period_starts(first: date, *, charge_day: int, months: int, years: int) -> l
 
 @pytest.mark.parametrize("months", PERIODS)
 def test_due_dates_are_whole_periods_after_the_anchor(months):
-    """From every month that the period does not reach by itself. [D-4]"""
+    """[D-4]"""
     for charge_day in CHARGE_DAYS:
         for month in range(1, months + 1):
             anchor = date(2021, month, charge_day)
@@ -43,7 +43,7 @@ def test_due_dates_are_whole_periods_after_the_anchor(months):
 
 @pytest.mark.parametrize("months", PERIODS)
 def test_cycles_after_a_first_date_on_another_day_fall_on_the_charge_day(months):
-    """The second cycle starts at least one period after the first. [D-4, D-3]"""
+    """The second cycle starts at least one whole period after the first. [D-4, D-3]"""
     for charge_day in CHARGE_DAYS:
         for day in (1, 2, 15, 27, 28, 29, 30, 31):
             starts = period_starts(date(2024, 1, day), charge_day=charge_day, months=months, years=2)
@@ -55,7 +55,7 @@ def test_cycles_after_a_first_date_on_another_day_fall_on_the_charge_day(months)
 
 
 def percents_by_cycle(cycles: int) -> dict[int, int]:
-    """Fill in the rules from the last to the first, so that the first matching rule wins."""
+    """Return the discount of each cycle. Rules are written last to first, so that the first matching rule wins."""
     found: dict[int, int] = {}
     for percent, first, last in reversed(SCHEDULE):
         found |= dict.fromkeys(range(first, (last or cycles) + 1), percent)
@@ -68,7 +68,7 @@ def half_up(exact: Fraction) -> int:
 
 @pytest.mark.parametrize("months", PERIODS)
 def test_each_cycle_costs_the_period_price_less_its_discount(months):
-    """Rounded half up. [spec 2.3 amount, D-7]"""
+    """Half cents are rounded up. [spec 2.3 amount, D-7]"""
     cycles = YEARS * 12 // months
     percents = percents_by_cycle(cycles)
     rules = tuple(Discount(*rule) for rule in SCHEDULE)

@@ -1,7 +1,7 @@
-"""Due dates published by other billing engines, compared where their rules equal ours.
+"""Due dates from the tests of other billing engines, compared where their rules equal ours.
 
-Our charge day is 1..28, so a published 29th to 31st is the 28th here (D-4). Vectors with a partial first period, which
-we do not bill, are omitted. A row says where a published date differs from D-3.
+Days 29 to 31 become day 28, our last charge day (D-4). Cases with a partial first period are omitted, because Fatura
+bills whole periods. A comment marks each date that differs because of D-3.
 """
 
 from datetime import date, timedelta
@@ -18,7 +18,7 @@ def day(text: str) -> date:
 
 
 def due_dates(start: date, months: int):
-    """Yield the due dates of a subscription with this firstChargeDate, without end."""
+    """Yield all due dates of a subscription with this firstChargeDate, without end."""
     cycle = first_cycle(start, charge_day=None, first_charge_date=start)
     due = cycle.due_date
     while True:
@@ -27,7 +27,7 @@ def due_dates(start: date, months: int):
 
 
 def until(start: date, months: int, *, last: date) -> list[date]:
-    """Return the due dates up to a day."""
+    """Return the due dates up to and including a day."""
     found: list[date] = []
     for due in due_dates(start, months):
         if due > last:
@@ -56,14 +56,14 @@ LAGO = rows("""
 
 @pytest.mark.parametrize(("months", "start", "billed", "others"), LAGO)
 def test_due_dates_equal_lagos_anniversaries(months, start, billed, others):
-    """Capped at 28; days that Lago does not bill are no due dates. [D-4]"""
+    """Published days above 28 become 28. Days on which Lago bills nothing are not due dates. [D-4]"""
     found = until(day(start), int(months), last=date(2031, 1, 1))
     assert {cap_day(day(each)) for each in billed.split()} <= set(found)
     assert not {day(each) for each in others.split()} & set(found)
 
 
 def test_lago_fifteen_months_from_new_years_eve():
-    """getlago/lago-api spec/scenarios/subscriptions/billing_spec.rb: 15 runs create 15 invoices. [D-4]"""
+    """Source: getlago/lago-api spec/scenarios/subscriptions/billing_spec.rb, where 15 runs create 15 invoices. [D-4]"""
     published = """2023-01-31 2023-02-28 2023-03-31 2023-04-30 2023-05-31 2023-06-30 2023-07-31 2023-08-31
         2023-09-30 2023-10-31 2023-11-30 2023-12-31 2024-01-31 2024-02-29 2024-03-31"""
     found = list(islice(due_dates(date(2022, 12, 31), 1), 16))
@@ -85,7 +85,7 @@ KILL_BILL_FIRST = rows("""
 
 @pytest.mark.parametrize(("start", "charge_day", "first", "_how"), KILL_BILL_FIRST)
 def test_kill_bill_first_billing_day(start, charge_day, first, _how):
-    """The first charge day from a start on; ours is a lead after today. [D-3]"""
+    """The published date is the first charge day on or after the start. [D-3]"""
     cycle = first_cycle(day(start) - LEAD, charge_day=int(charge_day), first_charge_date=None)
     assert (cycle.period_start, cycle.due_date) == (day(first), day(first))
 
@@ -97,23 +97,23 @@ def test_kill_bill_first_billing_day(start, charge_day, first, _how):
             "2017-01-31",
             "2017-03-31",
             3,
-        ),  # TestInAdvanceBillingIntervalDetail: billed in advance, three in all
+        ),  # TestInAdvanceBillingIntervalDetail: three periods, billed in advance
         (
             "2012-07-16",
             "2012-09-15",
             2,
-        ),  # TestInvoiceDateUtils: one whole period passed, the second was begun
+        ),  # TestInvoiceDateUtils: one period is complete, and the second has begun
         ("2012-07-16", "2012-09-16", 3),
         ("2012-07-16", "2012-09-17", 3),
     ],
 )
 def test_kill_bill_periods_begun(start, target, periods):
-    """killbill/killbill: number of monthly periods begun by the target date. [D-4]"""
+    """Source: killbill/killbill. The number of monthly periods that have begun by the target date. [D-4]"""
     assert len(until(day(start), 1, last=day(target))) == periods
 
 
 def test_kill_bill_months_on():
-    """killbill/killbill TestInvoiceDateUtils: 2016-04-08 plus 0 to 7 months stays on the 8th. [D-4]"""
+    """Source: killbill/killbill TestInvoiceDateUtils. 2016-04-08 plus 0 to 7 months stays on the 8th. [D-4]"""
     found = list(islice(due_dates(date(2016, 4, 8), 1), 8))
     assert found == [date(2016, 4 + months, 8) for months in range(8)]
 
@@ -144,14 +144,14 @@ METEROID = rows("""
 
 @pytest.mark.parametrize(("months", "start", "target", "elapsed"), METEROID)
 def test_meteroid_elapsed_cycles(months, start, target, elapsed):
-    """Number of cycles ended by the target date. [D-4]"""
+    """The number of cycles that have ended by the target date. [D-4]"""
     begun = until(day(start), int(months), last=day(target))
     assert max(0, len(begun) - 1) == int(elapsed)
 
 
 @pytest.mark.parametrize("months", [1, 3, 6, 12])
 def test_meteroid_every_date_lies_in_one_period(months):
-    """Elapsed cycles and the period of every date agree. [D-4]"""
+    """The number of elapsed cycles and the period of each date agree. [D-4]"""
     start = date(2024, 1, 31)
     starts = list(islice(due_dates(start, months), 14))
     for offset in range((starts[12] - start).days):
@@ -174,12 +174,15 @@ FLEXPRICE = rows("""
 
 @pytest.mark.parametrize(("months", "start", "following"), FLEXPRICE)
 def test_flexprice_next_billing_date(months, start, following):
-    """The next billing date after a start, capped at 28. [D-4]"""
+    """The next billing date after a start. Days above 28 become 28. [D-4]"""
     assert list(islice(due_dates(day(start), int(months)), 2))[1] == cap_day(day(following))
 
 
 def test_polar_anchor_does_not_drift():
-    """polarsource/polar#10664: Jan 31 and Feb 28 are followed by the 29th of each month; ours keeps its day. [D-4]"""
+    """In polarsource/polar#10664, dates after Jan 31 and Feb 28 drift to the 29th. Fatura keeps the charge day.
+
+    [D-4]
+    """
     found = list(islice(due_dates(date(2025, 1, 31), 1), 26))
     assert found[0] == date(2025, 1, 31)
     assert {due.day for due in found[1:]} == {28}

@@ -1,4 +1,4 @@
-"""Due dates of charges, when they are overdue, how they are polled and how issuance is retried."""
+"""Due dates of charges, when a charge is overdue, when it is polled, and when issuance is retried."""
 
 from datetime import UTC, date, datetime, timedelta
 
@@ -29,7 +29,7 @@ def day(text: str) -> date:
 
 
 def test_banking_days_of_2026():
-    """All days except weekends and national holidays, counted by hand. [D-26]"""
+    """Banking days exclude weekends and national holidays. The expected counts were made by hand. [D-26]"""
     closed = {day(f"2026-{each}") for each in HOLIDAYS_OF_2026.split()}
     for offset in range(365):
         each = date(2026, 1, 1) + timedelta(days=offset)
@@ -52,7 +52,7 @@ def test_banking_days_of_2026():
     """),
 )
 def test_a_boleto_can_be_paid_two_banking_days_after_its_due_date(due, last, _why):
-    """A due date moves to the next banking day first. [D-26]"""
+    """A due date on a weekend or holiday first moves to the next banking day. [D-26]"""
     assert last_payment_day(day(due), PaymentMethod.BOLETO) == day(last)
     assert not is_past_due(day(due), PaymentMethod.BOLETO, today=day(last))
     assert is_past_due(day(due), PaymentMethod.BOLETO, today=day(last) + timedelta(days=1))
@@ -61,7 +61,7 @@ def test_a_boleto_can_be_paid_two_banking_days_after_its_due_date(due, last, _wh
 @pytest.mark.parametrize("method", [PaymentMethod.CARD, PaymentMethod.PIX])
 @pytest.mark.parametrize("due", ["2026-03-10", "2026-03-14", "2026-04-03"])
 def test_card_and_pix_can_be_paid_until_the_due_date(method, due):
-    """Also on a Saturday or holiday. [D-26]"""
+    """The due date may be a Saturday or a holiday. [D-26]"""
     assert last_payment_day(day(due), method) == day(due)
     assert not is_past_due(day(due), method, today=day(due))
     assert is_past_due(day(due), method, today=day(due) + timedelta(days=1))
@@ -69,7 +69,7 @@ def test_card_and_pix_can_be_paid_until_the_due_date(method, due):
 
 @given(DATES)
 def test_a_boleto_may_clear_on_three_banking_days(due):
-    """From the due date to the last day. [D-26]"""
+    """These are the due date and the two banking days after it. [D-26]"""
     last = last_payment_day(due, PaymentMethod.BOLETO)
     days = [due + timedelta(days=offset) for offset in range((last - due).days + 1)]
     assert sum(map(is_banking_day, days)) == 3
@@ -86,7 +86,7 @@ def test_a_boleto_may_clear_on_three_banking_days(due):
     ],
 )
 def test_the_gateway_gets_no_due_date_in_the_past(due, today, given_date):
-    """It gets the later of the due date and today. [D-5]"""
+    """A charge is due on the invoice's due date or today, whichever is later. [D-5]"""
     assert charge_due_date(day(due), today=day(today)) == day(given_date)
 
 
@@ -95,7 +95,7 @@ def test_the_gateway_gets_no_due_date_in_the_past(due, today, given_date):
     [(-3, 1), (0, 1), (59, 1), (60, 7), (399, 7), (400, None), (1000, None)],
 )
 def test_polls_become_less_frequent(after_due_days, next_days):
-    """Daily for 60 days after the due date, then weekly, and never after 400 days. [D-35 polling]"""
+    """A charge is polled daily until 60 days after the due date, then weekly until 400 days after it. [D-35 polling]"""
     due = day("2026-03-10")
     polled_at = start_of_day(due + timedelta(days=after_due_days)) + timedelta(hours=15, minutes=3)
     expected = next_days and start_of_day(local_date(polled_at) + timedelta(days=next_days))
@@ -104,13 +104,13 @@ def test_polls_become_less_frequent(after_due_days, next_days):
 
 @given(DATES, INSTANTS)
 def test_the_next_poll_is_at_most_a_week_ahead(due, polled_at):
-    """And never immediate. [D-35 polling]"""
+    """The next poll is never immediate. [D-35 polling]"""
     following = next_poll_at(due, polled_at=polled_at)
     assert following is None or timedelta(0) < following - polled_at <= timedelta(days=7)
 
 
 def test_an_unpaid_charge_is_polled_after_its_last_day():
-    """Overdue is then emitted on the next day. [D-26, D-35 polling]"""
+    """The poll on the day after the last payment day makes the invoice overdue. [D-26, D-35 polling]"""
     for offset in range(365):
         due = date(2026, 1, 1) + timedelta(days=offset)
         last = last_payment_day(due, PaymentMethod.BOLETO)

@@ -1,4 +1,4 @@
-"""The difference to the database's clock is read once a second, and at once after the host's clock was set."""
+"""The difference to the database's clock is read once a second, and again as soon as the host's clock is set."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -6,7 +6,7 @@ from fatura.usecases.operations.clock_skew import ClockSkew
 
 
 class _Clocks:
-    """A host clock that can be set, and a database clock that counts its reads."""
+    """A host clock that can be set, and a database clock that counts how often it is read."""
 
     def __init__(self) -> None:
         self.set_by = timedelta()
@@ -21,7 +21,7 @@ class _Clocks:
 
 
 async def test_one_read_is_used_for_a_second() -> None:
-    """Lanes then cost the database one connection a second. [D-5]"""
+    """Lanes therefore use one database connection a second for this check. [D-5]"""
     clocks, clock_skew = _Clocks(), ClockSkew()
     skews = [await clock_skew.get(clocks.host, clocks.database) for _ in range(100)]
     assert clocks.asked == 1
@@ -29,7 +29,7 @@ async def test_one_read_is_used_for_a_second() -> None:
 
 
 async def test_a_clock_that_was_set_is_noticed_at_once() -> None:
-    """Forwards or backwards, even right after a read. [D-5]"""
+    """The clock is set forwards or backwards, directly after a read. [D-5]"""
     clocks, clock_skew = _Clocks(), ClockSkew()
     for years in (10, 0, -10):
         clocks.set_by = timedelta(days=365 * years)

@@ -15,7 +15,7 @@ KEY = format_key(ACCOUNT, Mode.SANDBOX, secret=bytes(range(32)))
 
 @given(st.uuids(), st.sampled_from(Mode), st.binary(min_size=32, max_size=32))
 def test_a_key_contains_its_account(account_id, mode, secret):
-    """And its mode and hash. [D-41, spec 5.2]"""
+    """The parsed key also has its mode and hash. [D-41, spec 5.2]"""
     key = format_key(account_id, mode, secret=secret)
     parsed = parse_key(key)
     assert parsed is not None
@@ -25,7 +25,7 @@ def test_a_key_contains_its_account(account_id, mode, secret):
 
 @pytest.mark.parametrize(("mode", "start"), [(Mode.LIVE, "rk_live_"), (Mode.SANDBOX, "rk_test_")])
 def test_a_key_has_its_four_parts(mode, start):
-    """`rk_`, the mode, the account and the secret: 22 and 43 letters and digits. [spec 5.1, D-41]"""
+    """A key is `rk_`, the mode, the account id in 22 letters and digits, and the secret in 43. [spec 5.1, D-41]"""
     key = format_key(ACCOUNT, mode, secret=bytes(32))
     assert key.startswith(start)
     account, secret = key.removeprefix(start).split("_")
@@ -35,7 +35,7 @@ def test_a_key_has_its_four_parts(mode, start):
 
 @given(st.lists(st.binary(min_size=32, max_size=32), min_size=2, max_size=2, unique=True))
 def test_different_secrets_make_different_keys(secrets):
-    """And different hashes. [D-41]"""
+    """Their hashes differ too. [D-41]"""
     one, other = (format_key(ACCOUNT, Mode.LIVE, secret=secret) for secret in secrets)
     assert one != other
     assert parse_key(one) != parse_key(other)
@@ -72,7 +72,7 @@ TOO_LARGE = "7n42DGM5Tflk9n8mt7Fhc8"
         KEY[:8] + "z" * 22 + KEY[30:],
         KEY[:-1] + "-",
         KEY[:-1] + "ä",
-        KEY[:-1] + "٣",  # a digit elsewhere
+        KEY[:-1] + "٣",  # a non-ASCII digit
         KEY[:-1] + "\0",
     ],
 )
@@ -89,6 +89,6 @@ def test_the_largest_account_id_is_accepted_and_the_next_refused():
 
 @given(st.text(max_size=90))
 def test_any_text_is_a_key_or_refused(text):
-    """Nothing is raised. [D-41]"""
+    """Parsing raises nothing. [D-41]"""
     parsed = parse_key(text)
     assert parsed is None or text.startswith("rk_")

@@ -1,4 +1,4 @@
-"""Retries of deliveries, the health of endpoints and the meaning of their responses."""
+"""When deliveries are retried, how endpoint health changes, and what responses mean."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -25,12 +25,12 @@ OPEN = Delivery(1, 0, 0, None, None, NOW, None, None)
 
 
 def patient(**duration: int) -> AttemptResult:
-    """Return a failure whose response asks to wait."""
+    """Return a failed attempt whose response has a Retry-After."""
     return AttemptResult(Outcome.HTTP_ERROR, 503, 5, "answered 503", "", timedelta(**duration))
 
 
 def test_an_event_is_attempted_twelve_times():
-    """Within 75 hours, 37 minutes and 30 seconds. [D-39 schedule]"""
+    """The attempts take 75 hours, 37 minutes and 30 seconds in total. [D-39 schedule]"""
     assert MAX_ATTEMPTS == 12
     seconds = [int(delay.total_seconds()) for delay in RETRY_DELAYS]
     assert seconds == [5, 30, 120, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400]
@@ -38,7 +38,7 @@ def test_an_event_is_attempted_twelve_times():
 
 @pytest.mark.parametrize("jitter_permille", [0, 100])
 def test_an_event_is_given_up_after_the_schedule(jitter_permille: int):
-    """Jitter only adds; an event is given up only if others were delivered. [D-39 schedule]"""
+    """Jitter only lengthens delays. An event is given up only if the endpoint accepted others. [D-39 schedule]"""
     health = EndpointHealth(1, 1, NOW, NOW, NOW)
     each, at = OPEN, NOW
     for failures, delay in enumerate(RETRY_DELAYS, 1):
@@ -51,7 +51,7 @@ def test_an_event_is_given_up_after_the_schedule(jitter_permille: int):
 
 
 def test_an_event_is_not_given_up_while_all_deliveries_fail():
-    """It is retried daily, and once more after five days. [D-39 schedule]"""
+    """It is retried daily, including once after five days. [D-39 schedule]"""
     tried = Delivery(1, 11, 11, NOW, NOW + 2 * DAY, NOW + 3 * DAY, None, None)
     dead = EndpointHealth(1, 400, NOW, NOW - HOUR, NOW + 3 * DAY)
     at = NOW + 3 * DAY
@@ -63,7 +63,7 @@ def test_an_event_is_not_given_up_while_all_deliveries_fail():
 
 
 def test_a_redelivery_requested_during_an_attempt_stays_due():
-    """A closed event stays closed. [D-39 redeliver]"""
+    """The running attempt does not clear the request, and a closed event stays closed. [D-39 redeliver]"""
     asked = Delivery(1, 3, 3, NOW, NOW, NOW + HOUR, None, None)
     after = asked.failed(BAD, now=NOW, health=NEW_ENDPOINT, claimed_for=NOW, jitter_permille=0)
     assert (after.attempts, after.failures, after.next_attempt_at) == (4, 4, NOW + HOUR)
@@ -83,7 +83,10 @@ def test_retry_after_only_lengthens_the_delay():
 
 
 def test_an_endpoint_goes_down_and_up():
-    """It gets single probes with growing delays; after a success concurrency grows step by step. [D-39 probes]"""
+    """Failures lead to single probes with growing delays. After a success, concurrency doubles each round.
+
+    [D-39 probes]
+    """
     health, at, waits = NEW_ENDPOINT, NOW, list[int]()
     for _ in range(7):
         health = health.after_round([BAD, BAD], now=at)
@@ -102,7 +105,7 @@ def test_an_endpoint_goes_down_and_up():
 
 
 def test_an_endpoint_is_paused_for_the_longest_retry_after():
-    """Even if some deliveries of the round succeeded. [D-39 Retry-After]"""
+    """The pause applies even if other deliveries of the same round succeeded. [D-39 Retry-After]"""
     busy = EndpointHealth(64, 0, None, None, None)
     slower = busy.after_round([GOOD, patient(seconds=30), patient(seconds=90)], now=NOW)
     assert (slower.max_concurrent, slower.next_attempt_at) == (32, NOW + timedelta(seconds=90))
@@ -126,12 +129,12 @@ def test_an_endpoint_is_paused_for_the_longest_retry_after():
 def test_an_endpoint_is_disabled_after_five_days_or_a_410(
     health: EndpointHealth, answers: list[AttemptResult], *, hopeless: bool
 ):
-    """Five days in which every attempt failed. [D-39 disabling, D-39 gone]"""
+    """The five days count only if every attempt failed. [D-39 disabling, D-39 gone]"""
     assert health.should_disable(answers, now=NOW) is hopeless
 
 
 def test_failures_before_a_long_gap_do_not_count():
-    """A gap is longer than an open event waits; a day is none. [D-39 disabling]"""
+    """A long gap is longer than any open event waits. A gap of one day is not. [D-39 disabling]"""
     failed = EndpointHealth(1, 9, NOW - 4 * DAY, NOW - 6 * DAY, NOW)
     assert failed.after_round([BAD], now=NOW + 27 * HOUR).failing_since == NOW - 4 * DAY
     later = NOW + 30 * DAY
@@ -161,7 +164,7 @@ def test_failures_before_a_long_gap_do_not_count():
 def test_a_2xx_in_time_is_a_delivery(
     ended: ExchangeOutcome, status: int | None, outcome: str, error: str | None
 ):
-    """Whatever its body. [D-39 outcomes]"""
+    """The response body is ignored. [D-39 outcomes]"""
     exchange = Exchange(
         ended, status, b"body", 7, None if ended is ExchangeOutcome.ANSWERED else "too long", "60"
     )
@@ -194,5 +197,5 @@ def test_a_2xx_in_time_is_a_delivery(
     ],
 )
 def test_retry_after_is_seconds_or_a_date(header: str | None, waits: timedelta | None):
-    """At most a day; other values are ignored. [D-39 Retry-After]"""
+    """The delay is limited to a day. Other values are ignored. [D-39 Retry-After]"""
     assert parse_retry_after(header, real_now=NOW) == waits

@@ -1,4 +1,4 @@
-"""Which discount applies in a cycle, against a second implementation."""
+"""Which discount applies in a cycle, compared with a second implementation."""
 
 from itertools import permutations
 
@@ -15,7 +15,7 @@ Rule = tuple[int, int, int | None]
 
 
 def painted(rules: list[Rule]) -> list[int | None]:
-    """Apply the rules last to first over all cycles, so the first one wins."""
+    """Return the discount of each cycle. Rules are written last to first, so that the first matching rule wins."""
     canvas: list[int | None] = [None] * LAST
     for percent, first, last in reversed(rules):
         for cycle in range(first, (LAST if last is None else min(last, LAST)) + 1):
@@ -44,7 +44,7 @@ def chosen(rules: list[Rule]) -> list[int | None]:
     """),
 )
 def test_the_first_rule_that_covers_the_cycle_applies(schedule, cycles):
-    """Rules never add up. [spec 2.3 discount resolution, spec 2.3 discounts]"""
+    """Discounts of several rules are not added. [spec 2.3 discount resolution, spec 2.3 discounts]"""
     rules: list[Rule] = []
     for text in schedule.split():
         percent, ends = text.split(":")
@@ -58,7 +58,7 @@ RANGES = [(first, last) for first in range(1, 5) for last in (*range(first, 5), 
 
 
 def test_every_ordered_pair_of_ranges_resolves_alike():
-    """Within four cycles, with and without an end. [spec 2.3 discount resolution]"""
+    """All ranges within four cycles are tried, with and without an end. [spec 2.3 discount resolution]"""
     for one, other in permutations(RANGES, 2):
         rules: list[Rule] = [(11, *one), (22, *other)]
         assert chosen(rules) == painted(rules)
@@ -66,7 +66,7 @@ def test_every_ordered_pair_of_ranges_resolves_alike():
 
 @st.composite
 def schedules(draw: st.DrawFn) -> list[Rule]:
-    """Generate up to twenty rules."""
+    """Generate schedules of up to twenty rules."""
     rules: list[Rule] = []
     for _ in range(draw(st.integers(0, 20))):
         first = draw(st.integers(1, LAST + 2))

@@ -1,4 +1,4 @@
-"""The order in which tables are distributed."""
+"""The order in which tables are distributed over Citus nodes."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from fatura.store.migrations.distribute import ForeignKey, order
 
 
 def keys(text: str) -> list[ForeignKey]:
-    """Parse `child > parent` pairs."""
+    """Parse foreign keys written as `child > parent`."""
     pairs = [pair.split(">") for pair in text.split()]
     return [ForeignKey(child, parent, f"{child}_{parent}", "") for child, parent in pairs]
 
@@ -24,6 +24,6 @@ def keys(text: str) -> list[ForeignKey]:
     ],
 )  # fmt: skip
 def test_parents_come_before_children(tables, references, ordered, closing):
-    """Keys that close a cycle are added last; parents that are already distributed are skipped. [D-47]"""
+    """Foreign keys that form a cycle are added last. Parents that are already distributed are skipped. [D-47]"""
     found, late = order(tables.split(), keys(references))
     assert (found, [key.name for key in late]) == (ordered.split(), closing.split())

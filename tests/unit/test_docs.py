@@ -1,4 +1,4 @@
-"""The documentation works without the internet and is complete. [spec 4.6 GET /docs 200]"""
+"""The API documentation is complete and loads nothing from the internet. [spec 4.6 GET /docs 200]"""
 
 import re
 from base64 import b64encode
@@ -19,7 +19,7 @@ def document():
 
 
 async def test_the_page_loads_nothing_from_other_hosts():
-    """Its content security policy refuses them as well. [spec 4.6 GET /docs 200]"""
+    """The content security policy also forbids it. [spec 4.6 GET /docs 200]"""
     async with client_of(tiny_api(), None) as client:
         page = await client.get("/docs")
         assert page.headers["content-type"] == "text/html; charset=utf-8"
@@ -52,14 +52,14 @@ async def test_the_document_is_valid_openapi_31(document):
 
 
 def operations(document):
-    """Yield every operation with its place."""
+    """Yield every operation with its method and path."""
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             yield f"{method.upper()} {path}", operation
 
 
 def test_every_operation_lists_its_problems(document):
-    """As problem+json, with codes of the catalogue and an example of each. [D-12]"""
+    """Each is a problem+json response with catalogued codes and an example. [D-12]"""
     known = {problem.type: problem.status for problem in CATALOGUE}
     for place, operation in operations(document):
         if place.startswith("GET /health"):

@@ -1,4 +1,4 @@
-"""The field types document in OpenAPI what they accept."""
+"""The OpenAPI schemas of field types describe exactly the values that the types accept."""
 
 import re
 from typing import Annotated
@@ -70,7 +70,10 @@ def test_types_document_their_limits(kind, schema):
     ],
 )
 def test_documented_patterns_accept_the_same_values(kind, value, is_documented):
-    """A client that validates by the document sends no refused value. [spec 4.6 GET /docs-json kept, D-47]"""
+    """A client that validates against the document sends no value that the API refuses.
+
+    [spec 4.6 GET /docs-json kept, D-47]
+    """
     schema = TypeAdapter(kind).json_schema()
     [pattern] = [each["pattern"] for each in schema.get("anyOf", [schema]) if "pattern" in each]
     assert bool(re.search(pattern, value)) is is_documented

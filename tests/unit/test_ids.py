@@ -1,4 +1,4 @@
-"""UUIDv7 ids with the time of the account."""
+"""UUIDv7 ids that contain the time of the account's clock."""
 
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -14,7 +14,7 @@ INSTANTS = st.timedeltas(timedelta(days=10_000), timedelta(days=80_000)).map(EPO
 
 @given(INSTANTS)
 def test_an_id_carries_its_instant(at):
-    """Version 7, the RFC variant, and the instant in milliseconds. [spec 2.1 ids]"""
+    """An id is a UUIDv7 of the RFC variant, with the instant in milliseconds. [spec 2.1 ids]"""
     made = new_id(at)
     assert (made.version, made.variant) == (7, "specified in RFC 4122")
     carried = EPOCH + timedelta(milliseconds=made.int >> 80)
@@ -23,7 +23,7 @@ def test_an_id_carries_its_instant(at):
 
 @given(INSTANTS, st.integers(1, 10**10))
 def test_later_ids_are_greater(at, milliseconds):
-    """By the account's clock, even if it stands still or another account's is ahead."""
+    """This holds for each account, even if its clock stands still or another account's clock is ahead."""
     assert new_id(at) < new_id(at + timedelta(milliseconds=milliseconds))
 
 
@@ -35,7 +35,7 @@ def test_a_batch_of_one_instant_has_distinct_ids():
 
 @given(INSTANTS, st.uuids(), st.integers(1, 2**31 - 1))
 def test_an_invoice_id_encodes_subscription_and_cycle(at, subscription_id, cycle):
-    """A valid UUIDv7 at any instant. [D-123]"""
+    """The id is a valid UUIDv7 for any instant. [D-123]"""
     [made] = invoice_ids(at, [(subscription_id, cycle)])
     assert (made.version, made.variant) == (7, "specified in RFC 4122")
     assert made.int >> 80 == new_id(at).int >> 80
@@ -43,7 +43,7 @@ def test_an_invoice_id_encodes_subscription_and_cycle(at, subscription_id, cycle
 
 
 def test_encoded_bits_differ_by_subscription_and_cycle():
-    """They never change, because gateways store them. [D-123]"""
+    """The encoding must never change, because gateways store the ids. [D-123]"""
     subscriptions = [UUID(int=number) for number in range(300)]
     marks = {billed_mark(each, cycle) for each in subscriptions for cycle in range(1, 101)}
     assert len(marks) == 30_000

@@ -1,4 +1,4 @@
-"""The invoice's state machine and its generated page equal the table written by hand."""
+"""The invoice's state machine and its generated page in the docs equal the table written by hand."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "states.md"
 
 
 def outcome(state: InvoiceStatus, fact: Fact, total_cents: int | None) -> str:
-    """Return the domain's decision in the words of the table written by hand."""
+    """Return the domain's decision in the notation of the hand-written table."""
     if (state, fact) in REFUSALS:
         return str(REFUSALS[state, fact].status)
     row = decide(state, fact, total_cents=total_cents)
@@ -25,7 +25,7 @@ def outcome(state: InvoiceStatus, fact: Fact, total_cents: int | None) -> str:
 
 @pytest.mark.parametrize(("state", "fact", "total_cents"), invoice_table.OUTCOMES)
 def test_every_fact_in_every_state_has_the_outcome_written_by_hand(state, fact, total_cents):
-    """With a total of zero and a positive one.
+    """Each combination is tried with a total of zero and a positive total.
 
     [D-28, D-9, spec 3.3 ready to issued, spec 3.3 issued to paid, spec 3.3 rule 1, spec 3.3 rule 2]
     """
@@ -59,7 +59,7 @@ def test_each_transition_emits_its_event_and_sets_its_columns(transition):
     ],
 )
 def test_a_repeated_fact_that_keeps_the_state_counts_once(state, fact, stamp):
-    """Only its own column identifies the repetition. [D-28]"""
+    """A repeat is recognized by the column that the first occurrence set. [D-28]"""
     status, each = InvoiceStatus(state), Fact(fact)
     others = {"refunded_at", "disputed_at", "unexpected_payment_at"} - {stamp}
     assert decide(status, each, total_cents=1000, stamped=[stamp]) is None
@@ -89,7 +89,7 @@ def test_canceling_a_paid_or_canceled_invoice_is_refused():
 
 
 def matrix_of(page: str) -> dict[tuple[str, str], str]:
-    """Return the cells of the page's last table by state and fact."""
+    """Return the outcomes in the page's last table by state and fact."""
     _, section = page.split("## Every state and every fact")
     table = [line for line in section.splitlines() if line.startswith("|")]
     [_, *states], _, *body = ([cell.strip() for cell in line[1:-1].split("|")] for line in table)
@@ -109,5 +109,5 @@ def test_the_page_shows_the_outcomes_written_by_hand():
 
 
 def test_the_page_is_up_to_date():
-    """docs/reference/states.md is generated, and current. [D-28]"""
+    """docs/reference/states.md equals a freshly generated page. [D-28]"""
     assert PAGE.read_text("utf-8") == states_page()

@@ -8,18 +8,15 @@ from tests.unit.tiny_api import OTHER_KEY, client_of, tiny_api
 
 
 class Watch:
-    """A clock that the test sets."""
-
     def __init__(self) -> None:
         self.seconds = 1000.0
 
     def __call__(self) -> float:
-        """Return them."""
         return self.seconds
 
 
 def taken(limiter: RateLimiter, key: str = "key") -> int:
-    """Return how many requests pass before the first refusal."""
+    """Return how many requests are accepted before the first refusal."""
     count = 0
     while True:
         try:
@@ -42,7 +39,7 @@ def test_an_idle_key_may_burst_to_twice_the_rate(rate):
 
 
 def test_a_refusal_says_when_to_retry():
-    """Retry-After is in whole seconds, at least one, and long enough. [D-48]"""
+    """Retry-After is a whole number of seconds, at least 1. A request after it is accepted. [D-48]"""
     watch = Watch()
     limiter = RateLimiter(1, clock=watch)
     assert taken(limiter) == 2
@@ -68,7 +65,7 @@ def test_zero_is_no_limit():
 
 
 def test_idle_keys_are_forgotten():
-    """Memory depends on the number of busy keys."""
+    """Memory use depends only on the number of active keys."""
     watch = Watch()
     limiter = RateLimiter(10, clock=watch)
     for number in range(20 * FEWEST_REMEMBERED):
@@ -78,9 +75,9 @@ def test_idle_keys_are_forgotten():
 
 
 async def test_429_comes_before_all_checks_but_401(monkeypatch):
-    """Before 413, 400 and the Idempotency-Key. [D-10, D-48]"""
+    """The rate limit is checked before the body's size, the request's fields and the Idempotency-Key. [D-10, D-48]"""
     app = tiny_api(FATURA_RATE_LIMIT="2")
-    monkeypatch.setattr(app.state.gate.limiter, "_clock", lambda: 0.0)  # no refill on a slow machine
+    monkeypatch.setattr(app.state.gate.limiter, "_clock", lambda: 0.0)  # even a slow test gets no new tokens
     async with client_of(app) as client:
         statuses = [(await client.get("/v1/things")).status_code for _ in range(6)]
         assert statuses == [200] * 4 + [429] * 2

@@ -1,4 +1,4 @@
-"""The amount of an item: integers, half cents rounded up, compared with exact fractions."""
+"""The amount of an item, in integer cents with halves rounded up, compared with exact fractions."""
 
 from fractions import Fraction
 from math import floor
@@ -21,7 +21,7 @@ def oracle(cents: int, months: int, percent: int) -> int:
 
 @pytest.mark.parametrize("months", [1, 3, 6, 12])
 def test_every_percentage_of_small_prices(months):
-    """And of prices around the maximum. [spec 2.3 amount, D-7]"""
+    """Prices around the maximum are tried too. [spec 2.3 amount, D-7]"""
     for cents in (*range(201), *range(MAX_CENTS - 3, MAX_CENTS + 1)):
         for percent in range(101):
             found = item_amount_cents(cents, months=months, discount_percent=percent)
@@ -31,7 +31,7 @@ def test_every_percentage_of_small_prices(months):
 
 @given(st.integers(0, MAX_CENTS), st.sampled_from([1, 3, 6, 12]), st.integers(0, 100))
 def test_amounts_differ_from_the_exact_value_by_half_a_cent_at_most(cents, months, percent):
-    """Ties are rounded up. [D-7, D-8]"""
+    """An exact half cent is rounded up. [D-7, D-8]"""
     found = item_amount_cents(cents, months=months, discount_percent=percent)
     exact = Fraction(months * cents * (100 - percent), 100)
     assert Fraction(-1, 2) < found - exact <= Fraction(1, 2)
@@ -62,25 +62,25 @@ def test_more_discount_never_costs_more(cents, months, percent):
     ],
 )
 def test_an_item_costs_months_at_its_price_less_the_discount(monthly, months, percent, amount):
-    """Rounded half up. [spec 2.3 amount, spec 2.2 monthly price, D-7]"""
+    """Half cents are rounded up. [spec 2.3 amount, spec 2.2 monthly price, D-7]"""
     assert item_amount_cents(monthly, months=months, discount_percent=percent) == amount
 
 
 @pytest.mark.parametrize(
     ("lines", "percent", "amounts"),
     [
-        ([1000, 333], 25, [750, 250]),  # each line by itself
+        ([1000, 333], 25, [750, 250]),  # each item is rounded separately
         ([1000, 2000], 10, [900, 1800]),
         ([100, 100], 33, [67, 67]),
     ],
 )
 def test_each_item_is_rounded_by_itself(lines, percent, amounts):
-    """polarsource/polar server/tests/discount/test_model.py: the discount is taken per line. [D-7]"""
+    """As in polarsource/polar server/tests/discount/test_model.py, the discount applies to each item. [D-7]"""
     found = [item_amount_cents(cents, months=1, discount_percent=percent) for cents in lines]
     assert found == amounts
 
 
 def test_ties_go_up_as_kill_bill_rounds():
-    """killbill/killbill util/currency/KillBillMoney.java rounds HALF_UP, not to even. [D-7]"""
+    """killbill/killbill util/currency/KillBillMoney.java uses HALF_UP, not HALF_EVEN. [D-7]"""
     found = [item_amount_cents(cents, months=1, discount_percent=50) for cents in (1, 3, 5, 7, 9)]
     assert found == [1, 2, 3, 4, 5]

@@ -1,4 +1,4 @@
-"""Each log event is one line of JSON without secrets."""
+"""Each log event is one line of JSON and contains no secrets."""
 
 import io
 import json
@@ -12,7 +12,7 @@ from fatura.observability import BLANK, configure_logs, log, redact
 
 @pytest.fixture
 def lines():
-    """The logged lines as JSON; restores the configuration afterwards."""
+    """The logged lines as JSON. The logging configuration is restored after the test."""
     before = structlog.get_config()
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
@@ -31,7 +31,7 @@ def lines():
      "credentials_sealed", "document", "email", "password", "token"],
 )  # fmt: skip
 def test_secrets_are_blanked_by_their_names(name):
-    """At any depth and in any spelling."""
+    """Names match at any depth and in any spelling."""
     assert redact(None, "info", {name: "x"}) == {name: BLANK}
     assert redact(None, "info", {"a": [{"b": {name: {"c": 1}}}]}) == {"a": [{"b": {name: BLANK}}]}
 
@@ -49,7 +49,7 @@ def test_logged_text_cannot_forge_a_second_line(lines):
 
 
 def test_failures_are_logged_with_their_traceback(lines):
-    """In the same line, without local variables."""
+    """The traceback is in the same line and shows no local variables."""
 
     def fail(canary: str) -> None:
         raise KeyError(len(canary))
@@ -64,7 +64,7 @@ def test_failures_are_logged_with_their_traceback(lines):
 
 
 def test_libraries_log_the_same_way(lines):
-    """As JSON, with the name of the logger."""
+    """Their lines are JSON with the name of the logger."""
     structlog.contextvars.bind_contextvars(request_id="r")
     try:
         int("odd")

@@ -1,4 +1,4 @@
-"""The limit on open calls by hand counts each account by itself (D-105)."""
+"""The limit on open manual calls applies to each account separately (D-105)."""
 
 from uuid import uuid4
 

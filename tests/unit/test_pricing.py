@@ -1,4 +1,4 @@
-"""What a price endpoint's answer means, and when the next call is due (spec 4.7, D-29, D-30)."""
+"""What a price endpoint's response means, and when the next call is due (spec 4.7, D-29, D-30)."""
 
 import json
 from datetime import UTC, date, datetime, timedelta
@@ -21,7 +21,7 @@ CAP = 10_000
 
 
 def read(body: bytes) -> tuple[str, int | None, str | None]:
-    """Read an answer under a cap of 10,000."""
+    """Interpret a response with a price cap of 10,000 cents."""
     answer = read_answer(body, cap_cents=CAP)
     return str(answer.outcome), answer.amount_cents, answer.description
 

@@ -1,4 +1,4 @@
-"""Slow, oversized and malformed requests on a real socket, with the limits of production."""
+"""Slow, oversized and malformed requests over a real socket, with the production limits."""
 
 import asyncio
 import socket
@@ -24,7 +24,7 @@ Connect = Callable[[], Any]
 
 @pytest.fixture
 async def connect(monkeypatch) -> AsyncGenerator[Connect]:
-    """Open connections to the tiny API, whose deadlines are short."""
+    """Open connections to a tiny API whose deadlines are shortened."""
     monkeypatch.setattr(protocol, "PATIENCE_SECONDS", PATIENCE)
     monkeypatch.setattr(body, "READ_SECONDS", PATIENCE)
     with socket.create_server(("127.0.0.1", 0)) as probe:
@@ -52,7 +52,7 @@ async def connect(monkeypatch) -> AsyncGenerator[Connect]:
 
 
 async def answer(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], bytes]:
-    """Read one answer: status, headers, body."""
+    """Read one response and return its status, headers and body."""
     async with asyncio.timeout(GRACE):
         head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
         headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
@@ -60,31 +60,31 @@ async def answer(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], byt
 
 
 async def check(reader: asyncio.StreamReader, problem: Problem) -> None:
-    """Check that the next answer is this problem."""
+    """Check that the next response is this problem document."""
     status, headers, received = await answer(reader)
     assert (status, headers["content-type"]) == (problem.status, "application/problem+json")
     assert problem.type.encode() in received
 
 
 async def closed_after(reader: asyncio.StreamReader) -> float:
-    """Return after how many seconds the server closes the connection."""
+    """Return the number of seconds until the server closes the connection."""
     started = asyncio.get_running_loop().time()
     async with asyncio.timeout(GRACE):
-        with suppress(ConnectionResetError):  # what arrives after the close is answered so
+        with suppress(ConnectionResetError):  # when bytes arrive after the close
             assert await reader.read() == b""
     return asyncio.get_running_loop().time() - started
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET", b"GET /health HTTP/1.1\r\nHost: x\r\nX-A: b"])
 async def test_an_unfinished_head_is_closed_at_the_deadline(connect, sent):
-    """Whether nothing is sent or half a line."""
+    """The client sends nothing, or half a line."""
     async with connect() as (reader, writer):
         writer.write(sent)
         assert PATIENCE * 0.5 < await closed_after(reader) < PATIENCE * 4
 
 
 async def test_a_slow_head_is_closed_at_the_deadline(connect):
-    """Further bytes do not extend the deadline. [D-103]"""
+    """More bytes do not extend the deadline. [D-103]"""
 
     async def drip(writer: asyncio.StreamWriter) -> None:
         writer.write(b"GET /health HTTP/1.1\r\n")
@@ -99,7 +99,7 @@ async def test_a_slow_head_is_closed_at_the_deadline(connect):
 
 
 async def test_an_oversized_head_is_refused(connect):
-    """With a problem, before it fills the memory."""
+    """The server responds with a problem document before the head fills its memory."""
     async with connect() as (reader, writer):
         writer.write(b"GET /health HTTP/1.1\r\nX-A: " + b"a" * 10_000_000)
         await check(reader, INVALID_REQUEST)
@@ -114,7 +114,7 @@ async def test_invalid_http_is_answered_with_a_problem(connect):
 
 
 async def test_a_slow_body_is_refused_at_the_deadline(connect):
-    """400; the deadline is for the whole body."""
+    """The response is a 400. The deadline applies to the whole body."""
     async with connect() as (reader, writer):
         writer.write(f"{POST}Content-Length: 100\r\n\r\n".encode() + b'{"name":')
         await check(reader, INVALID_REQUEST)
@@ -122,7 +122,10 @@ async def test_a_slow_body_is_refused_at_the_deadline(connect):
 
 
 async def test_an_announced_oversized_body_is_413_at_once(connect):
-    """By its Content-Length. The server reads on for a while, so that the answer arrives. [D-11]"""
+    """Content-Length announces the size. The server still reads for a while, so that the client gets the response.
+
+    [D-11]
+    """
     async with connect() as (reader, writer):
         writer.write(f"{POST}Content-Length: {body.MAX_BYTES + 1}\r\n\r\n".encode())
         await check(reader, PAYLOAD_TOO_LARGE)
@@ -131,7 +134,7 @@ async def test_an_announced_oversized_body_is_413_at_once(connect):
 
 
 async def test_a_chunked_oversized_body_is_413(connect):
-    """It is counted as it arrives. [D-11]"""
+    """The size is counted as chunks arrive. [D-11]"""
     chunk = f"{0x8000:x}\r\n".encode() + b"x" * 0x8000 + b"\r\n"
     async with connect() as (reader, writer):
         writer.write(f"{POST}Transfer-Encoding: chunked\r\n\r\n".encode() + chunk * 9)
@@ -151,7 +154,7 @@ async def test_a_chunked_body_is_read(connect):
 
 
 async def test_an_unauthenticated_request_is_answered_before_its_body(connect):
-    """A body without end does not keep the connection open. [D-10]"""
+    """An endless body does not keep the connection open. [D-10]"""
     async with connect() as (reader, writer):
         writer.write(b"POST /v1/things HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
         await check(reader, UNAUTHORIZED)
@@ -159,7 +162,7 @@ async def test_an_unauthenticated_request_is_answered_before_its_body(connect):
 
 
 async def test_a_connection_is_kept_between_requests(connect):
-    """An idle client may wait longer than the deadline for a head."""
+    """An idle connection may wait longer than the deadline for a request's head."""
     async with connect() as (reader, writer):
         for _ in range(2):
             writer.write(GET.encode())
@@ -176,7 +179,7 @@ async def test_pipelined_requests_are_answered_in_order(connect):
 
 
 async def test_head_has_no_body(connect):
-    """But the length of the GET answer."""
+    """The response has the Content-Length of the GET."""
     async with connect() as (reader, writer):
         writer.write(b"HEAD /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         async with asyncio.timeout(GRACE):

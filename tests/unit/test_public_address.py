@@ -1,4 +1,4 @@
-"""Which addresses may be called: all except the denied blocks."""
+"""Which IP addresses the engine may call: all except the denied blocks."""
 
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
@@ -17,13 +17,16 @@ TAKEN_FOR_GLOBAL = (
 
 @pytest.mark.parametrize("address", PRIVATE_ADDRESSES + TAKEN_FOR_GLOBAL)
 def test_denied_addresses_are_refused(address):
-    """Private, reserved, documentation and metadata addresses, and IPv4 embedded in IPv6. [D-47 outbound]"""
+    """Denied are private, reserved, documentation and metadata addresses, also as IPv4 embedded in IPv6.
+
+    [D-47 outbound]
+    """
     assert not is_public(address)
 
 
 @pytest.mark.parametrize("address", PUBLIC_ADDRESSES)
 def test_public_addresses_are_allowed(address):
-    """Up to the edges of the denied blocks. [D-47 outbound]"""
+    """The addresses next to each denied block are allowed. [D-47 outbound]"""
     assert is_public(address)
 
 
@@ -37,13 +40,13 @@ def test_text_that_is_no_address_is_refused(text):
 
 @given(st.ip_addresses(v=4))
 def test_private_ipv4_addresses_are_refused(address: IPv4Address):
-    """At least those that the standard library knows. [D-47 outbound]"""
+    """Every address that Python's `ipaddress` calls private is refused. [D-47 outbound]"""
     assert address.is_global or not is_public(str(address))
 
 
 @given(st.ip_addresses(v=6))
 def test_private_ipv6_addresses_are_refused(address: IPv6Address):
-    """At least those that the standard library knows. [D-47 outbound]"""
+    """Every address that Python's `ipaddress` calls private is refused. [D-47 outbound]"""
     assert address.is_global or not is_public(str(address))
 
 
@@ -52,13 +55,13 @@ def test_private_ipv6_addresses_are_refused(address: IPv6Address):
     st.sampled_from(["::ffff:0:0", "::", "64:ff9b::", "64:ff9b:1::", "::ffff:0:0:0", "fe80::"]),
 )
 def test_ipv4_at_the_end_of_ipv6_is_refused(hidden: IPv4Address, prefix: str):
-    """Mapped, compatible and translated, even public ones. [D-47 outbound]"""
+    """Mapped, compatible and translated forms are refused, even of public IPv4 addresses. [D-47 outbound]"""
     assert not is_public(str(IPv6Address(int(ip_address(prefix)) + int(hidden))))
 
 
 @given(st.ip_addresses(v=4), st.integers(0, 2**64 - 1))
 def test_ipv4_in_a_tunnel_address_is_refused(hidden: IPv4Address, rest: int):
-    """6to4 has it after the prefix, Teredo twice. [D-47 outbound]"""
+    """6to4 contains the IPv4 address after its prefix. Teredo contains two. [D-47 outbound]"""
     six_to_four = (0x2002 << 112) + (int(hidden) << 80) + rest
     teredo = (0x20010000 << 96) + (int(hidden) << 64) + rest
     assert not is_public(str(IPv6Address(six_to_four)))

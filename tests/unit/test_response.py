@@ -1,4 +1,4 @@
-"""Reading responses: any bytes in any pieces, never beyond the limits."""
+"""Parse HTTP responses: any bytes, split anywhere, within fixed limits."""
 
 import pytest
 from hypothesis import given
@@ -15,7 +15,7 @@ ALL_BYTES = MAX_HEADER_BYTES + MAX_BODY_BYTES + MAX_FRAMING_BYTES
 
 
 def read(data: bytes, *, pieces: int = 4096) -> Response:
-    """Feed a response piece by piece, never more than is requested."""
+    """Feed a response in pieces, never more bytes than the parser requests."""
     response = Response()
     while data and not response.is_ended:
         size = min(pieces, response.wanted_bytes)
@@ -34,7 +34,7 @@ def test_a_response_is_the_same_in_any_pieces(pieces):
 
 @given(st.binary(max_size=400), st.integers(1, 50))
 def test_any_bytes_are_a_fault_or_incomplete(data, pieces):
-    """They raise nothing. [D-30]"""
+    """Parsing raises nothing. [D-30]"""
     response = read(data, pieces=pieces)
     response.end(was_clean=True)
     assert response.is_ended
@@ -62,7 +62,7 @@ def test_invalid_bytes_inside_a_response_are_a_fault(place, data, was_clean):
 )
 @pytest.mark.parametrize("pieces", [1000, 4096])
 def test_responses_without_end_are_cut(before, piece, most, pieces):
-    """At 16 KiB of heads, 64 KiB of body and 16 KiB between chunks. [D-30 bounds]"""
+    """Limits are 16 KiB of heads, 64 KiB of body, and 16 KiB between chunks. [D-30 bounds]"""
     response = read(before + piece * (1_000_000 // len(piece)), pieces=pieces)
     assert response.fault is not None
     assert response.bytes_read <= most
@@ -82,5 +82,5 @@ def test_responses_without_end_are_cut(before, piece, most, pieces):
     ],
 )
 def test_a_connection_is_kept_only_after_one_complete_response(head, stays_open):
-    """Without any further byte. [D-30]"""
+    """Any further byte closes the connection. [D-30]"""
     assert read(head).leaves_open is stays_open

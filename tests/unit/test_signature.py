@@ -1,4 +1,4 @@
-"""The signature of webhooks and price calls: its scheme, refusals, and verification by other packages."""
+"""The signature of webhooks and price calls: how it is made and verified, also by other packages."""
 
 import base64
 import hashlib
@@ -29,7 +29,7 @@ NOW = 1_700_000_000
 
 
 def accepts(body: bytes, header: str | None, secret: str = NEW, *, now: float = NOW) -> bool:
-    """Return whether `verify` accepts a header; any error but its own fails the test."""
+    """Return whether `verify` accepts a header. Any error other than a refusal fails the test."""
     try:
         verify(body, header, secret=secret, now=now)
     except SignatureError:
@@ -38,20 +38,26 @@ def accepts(body: bytes, header: str | None, secret: str = NEW, *, now: float = 
 
 
 def test_the_scheme():
-    """HMAC-SHA256 of `t`, a dot and the raw body, keyed with the whole secret. [spec 5.6, D-42 keys]"""
+    """The signature is HMAC-SHA256 of `t`, a dot and the raw body. The key is the whole secret.
+
+    [spec 5.6, D-42 keys]
+    """
     keyed = hmac.new(NEW.encode(), f"{NOW}.".encode() + BODY, hashlib.sha256).hexdigest()
     assert sign(BODY, [NEW], timestamp=NOW) == f"t={NOW},v1={keyed}"
 
 
 def test_a_vector_that_never_changes():
-    """Computed with OpenSSL, as merchants in other languages would. [spec 5.6]"""
+    """The expected signature was computed with OpenSSL. [spec 5.6]"""
     assert sign(b'{"amount":100}', ["whsec_c2VjcmV0"], timestamp=NOW) == (
         "t=1700000000,v1=f7f4d0c1e5589c3771724f7e77293a9d66377e29df8351855f4dd392c0603535"
     )
 
 
 def test_two_secrets_during_a_rotation():
-    """The newer first; a receiver with either accepts, one with a third does not. [D-40, D-40 receiver]"""
+    """The newer secret signs first. A receiver with either secret accepts; one with a third secret refuses.
+
+    [D-40, D-40 receiver]
+    """
     header = sign(BODY, [NEW, OLD], timestamp=NOW)
     assert [part.partition("=")[0] for part in header.split(",")] == ["t", "v1", "v1"]
     assert header.startswith(sign(BODY, [NEW], timestamp=NOW))
@@ -73,7 +79,7 @@ def test_two_secrets_during_a_rotation():
     ],
 )
 def test_timestamps_may_differ_by_300_seconds(off, accepted):
-    """In both directions. [spec 5.6, spec 8 signature tolerance]"""
+    """The timestamp may be in the past or in the future. [spec 5.6, spec 8 signature tolerance]"""
     assert accepts(BODY, sign(BODY, [NEW], timestamp=NOW), now=NOW + off) is accepted
 
 
@@ -86,7 +92,7 @@ def test_the_default_time_is_that_of_the_machine():
 
 @given(st.binary(max_size=300), st.data())
 def test_a_changed_body_is_refused(body, data):
-    """A single bit is enough. [spec 5.6]"""
+    """Changing one bit is enough. [spec 5.6]"""
     header = sign(body, [NEW], timestamp=NOW)
     assert accepts(body, header)
     assert not accepts(body + b" ", header)
@@ -120,7 +126,7 @@ GOOD = V1.removeprefix("v1=")
     ids=["plain", "blank", "turned", "other schemes", "wrong ones before", "nonsense beside", "many"],
 )
 def test_any_matching_v1_is_accepted(header):
-    """Other schemes in the header are ignored. [D-40 receiver]"""
+    """Signatures of other schemes in the header are ignored. [D-40 receiver]"""
     assert accepts(BODY, header)
 
 
@@ -149,7 +155,7 @@ def test_any_matching_v1_is_accepted(header):
         f"t=+{NOW},{V1}",
         f"t=0x{NOW:x},{V1}",
         f"t=1_700_000_000,{V1}",
-        f"t={chr(0x661)}{chr(0x667)}00000000,{V1}",  # digits of another script
+        f"t={chr(0x661)}{chr(0x667)}00000000,{V1}",  # digits that are not ASCII
         f"t=²,{V1}",
         f"t=nan,{V1}",
         f"t=inf,{V1}",
@@ -164,25 +170,25 @@ def test_any_matching_v1_is_accepted(header):
     ],
 )
 def test_malformed_headers_are_refused(header):
-    """With no other error. [spec 5.6]"""
+    """`verify` raises no other error. [spec 5.6]"""
     assert not accepts(BODY, header)
 
 
 @given(st.one_of(st.text(), st.from_regex(r"(t=\d{0,30}|v1=[0-9a-f]{0,70}|,){0,8}", fullmatch=True)))
 def test_any_header_without_the_secret_is_refused(header):
-    """Nothing else is raised. [spec 5.6]"""
+    """`verify` raises no other error. [spec 5.6]"""
     assert not accepts(BODY, header)
 
 
 def test_an_empty_secret_is_refused():
-    """Anyone could sign with it. [spec 5.6]"""
+    """With an empty secret, anyone could sign. [spec 5.6]"""
     forged = hmac.new(b"", f"{NOW}.".encode() + BODY, hashlib.sha256).hexdigest()
     with pytest.raises(SignatureError, match="empty"):
         verify(BODY, f"t={NOW},v1={forged}", secret="", now=NOW)
 
 
 def test_signatures_are_compared_in_constant_time(monkeypatch):
-    """Every `v1` is compared with `hmac.compare_digest`, even after a match. [spec 5.6]"""
+    """`hmac.compare_digest` compares every `v1`, even after a match. [spec 5.6]"""
     compared: list[bytes] = []
 
     def watched(one: bytes, other: bytes) -> bool:
@@ -197,7 +203,7 @@ def test_signatures_are_compared_in_constant_time(monkeypatch):
 
 
 def stripe_accepts(body: bytes, header: str, secret: str) -> bool:
-    """Return whether Stripe's package accepts a header."""
+    """Return whether Stripe's library accepts a header."""
     try:
         return WebhookSignature.verify_header(body, header, secret, tolerance=300)
     except SignatureVerificationError:
@@ -205,7 +211,10 @@ def stripe_accepts(body: bytes, header: str, secret: str) -> bool:
 
 
 def test_stripes_package_verifies_the_signature():
-    """It accepts both secrets of a rotation, and no third, changed or old body. [spec 5.6, D-40, D-42 keys]"""
+    """It accepts both secrets of a rotation. It refuses a third secret, a changed body and an old timestamp.
+
+    [spec 5.6, D-40, D-42 keys]
+    """
     now = int(time.time())
     header = sign(BODY, [NEW, OLD], timestamp=now)
     assert [stripe_accepts(BODY, header, secret) for secret in (NEW, OLD, OTHER)] == [True, True, False]
@@ -216,7 +225,7 @@ def test_stripes_package_verifies_the_signature():
 
 
 def standard_accepts(body: bytes, secrets: list[str], secret: str, *, message_id: str, at: int) -> bool:
-    """Return whether the package of Standard Webhooks accepts our headers."""
+    """Return whether the Standard Webhooks library accepts our headers."""
     headers = {
         "webhook-id": message_id,
         "webhook-timestamp": str(at),
@@ -230,7 +239,7 @@ def standard_accepts(body: bytes, secrets: list[str], secret: str, *, message_id
 
 
 def test_standard_webhooks_verifies_the_signature():
-    """Keyed with the decoded bytes; it accepts either secret of a rotation. [D-42 keys, D-40]"""
+    """The key is the base64-decoded secret. Either secret of a rotation is accepted. [D-42 keys, D-40]"""
     now, both = int(time.time()), [NEW, OLD]
     for secret, accepted in ((NEW, True), (OLD, True), (OTHER, False)):
         assert standard_accepts(BODY, both, secret, message_id="msg_1", at=now) is accepted
@@ -248,7 +257,7 @@ def test_standard_webhooks_verifies_the_signature():
 
 @pytest.mark.parametrize("secret", ["whsec_!", "whsec_abc", "whsec_é", "whsec_", ""])
 def test_a_secret_that_is_not_base64_is_refused(secret):
-    """The standard's signature needs its bytes. [D-42 keys]"""
+    """Standard Webhooks signs with the decoded bytes of the secret. [D-42 keys]"""
     with pytest.raises(SignatureError, match="base64"):
         standard_signature("msg_1", BODY, secrets=[secret], timestamp=NOW)
 
@@ -265,7 +274,7 @@ print(sorted(foreign), sorted(name for name in sys.modules if name.startswith("f
 
 
 def test_it_needs_nothing_but_python():
-    """It imports no package and no other module of the engine. [D-40 receiver]"""
+    """The module imports only the standard library, so merchants can copy it. [D-40 receiver]"""
     source = Path(fatura.__file__).parents[1]
     printed = subprocess.run(
         [sys.executable, "-I", "-S", "-c", ALONE, str(source)],

@@ -1,4 +1,4 @@
-"""Encryption of secrets: values open only in their own place, with any key of the ring."""
+"""Encryption of secrets: a value decrypts only in its own row and column, with any key of the ring."""
 
 import base64
 from uuid import UUID, uuid4
@@ -40,13 +40,13 @@ def test_equal_secrets_have_different_ciphertexts():
     [{"place": "gateway_connection.credentials_sealed"}, {"account_id": UUID(int=7)}, {"row_id": "row-2"}],
 )
 def test_a_value_copied_to_another_place_does_not_open(elsewhere):
-    """To another column, account or row."""
+    """The value is copied to another column, account or row."""
     with pytest.raises(KeyRingError, match="does not open"):
         opened(Vault([NEW]), seal(Vault([NEW])), **elsewhere)
 
 
 def test_a_value_with_a_changed_byte_does_not_open():
-    """In the key id, nonce or ciphertext."""
+    """The changed byte is in the key id, the nonce or the ciphertext."""
     sealed = seal(Vault([NEW]))
     for place in range(len(sealed)):
         changed = bytes(byte ^ (at == place) for at, byte in enumerate(sealed))
@@ -61,7 +61,7 @@ def test_a_truncated_value_does_not_open(length):
 
 
 def test_older_keys_of_the_ring_open_their_values():
-    """The first key seals."""
+    """New values are encrypted with the first key."""
     sealed_old = seal(Vault([OLD]))
     ring = Vault([NEW, OLD])
     assert opened(ring, sealed_old) == b"529.982.247-25"
@@ -69,7 +69,7 @@ def test_older_keys_of_the_ring_open_their_values():
 
 
 def test_a_missing_key_is_named():
-    """The error names the column that needs it."""
+    """The error also names the column that needs the key."""
     with pytest.raises(KeyRingError, match=r"customer\.document_sealed was sealed with key [0-9a-f]{8}"):
         opened(Vault([NEW]), seal(Vault([OLD])))
 
@@ -87,7 +87,7 @@ def test_a_missing_key_is_named():
     ],
 )
 def test_a_missing_or_malformed_key_is_refused(ring):
-    """The error does not show it."""
+    """The error does not contain the key."""
     with pytest.raises(KeyRingError) as refused:
         Vault(ring)
     assert OLD not in str(refused.value)

@@ -1,4 +1,4 @@
-"""A small API with the HTTP layer of the engine, a few routes and two keys, without a database."""
+"""A small API with the engine's HTTP layer, a few routes and two API keys, without a database."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -43,27 +43,27 @@ ThingId = Annotated[UUID, Noun("thing")]
 
 
 class Thing(BaseModel):
-    """The answer of the routes."""
+    """The response of all routes."""
 
     got: str
 
 
 class ByTable(Body):
-    """One form of a price."""
+    """A fixed price."""
 
     mode: Literal["fixed"]
     cents: Cents
 
 
 class ByEndpoint(Body):
-    """The other form."""
+    """A price from an endpoint."""
 
     mode: Literal["endpoint"]
     cap: Cents
 
 
 class Discount(Body):
-    """One of many, with a rule across its fields."""
+    """A list element with a rule that involves two fields."""
 
     percent: Annotated[int, IntRange(1, 100)]
     first: Count
@@ -77,14 +77,14 @@ class Discount(Body):
 
 
 class Item(Body):
-    """Holds many."""
+    """A list element that contains a list."""
 
     product: Id
     discounts: Annotated[tuple[Discount, ...], Field(max_length=2)] = ()
 
 
 class NewThing(Body):
-    """A body with all kinds of depth."""
+    """A request body with nested objects and lists."""
 
     name: Annotated[str, Text(1, 120)]
     ref: ExternalRef | None = None
@@ -95,14 +95,14 @@ class NewThing(Body):
 
 
 class ThingPatch(Body):
-    """What changes."""
+    """The fields to change."""
 
     name: Annotated[str, Text(1, 120)] = unsent()
     note: Annotated[str, Text(0, 500)] | None = unsent()
 
 
 class ThingQuery(Paging):
-    """Which things."""
+    """The filters of the list."""
 
     archived: Flag | None = None
     plan: Id | None = None
@@ -114,7 +114,7 @@ def shown(value: dict[str, Any], *, status: int = 200) -> Response:
 
 @routes.post("/v1/things", status=201, answers=Thing, key=Key.REQUIRED)
 async def create_thing(call: Call, body: NewThing) -> Response:
-    """Create."""
+    """Create a thing."""
     return shown(
         {
             "got": body.name,
@@ -128,7 +128,7 @@ async def create_thing(call: Call, body: NewThing) -> Response:
 
 @routes.get("/v1/things", answers=Thing)
 async def list_things(call: Call, query: ThingQuery) -> Response:
-    """List."""
+    """List things."""
     return shown(
         {"page": query.page, "pageSize": query.pageSize, "archived": query.archived, "of": str(query.plan)}
     )
@@ -136,44 +136,44 @@ async def list_things(call: Call, query: ThingQuery) -> Response:
 
 @routes.get("/v1/things/{thingId}", answers=Thing)
 async def read_thing(call: Call, thing_id: ThingId) -> Response:
-    """Read."""
+    """Read a thing."""
     return shown({"got": str(thing_id), "route": call.route, "target": call.target})
 
 
 @routes.patch("/v1/things/{thingId}", answers=Thing)
 async def patch_thing(call: Call, thing_id: ThingId, body: ThingPatch) -> Response:
-    """Change."""
+    """Change a thing."""
     return shown(body.sent())
 
 
 @routes.post("/v1/things/{thingId}/archive", answers=Thing)
 async def archive_thing(call: Call, thing_id: ThingId) -> Response:
-    """Act, without a body."""
+    """Archive a thing. The route takes no body."""
     return shown({"key": call.idempotency_key, "value": call.body_value})
 
 
 @routes.post("/v1/things/{thingId}/poke", answers=Thing, key=Key.IGNORED)
 async def poke_thing(call: Call, thing_id: Annotated[str, Noun("thing", read_text_id)]) -> Response:
-    """Act on an id that is any text."""
+    """Use an id that may be any text."""
     return shown({"got": thing_id, "key": call.idempotency_key})
 
 
 @routes.get("/v1/failures/{failure}", answers=Thing)
 async def fail(call: Call, failure: Annotated[str, Noun("failure", read_text_id)]) -> Response:
-    """Fail in a known way."""
+    """Raise a known kind of error."""
     failed = FAILURES[failure]()
     raise failed
 
 
 async def authenticate(_deps: Deps, key: str | None) -> Account:
-    """Know the two keys."""
+    """Accept the two API keys."""
     if key not in ACCOUNTS:
         raise EngineError(UNAUTHORIZED, "Send a valid API key.")
     return ACCOUNTS[key]
 
 
 def tiny_api(**environ: str) -> FastAPI:
-    """Return the application, with settings from an environment."""
+    """Return the application, with settings from environment variables."""
     nowhere = cast("Any", None)
     deps = Deps(
         settings=settings.read({"FATURA_RATE_LIMIT": "0", **environ}),
@@ -188,7 +188,7 @@ def tiny_api(**environ: str) -> FastAPI:
 
 
 def client_of(app: FastAPI, key: str | None = KEY) -> httpx.AsyncClient:
-    """Return a client of an application in this process."""
+    """Return a client that calls an application in this process."""
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://api", headers=headers)
 
