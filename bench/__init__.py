@@ -1,1 +1,1 @@
-"""Measured ratios: both sides in one run on one machine. Never timed tests."""
+"""Benchmarks. Each compares two sides in the same run on the same machine, so the result is a ratio, not a time."""

@@ -1,6 +1,6 @@
-"""`make bench`: all measurements, one at a time, each in a process of its own; table and plots go into the docs.
+"""`make bench`: run the measurements one after another, each in its own process, and write table and plots to the docs.
 
-`python -m bench [NAME ...] [--full] [--dry]`; named ones replace their own lines of the table and leave the others.
+`python -m bench [NAME ...] [--full] [--dry]`: with names, only these measurements are run and updated in the table.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from fatura.observability import configure_logs
 
 
 def main() -> int:
-    """Measure what the command line names, or everything."""
+    """Run the measurements named on the command line, or all."""
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(each.name for each in MEASURES))
     parser.add_argument("--full", action="store_true", help="larger, and for longer")
@@ -39,7 +39,7 @@ def main() -> int:
 
 
 def _measure_here(measure: Measure, scale: Scale) -> int:
-    """Take one measurement in this process, and print it as a line of JSON."""
+    """Run one measurement in this process and print its result as a line of JSON."""
     configure_logs(level="error")
     began = time.monotonic()
 
@@ -51,7 +51,7 @@ def _measure_here(measure: Measure, scale: Scale) -> int:
 
 
 def _measure_apart(measure: Measure, scale: Scale) -> Measured | None:
-    """Take one measurement in a process of its own; None when it failed."""
+    """Run one measurement in a child process; return None when it failed."""
     print(f"{measure.name}: {measure.says}", file=sys.stderr, flush=True)
     words = [measure.name, "--child", *(["--full"] if scale is Scale.FULL else [])]
     ended = subprocess.run([sys.executable, "-m", "bench", *words], stdout=subprocess.PIPE, check=False)

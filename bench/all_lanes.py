@@ -1,8 +1,8 @@
-"""A worker process with all lanes, as `fatura worker`, that also knows the gateway of `bench.outside`.
+"""A worker process like `fatura worker`, with the gateway of `bench.outside` as an additional provider.
 
     FATURA_SECRET_KEYS=… python -m bench.all_lanes URL GATEWAY_URL
 
-Says `ready`, waits for a line on its input, works until the input closes, and prints its CPU seconds.
+Prints `ready`, waits for a line on stdin, works until stdin closes, and prints its CPU seconds.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from tests.faults.external_gateway import external_providers
 
 
 async def work(url: str, gateway_url: str) -> float:
-    """Run all lanes from the first line on until the input closes; return the CPU seconds."""
+    """Wait for a line on stdin, run all lanes until stdin closes, and return the CPU seconds."""
     stop = asyncio.Event()
     async with (
         bootstrap.opened(settings.read(os.environ), url) as deps,
@@ -48,25 +48,24 @@ async def work(url: str, gateway_url: str) -> float:
 def started(
     url: str, gateway_url: str, *, within: Sequence[str] = ()
 ) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
-    """Start the program, ready to be told to go; `within` is a command to start it with, if any."""
+    """Start this program and wait until it is ready; `within` is a command to prefix, such as `ip netns exec`."""
     return ready("bench.all_lanes", url, gateway_url, within=within)
 
 
 def go(process: asyncio.subprocess.Process) -> None:
-    """Let it work."""
+    """Make a started process begin to work."""
     assert process.stdin is not None, "asked for"
     process.stdin.write(b"go\n")
 
 
 async def ended(process: asyncio.subprocess.Process) -> float:
-    """End it, and return the CPU seconds that it worked."""
+    """Stop a process and return the CPU seconds that it used."""
     told, _ = await process.communicate(b"")
     assert process.returncode == 0, "the worker failed"
     return float(told)
 
 
 def main() -> None:
-    """Read the words and work."""
     configure_logs(level="error")
     url, gateway_url = sys.argv[1:]
     print(uvloop.run(work(url, gateway_url)))

@@ -1,8 +1,8 @@
-"""The API over real HTTP, against a bare ASGI application that sends the same SQL and answers the same bytes.
+"""Measure the API over HTTP, against a bare ASGI application that sends the same SQL and answers the same bytes.
 
-Both are processes of their own on databases that are alike; a third process asks, over eight connections that it keeps
-open, the same requests in the same order. The rival's statements, values and transactions are those that the engine
-sent for these very requests, noted beforehand on a third such database.
+Each side is a process with its own copy of the same database. A load client sends both the same requests over eight
+open connections. The bare application replays statements, values and transactions that were recorded before, when the
+engine answered the same requests on another copy.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ WARM_UP = 40
 
 @dataclass(slots=True)
 class Side:
-    """One of the two, and what it came to: by kind, round by round."""
+    """One of the two servers, with its results by kind of request and round."""
 
     server: Server
     per_second: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
@@ -40,13 +40,13 @@ class Side:
     processor_us: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
 
     async def ask(self, requests: Sequence[bytes]) -> Answered:
-        """Send requests as fast as they are answered."""
+        """Send each request as soon as the previous one is answered."""
         answered = await loaded(self.server.port, requests, connections=CONNECTIONS)
         assert set(answered.statuses) <= {"200", "201"}, answered.statuses
         return answered
 
     async def take(self, kind: str, requests: Sequence[bytes]) -> None:
-        """Take one round of one kind."""
+        """Measure one round of one kind of request."""
         before = self.server.processor_seconds()
         answered = await self.ask(requests)
         spent = self.server.processor_seconds() - before
@@ -56,7 +56,7 @@ class Side:
         self.processor_us.setdefault(kind, []).append(1e6 * spent / len(requests))
 
     def told(self, kind: str) -> str:
-        """Return the last round in words."""
+        """Return the last round's results as text."""
         return (
             f"{self.per_second[kind][-1]:,.0f}/s, p99 {self.p99_ms[kind][-1]:.1f} ms, "
             f"{self.processor_us[kind][-1]:,.0f} us of a processor each"
@@ -64,7 +64,7 @@ class Side:
 
 
 def run(options: Options) -> Measured:
-    """Fill the databases, note the SQL, and measure in turns."""
+    """Fill the databases, record the SQL, and measure both sides alternately."""
     reads, writes = options.pick(short=800, full=8000), options.pick(short=200, full=2000)
     counts = {READ: reads, PAGE: reads, ENROLL: writes, VALUE: writes}
     with server() as url:
@@ -98,7 +98,7 @@ def _raw(stage: Stage, asked: Sequence[Asked]) -> list[bytes]:
 
 @asynccontextmanager
 async def _sides(options: Options, server_url: str, stage: Stage) -> AsyncGenerator[tuple[Side, Side]]:
-    """Start both, each on a copy of the database; what the rival has to send is noted on a copy that goes away."""
+    """Record the engine's SQL on a temporary copy of the database, then start each side on a copy of its own."""
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fatura-bench-"))
         noted = Path(folder) / "recording"

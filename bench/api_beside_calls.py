@@ -1,8 +1,8 @@
-"""What merchants that misbehave in 91 ways, three times over at once, cost the API of the same process.
+"""Measure API latency while the same process calls merchants' endpoints that misbehave in 91 ways, three of each.
 
     python -m bench.api_beside_calls [--rounds 5]
 
-Each round times GET /v1/products over and over, alone and then while the calls are open, for ten seconds each.
+Each round times repeated GET /v1/products requests for ten seconds without calls, and for ten with calls open.
 """
 
 import argparse
@@ -28,7 +28,7 @@ PACE_SECONDS = 0.01
 
 
 async def timed(world: World, stop: asyncio.Event) -> list[float]:
-    """Return the milliseconds of each request until `stop` is set."""
+    """Send requests until `stop` is set; return the milliseconds of each."""
     latencies_ms: list[float] = []
     while not stop.is_set():
         started = time.perf_counter()
@@ -40,14 +40,14 @@ async def timed(world: World, stop: asyncio.Event) -> list[float]:
 
 
 async def alone(world: World) -> list[float]:
-    """Time requests with no billing run them."""
+    """Time requests while no merchant is called."""
     stop = asyncio.Event()
     asyncio.get_running_loop().call_later(ALONE_SECONDS, stop.set)
     return await timed(world, stop)
 
 
 async def beside(world: World, merchants: Merchants) -> list[float]:
-    """Time requests while every kind of merchant is called, until the last call has ended."""
+    """Time requests while every kind of misbehaving endpoint is called, until the last call has ended."""
     stop = asyncio.Event()
     timing = asyncio.create_task(timed(world, stop))
     client = MerchantClient(allowed={"127.0.0.1"})
@@ -60,12 +60,11 @@ async def beside(world: World, merchants: Merchants) -> list[float]:
 
 
 def p99(latencies_ms: Sequence[float]) -> float:
-    """Return the 99th percentile."""
     return statistics.quantiles(latencies_ms, n=100)[-1]
 
 
 async def run(url: str, rounds: int) -> None:
-    """Measure in turns and print the table."""
+    """Measure both cases in alternating rounds and print the table."""
     await migrate(url)
     ratios: list[tuple[float, float]] = []
     print("round  p50 ms: alone  beside  ratio   p99 ms: alone  beside  ratio")
@@ -86,7 +85,7 @@ async def run(url: str, rounds: int) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Read the options and run on an embedded server of its own."""
+    """Run on a new embedded PostgreSQL server."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args(arguments)

@@ -1,6 +1,6 @@
 """API latency while a worker process bills the same account at full speed, compared with no billing run.
 
-Reads are sent at a steady pace, and each is timed from when it was due.
+Reads are sent at a constant rate. Each is timed from its scheduled time, so that waiting to be sent counts too.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ PER_SECOND = 80
 SECONDS = 3
 MOST_RATIO = 2
 SPARE = 5_000
-"""Additional due subscriptions per round, since a worker completes its current batches."""
+"""Additional due subscriptions per round, since a stopping worker still completes its current batches."""
 KINDS = (READ, PAGE)
 
 
@@ -73,7 +73,7 @@ async def _ask(api: Server, requests: Sequence[bytes]) -> Answered:
 
 
 async def _beside_run(api: Server, requests: Sequence[bytes], *, url: str, share: int) -> Answered:
-    """Send requests while a worker bills its share, which takes longer."""
+    """Send requests while a worker bills; the worker has enough due subscriptions to finish later than the requests."""
     async with started(url, "generation", share) as worker:
         billing = asyncio.create_task(worker.communicate(b"go\n"))
         answered = await _ask(api, requests)

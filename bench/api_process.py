@@ -1,4 +1,4 @@
-"""API processes that are measured: started, waited for, ended, and how much of a processor each took."""
+"""Start and stop the API processes that are measured, and read their CPU time."""
 
 import asyncio
 import os
@@ -17,20 +17,20 @@ CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A process that listens."""
+    """An API process that accepts connections on `port`."""
 
     port: int
     pid: int
 
     def processor_seconds(self) -> float:
-        """Return how long it computed so far."""
+        """Return the CPU seconds used so far."""
         after_name = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(after_name[11]) + int(after_name[12])) / CLOCK_TICKS
 
 
 @asynccontextmanager
 async def fatura_api(url: str) -> AsyncGenerator[Server]:
-    """Run `fatura api` as it comes, but without a limit of requests."""
+    """Run `fatura api` with its default settings, but without a rate limit."""
     environment = {
         "FATURA_DATABASE_URL": url,
         "FATURA_SECRET_KEYS": RING,
@@ -44,7 +44,7 @@ async def fatura_api(url: str) -> AsyncGenerator[Server]:
 
 @asynccontextmanager
 async def bare_api(url: str, recording: Path) -> AsyncGenerator[Server]:
-    """Run the rival."""
+    """Run the bare ASGI application of `bench.bare_api`."""
     port = _free_port()
     words = ("bench.bare_api", url, str(recording), str(port))
     async with started(*words, port=port, environment={}) as server:
@@ -53,7 +53,7 @@ async def bare_api(url: str, recording: Path) -> AsyncGenerator[Server]:
 
 @asynccontextmanager
 async def started(*words: str, port: int, environment: Mapping[str, str]) -> AsyncGenerator[Server]:
-    """Run a module of Python that listens on a port, its logs thrown away."""
+    """Run a Python module that listens on a port, and discard its logs."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", *words, env={**os.environ, **environment},
         stdin=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""What the API is asked in measurements: each kind of request, over a database that was filled for it."""
+"""The requests that measurements send to the API, and the database that they need."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -16,12 +16,12 @@ PAGE = "GET page 1 of the invoices"
 ENROLL = "POST a subscription"
 VALUE = "POST a manual value"
 READ_IDS = 500
-"""How many subscriptions are read, over and over."""
+"""Number of different subscriptions that are read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One request; a `body` comes with a key of its own."""
+    """One request; `key` is the Idempotency-Key of a request with a body."""
 
     method: str
     target: str
@@ -29,7 +29,6 @@ class Asked:
     key: str = ""
 
     def headers(self, account: OpenedAccount) -> Mapping[str, str]:
-        """Return its headers."""
         headers = {"Host": "fatura", "Authorization": f"Bearer {account.api_key}"}
         if self.body:
             headers |= {"Content-Type": "application/json", "Content-Length": str(len(self.body))}
@@ -37,14 +36,14 @@ class Asked:
         return headers
 
     def on_the_wire(self, account: OpenedAccount) -> bytes:
-        """Return the request as HTTP/1.1."""
+        """Return the bytes of the HTTP/1.1 request."""
         head = "".join(f"{name}: {value}\r\n" for name, value in self.headers(account).items())
         return f"{self.method} {self.target} HTTP/1.1\r\n{head}\r\n".encode() + self.body
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A filled database, its account, and all that will be asked of it, by kind."""
+    """A filled database, its account, and the requests to send, by kind."""
 
     url: str
     account: OpenedAccount
@@ -52,7 +51,7 @@ class Stage:
 
 
 async def filled(server_url: str, name: str, *, writes: int) -> Stage:
-    """Fill a database with invoices that have one item open, enough for so many writes of each kind."""
+    """Fill a database with invoices that have one pending item, enough for `writes` requests of each writing kind."""
     opened: list[OpenedAccount] = []
 
     async def fill(url: str) -> None:

@@ -1,8 +1,8 @@
-"""The rival of the API: a bare ASGI application that sends recorded SQL and answers the recorded bytes.
+"""A bare ASGI application to compare the API with: it sends recorded SQL and answers the recorded bytes.
 
     python -m bench.bare_api URL RECORDING PORT
 
-It reads no key, checks nothing and logs nothing; the server, its loop and its pool are those of `fatura api`.
+It does not authenticate, validate or log. HTTP server, event loop and connection pool are those of `fatura api`.
 """
 
 import sys
@@ -20,8 +20,6 @@ from fatura.store.pool import STATEMENTS_KEPT
 
 
 def create(recording: Recording, pool: Any) -> Any:
-    """Return the application."""
-
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         told = _found(recording, scope)
         if scope["method"] == "POST":
@@ -45,11 +43,11 @@ def _found(recording: Recording, scope: Scope) -> Recorded:
 
 
 async def _keep_as_is(_connection: Any) -> None:
-    """Reset nothing, as the engine."""
+    """Do not reset returned connections; the engine does not either."""
 
 
 async def serve(url: str, recording: Recording, port: int) -> None:
-    """Serve until the process is ended."""
+    """Serve until the process is killed."""
     pool = await asyncpg.create_pool(
         url,
         min_size=1,

@@ -1,9 +1,9 @@
-"""The rival of all that the engine calls: a bare loop over aiohttp that asks the very same of the world outside.
+"""A bare aiohttp loop that repeats the HTTP calls of the engine, to compare their speed.
 
     python -m bench.bare_client URL FILE CONNECTIONS
 
-FILE holds the calls as JSON. Says `ready`, waits for a line on its input, makes the calls, and prints the seconds.
-Events and price calls are signed as the engine signs them; an answer is read to its end, and then forgotten.
+FILE holds the calls as JSON. Prints `ready`, waits for a line on stdin, makes the calls, and prints the seconds.
+Events and price calls are signed as the engine signs them. Answers are read completely and discarded.
 """
 
 import asyncio
@@ -22,12 +22,12 @@ from bench.outside import Taken
 from fatura import signature
 from fatura.outbound.webhook import WebhookMessage, headers_of
 
-SECRET = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="  # noqa: S105 - nobody's
+SECRET = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="  # noqa: S105 - not a real secret
 Call = tuple[str, str, str]
 
 
 async def ask_all(url: str, calls: Sequence[Call], *, connections: int) -> float:
-    """Make all calls, so many at once; return the seconds."""
+    """Make all calls over `connections` connections; return the seconds."""
     left = iter(calls)
     connector = aiohttp.TCPConnector(limit=connections)
     async with aiohttp.ClientSession(connector=connector) as session:
@@ -61,7 +61,7 @@ def _headers(path: str, body: bytes) -> Mapping[str, str]:
 
 
 async def asked_bare(url: str, taken: Taken) -> float:
-    """Have a process of its own ask again what was asked, over as many connections; return the seconds."""
+    """Repeat the recorded calls from a child process, over as many connections as before; return the seconds."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(taken.calls, file)
         file.flush()
@@ -77,7 +77,6 @@ async def asked_bare(url: str, taken: Taken) -> float:
 
 
 def main() -> None:
-    """Read the words and ask."""
     url, name, connections = sys.argv[1:]
     calls: Any = json.loads(Path(name).read_text())
     print(uvloop.run(ask_all(url, calls, connections=int(connections))))

@@ -1,7 +1,7 @@
-"""The rival: one statement, written by hand, that bills one cycle of all due subscriptions of the prepared account.
+"""One hand-written SQL statement that bills all due subscriptions of the prepared account, to compare the engine with.
 
-It writes the very rows that the engine writes (invoices, items, events, counters, the subscriptions' next cycle) into
-the same tables with the same constraints, and knows nothing of other terms, methods or clocks.
+It writes the same rows as the engine (invoices, items, events, counters, the subscriptions' next cycle) into the same
+tables with the same constraints. It supports only the terms, method and clock of the prepared account.
 """
 
 BY_HAND = """

@@ -1,4 +1,4 @@
-"""A client of the API in this process: no socket, so that what is measured is the engine and its database."""
+"""Call the API inside this process without a socket, so that only the engine and its database are measured."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -12,7 +12,7 @@ from fatura.usecases.accounts.accounts import OpenedAccount
 
 @asynccontextmanager
 async def client_of(url: str, account: OpenedAccount) -> AsyncGenerator[httpx.AsyncClient]:
-    """Yield a client with an account's key, and without a limit."""
+    """Yield a client with an account's key; the API has no rate limit."""
     async with opened(url) as deps:
         transport = httpx.ASGITransport(create_app(deps))
         headers = {"Authorization": f"Bearer {account.api_key}"}

@@ -1,4 +1,4 @@
-"""CPU seconds of a PostgreSQL server, all its processes together: what a figure of several processes shares."""
+"""Read the CPU time of processes, and of a PostgreSQL server with all its backends."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 async def of_server(url: str) -> float:
-    """Return the CPU seconds that the server behind a URL has used so far, those of ended backends included."""
+    """Return the CPU seconds that the server has used so far, including ended backends."""
     connection = await connected(url)
     backend: int = await connection.fetchval("SELECT pg_backend_pid()")
     postmaster = int(_fields(backend)[1])
@@ -20,7 +20,7 @@ async def of_server(url: str) -> float:
 
 
 def of_process(pid: int) -> float:
-    """Return the CPU seconds that a living process has used so far."""
+    """Return the CPU seconds that a running process has used so far."""
     return _seconds(_fields(pid))
 
 
@@ -29,7 +29,7 @@ def _seconds(fields: list[str]) -> float:
 
 
 def _fields(pid: int) -> list[str]:
-    """Return what /proc tells of a process, from its state on (a name may hold anything)."""
+    """Return the fields of /proc/<pid>/stat after the process name, which may contain spaces."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
@@ -39,6 +39,6 @@ def _processes() -> list[list[str]]:
         try:
             if each.name.isdigit():
                 found.append(_fields(int(each.name)))
-        except (FileNotFoundError, ProcessLookupError):  # it has ended
+        except (FileNotFoundError, ProcessLookupError):  # the process has ended
             continue
     return found

@@ -1,9 +1,8 @@
-"""A whole billing day, generated, priced, charged over HTTP, reconciled and delivered, against its parts alone.
+"""Measure a complete billing day: generate, price, charge over HTTP, reconcile and deliver.
 
-The engine's side is two worker processes with all lanes, as many as there are cores; the gateway, the price endpoint
-and the webhook receiver are another process. The day is over when every invoice is paid and every event delivered. The
-rival generates with the same engine, and then makes the very same HTTP calls in a bare loop, over as many connections
-as were open at once.
+The engine's side is two worker processes with all lanes. Gateway, price endpoint and webhook receiver are another
+process. The day ends when every invoice is paid and every event delivered. The other side only generates, with the same
+engine, and then repeats the same HTTP calls in a bare loop, over as many connections as the engine had open.
 """
 
 import asyncio
@@ -71,7 +70,7 @@ _LEFT = """
 
 
 def run(options: Options) -> Measured:
-    """Prepare a day, and live through it."""
+    """Prepare a billing day and measure both sides."""
     measured = Measured()
     with server() as url:
         asyncio.run(_run(options, measured, url, invoices=options.pick(short=2_000, full=20_000)))
@@ -114,7 +113,7 @@ async def _run(options: Options, measured: Measured, server_url: str, *, invoice
 
 
 async def lived(url: str, account_ids: Sequence[UUID], outside: GatewayProcess, *, events: int) -> float:
-    """Have the workers live through a day that so many events tell of; return the seconds."""
+    """Let the workers complete a day, which emits `events` events; return the seconds."""
     async with AsyncExitStack() as started:
         processes = [
             await started.enter_async_context(all_lanes.started(url, outside.url)) for _ in range(WORKERS)
@@ -139,7 +138,7 @@ async def _left(url: str, account_id: UUID) -> int:
 
 
 async def _prepare(deps: Deps, url: str, account_id: UUID, *, outside: GatewayProcess, due: int) -> None:
-    """Give an account due subscriptions, the gateway outside, a webhook, and a price to ask for now and then."""
+    """Give an account due subscriptions, some with a variable item, a connection to the test gateway, and a webhook."""
     connection_id = await connect_gateway(deps, account_id)
     account = await load_account(deps, account_id)
     await in_transaction(deps, account, lambda work: webhooks.register(work, f"{outside.url}/webhook"))
@@ -153,13 +152,13 @@ async def _prepare(deps: Deps, url: str, account_id: UUID, *, outside: GatewayPr
 
 @asynccontextmanager
 async def opened_with_gateway(url: str, outside: GatewayProcess) -> AsyncGenerator[Deps]:
-    """Yield the engine's dependencies on a database, with the gateway outside among its providers."""
+    """Yield the engine's dependencies for a database, with the gateway of `bench.outside` as a provider."""
     async with opened(url) as deps, external_providers(outside.url)(deps.db) as providers:
         yield replace(deps, providers=providers)
 
 
 async def connect_gateway(deps: Deps, account_id: UUID) -> UUID:
-    """Connect an account to the gateway outside; return the connection's id."""
+    """Connect an account to the gateway of `bench.outside`; return the connection's id."""
 
     async def connect(work: Work) -> str:
         made = await gateway_connections.connect(

@@ -1,8 +1,8 @@
-"""How fast events are pushed, against a bare loop that signs the same bytes and posts them to the same receiver.
+"""Measure how fast events are delivered, against a bare loop that signs and posts the same bytes to the same receiver.
 
-The engine's side is a worker process with its push lane and an empty delivery table; events stand in the stream of four
-accounts, three an invoice, so that their order matters. The bare loop then makes the very calls that the receiver got,
-over as many connections as were open at once.
+The engine's side is a worker process with the push lane and an empty delivery table. Four accounts have events to
+deliver, three for each invoice, which must arrive in order. The bare loop then repeats the calls that the receiver got,
+over as many connections as the engine had open.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ _EVENTS = """
 
 
 def run(options: Options) -> Measured:
-    """Fill the streams, and push them."""
+    """Insert the events, and measure both sides delivering them."""
     measured = Measured()
     with server() as url:
         asyncio.run(_run(options, measured, url, events=options.pick(short=6_000, full=60_000)))
@@ -76,7 +76,7 @@ async def _run(options: Options, measured: Measured, server_url: str, *, events:
 
 
 async def _tell(url: str, account_id: UUID, receiver: GatewayProcess, *, invoices: int) -> None:
-    """Register a webhook, and put invoices' events into the account's stream after that."""
+    """Register a webhook, then insert events of invoices into the account's stream."""
     async with opened(url) as deps:
         account = await load_account(deps, account_id)
         await in_transaction(deps, account, lambda work: webhooks.register(work, f"{receiver.url}/webhook"))

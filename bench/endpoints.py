@@ -1,9 +1,10 @@
-"""A merchant's server for the measurements: prices after a delay, webhooks at once; started as a process of its own.
+"""A merchant's server in its own process, which answers price calls after a delay and webhooks immediately.
 
     python -m bench.endpoints --delay 8
 
-Prints its port. POST /price answers `{"amount": 100}`; POST /webhook answers 204; GET /seen tells how many price calls
-are and were open at once, and when (CLOCK_MONOTONIC, which all processes share) each call and event arrived.
+Prints its port. POST /price answers `{"amount": 100}`; POST /webhook answers 204. GET /seen returns the current and the
+maximum number of open price calls, and the arrival time of each call and event on CLOCK_MONOTONIC, which is the same in
+all processes.
 """
 
 import argparse
@@ -19,17 +20,17 @@ from aiohttp import web
 
 
 class Endpoints:
-    """What arrived, and how it is answered."""
+    """The routes, and a record of the requests."""
 
     def __init__(self, delay: float) -> None:
-        """Answer prices after `delay` seconds."""
+        """`delay` is the seconds before a price call is answered."""
         self._delay = delay
         self._open = self._most_open = self._answered = 0
         self._prices: dict[str, float] = {}
         self._events: dict[str, float] = {}
 
     async def price(self, request: web.Request) -> web.Response:
-        """Answer a price call, late."""
+        """Answer a price call after the delay."""
         asked = json.loads(await request.read())
         self._prices[asked["subscription"]["externalRef"]] = time.monotonic()
         self._open += 1
@@ -42,14 +43,13 @@ class Endpoints:
         return web.json_response({"amount": 100})
 
     async def webhook(self, request: web.Request) -> web.Response:
-        """Take an event."""
         event = json.loads(await request.read())
         if event["type"] == "invoice.ready":
             self._events[event["data"]["invoice"]["subscriptionId"]] = time.monotonic()
         return web.Response(status=204)
 
     async def seen(self, _request: web.Request) -> web.Response:
-        """Tell what arrived so far."""
+        """Return the record of the requests so far."""
         return web.json_response(
             {
                 "open": self._open,
@@ -62,7 +62,7 @@ class Endpoints:
 
 
 async def serve(delay: float) -> None:
-    """Serve on a free port until the process is ended."""
+    """Serve on a free port until the process is killed."""
     endpoints = Endpoints(delay)
     app = web.Application()
     app.router.add_post("/price", endpoints.price)
@@ -77,7 +77,7 @@ async def serve(delay: float) -> None:
 
 @asynccontextmanager
 async def started(*, delay: float) -> AsyncGenerator[str]:
-    """Start the program as a process and yield its base URL."""
+    """Start this program as a child process and yield its base URL."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "bench.endpoints", "--delay", str(delay), stdout=asyncio.subprocess.PIPE
     )
@@ -90,7 +90,6 @@ async def started(*, delay: float) -> AsyncGenerator[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Read the delay and serve."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--delay", type=float, default=0)
     options: Any = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""The parts of a measurement: figures of alternating rounds, amounts, and plots."""
+"""The types of a measurement's results: ratios of two sides, amounts, and plots."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -24,9 +24,9 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One row of the table: the same `unit` measured on both sides, round by round.
+    """One row of the table: both sides' values, in `unit`, of alternating rounds.
 
-    `row` is the row's number; `against` names the rival. The ratio is ours divided by the rival's.
+    `row` is the row's number; `against` names the other side. The ratio is the engine's value divided by the other's.
     """
 
     row: int
@@ -44,12 +44,12 @@ class Figure:
 
     @property
     def ratio(self) -> float:
-        """The median ratio."""
+        """The median of the rounds' ratios."""
         return statistics.median(self.ratios)
 
     @property
     def holds(self) -> bool | None:
-        """Whether the median is within the bounds; None without bounds."""
+        """Whether the median ratio is within the bounds; None if there are no bounds."""
         if self.at_least is None and self.at_most is None:
             return None
         return (self.at_least is None or self.ratio >= self.at_least) and (
@@ -59,7 +59,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """One row that is an amount, with an optional upper bound."""
+    """One row of the table with a single value and an optional upper bound."""
 
     row: int
     what: str
@@ -85,7 +85,7 @@ class Plot:
 
 @dataclass(slots=True)
 class Measured:
-    """The results of one measurement; `left_out` has reasons for skipped parts."""
+    """The results of one measurement; `left_out` says which parts were skipped and why."""
 
     figures: list[Figure] = field(default_factory=list[Figure])
     amounts: list[Amount] = field(default_factory=list[Amount])

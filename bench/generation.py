@@ -1,8 +1,8 @@
-"""How fast the billing run is, against one hand-written statement that writes the same rows into the same tables.
+"""Measure the billing run against one hand-written SQL statement that writes the same rows into the same tables.
 
-Both sides run on the embedded default (fsync on), in turns, each on a fresh clone of one prepared database: two items a
-plan, a discount, events. The engine's side is a worker process with its one lane; after each round both sides' rows
-are held against each other in numbers, sums and bytes.
+Both sides run alternately, each on a new clone of one prepared database: two items per plan, a discount, events. The
+server is the embedded PostgreSQL with fsync on. The engine's side is a worker process with the generation lane. After
+each round the rows of both sides are compared by number, sums and bytes.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ _WRITTEN = """
 
 
 def run(options: Options) -> Measured:
-    """Measure several sizes, of one account and of a thousand."""
+    """Measure several sizes, with one account and with a thousand."""
     measured = Measured()
     sizes = [
         (1, 10_000),
@@ -63,7 +63,7 @@ def run(options: Options) -> Measured:
 
 
 async def _measure(options: Options, measured: Measured, server_url: str, *, accounts: int, due: int) -> None:
-    """Take the rounds of one size."""
+    """Measure all rounds of one size."""
     name = f"due{accounts}x{due}"
     ids: list[UUID] = []
 
@@ -99,7 +99,7 @@ async def _measure(options: Options, measured: Measured, server_url: str, *, acc
 
 
 async def _by_hand(url: str, account_ids: Sequence[UUID]) -> float:
-    """Bill with the one statement, account by account; return the seconds."""
+    """Run the hand-written statement for each account; return the seconds."""
     connection = await connected(url)
     began = time.perf_counter()
     for account_id in account_ids:
@@ -111,7 +111,7 @@ async def _by_hand(url: str, account_ids: Sequence[UUID]) -> float:
 
 
 async def _written(url: str, account_ids: Sequence[UUID]) -> Written:
-    """Return numbers and sums of the rows that a side wrote: both sides must agree in all of them."""
+    """Return numbers and sums of the rows that a side wrote; they must be equal on both sides."""
     connection = await connected(url)
     sums: list[Written] = []
     for account_id in account_ids:

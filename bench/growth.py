@@ -1,4 +1,4 @@
-"""How costs grow to a million subscriptions: invoices, polls with no work due, lists, and bytes."""
+"""Measure how costs grow up to a million subscriptions: of billing, polls without due work, lists, and disk space."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,7 +18,7 @@ from fatura.workers.lanes import LANES
 FEW = 1_000
 TEN_THOUSAND = 10_000
 SPARE = 20_000
-"""Additional due subscriptions, since a worker may do a few more batches than requested."""
+"""Additional due subscriptions, since a worker may bill a few more batches than requested."""
 SWEEPS = 40
 BEFORE_ALL_DUE = datetime(2025, 6, 1, tzinfo=UTC)
 MOST_GROWTH = 1.15
@@ -54,7 +54,7 @@ async def _run(options: Options, measured: Measured, server_url: str, *, many: i
 
 
 async def _sweeps(options: Options, measured: Measured, few: Side, big: Side) -> None:
-    """Time the polls of all lanes with no work due."""
+    """Time a poll of every lane while no work is due."""
     taken: dict[int, list[float]] = {few.subscriptions: [], big.subscriptions: []}
     for _ in range(ROUNDS):
         for each in (few, big):
@@ -80,8 +80,9 @@ def _sweeping(deps: Deps) -> Callable[[], Awaitable[None]]:
 async def _bill(
     options: Options, measured: Measured, server_url: str, *, ten_thousand: Side, big: Side
 ) -> int:
-    """Bill the large side in rounds, each followed by ten thousand on the small side. Return the large side's
-    bytes of WAL.
+    """Bill the large database in rounds, each followed by ten thousand subscriptions of the small one.
+
+    Returns the bytes of WAL written for the large one.
     """
     share, wal = (big.subscriptions - SPARE) // ROUNDS, 0
     costs, small_costs, megabytes = list[float](), list[float](), list[float]()
@@ -133,7 +134,7 @@ async def _wal(big: Side) -> int:
 
 
 async def _bytes(measured: Measured, big: Side, *, grown: Mapping[str, int]) -> int:
-    """Report the bytes per invoice in each table. Return the number of invoices."""
+    """Report each table's bytes per invoice; return the number of invoices."""
     async with seen(big.url, big.account.account_id) as connection:
         billed: int = await connection.fetchval("SELECT count(*) FROM invoice")
         for table in TABLES:

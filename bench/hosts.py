@@ -1,8 +1,8 @@
-"""More workers: two processes against one where the CPU is what is short, four hosts where waiting for a gateway is.
+"""Measure the gain from more workers: two processes for billing, and four hosts for issuing at a slow gateway.
 
-Two workers bill beside each other on two cores that they share with PostgreSQL; how many cores one of them and its
-PostgreSQL keep busy is told with the ratio, since that bounds it. Four worker hosts, each in a network namespace of its
-own, issue the invoices of many accounts at a gateway that answers in 50 ms.
+Two workers bill on a machine that they share with PostgreSQL. The cores that one worker and PostgreSQL keep busy are
+reported too, because they limit the gain. Four worker hosts, each in its own network namespace, issue invoices of many
+accounts at a gateway that answers in 50 ms.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ GATEWAY_SECONDS = 0.05
 LEAST_OF_TWO = 1.6
 LEAST_OF_FOUR = 3.5
 WARM_CHARGES = 50
-"""How many charges a host makes before it is measured: new connections plan each statement five times."""
+"""Charges of each host before it is measured. A new connection plans each statement five times."""
 LOOK_EVERY_SECONDS = 0.02
 LONGEST_SECONDS = 120
 
@@ -43,7 +43,7 @@ _READY = "SELECT count(*) FROM invoice WHERE status = 'ready'"
 
 @dataclass(frozen=True, slots=True)
 class _Billed:
-    """Seconds that billing took, and CPU seconds of the workers and of PostgreSQL."""
+    """The seconds that billing took, and the CPU seconds of the workers and of PostgreSQL."""
 
     seconds: float
     by_worker: float
@@ -52,14 +52,14 @@ class _Billed:
 
 @dataclass(frozen=True, slots=True)
 class _Issued:
-    """Charges a second of hosts that have warmed up, and the cores that they and PostgreSQL kept busy."""
+    """The charges per second after the warm-up, and the cores that the hosts and PostgreSQL kept busy."""
 
     per_second: float
     cores: float
 
 
 def run(options: Options) -> Measured:
-    """Measure both."""
+    """Measure billing with more processes, and issuing with more hosts."""
     measured = Measured()
     with server() as url:
         asyncio.run(_processes(options, measured, url, due=options.pick(short=12_000, full=100_000)))
@@ -104,7 +104,7 @@ async def _processes(options: Options, measured: Measured, server_url: str, *, d
 
 
 async def _billed(url: str, workers: int, *, due: int) -> _Billed:
-    """Bill all that is due with so many worker processes."""
+    """Bill all due subscriptions with `workers` processes."""
     async with AsyncExitStack() as started:
         processes = [
             await started.enter_async_context(one_lane.started(url, "generation", 0)) for _ in range(workers)
@@ -119,7 +119,7 @@ async def _billed(url: str, workers: int, *, due: int) -> _Billed:
 
 
 async def _until(url: str, counted: str, wanted: int) -> int:
-    """Wait until so many are counted over all accounts; return the count."""
+    """Wait until the query `counted` returns at least `wanted` over all accounts; return its result."""
     connection = await connected(url)
     await connection.execute("SET app.discover = 'on'")
     async with asyncio.timeout(LONGEST_SECONDS):
@@ -130,7 +130,7 @@ async def _until(url: str, counted: str, wanted: int) -> int:
 
 
 async def _hosts(options: Options, measured: Measured, server_url: str) -> None:
-    """Issue with one host and with four; left out where this machine lets us make no network namespace."""
+    """Issue with one host and with four; skipped where this process may not create network namespaces."""
     try:
         with hosts(HOSTS) as there:
             await _issue_on(options, measured, server_url, there)
@@ -140,7 +140,7 @@ async def _hosts(options: Options, measured: Measured, server_url: str) -> None:
 
 async def _issue_on(options: Options, measured: Measured, server_url: str, there: Sequence[Host]) -> None:
     accounts, seconds = options.pick(short=1_200, full=4_000), options.pick(short=3, full=12)
-    async with outside.started(delay=GATEWAY_SECONDS, host="0.0.0.0", state="open") as gateway:  # noqa: S104 - the hosts of this machine only
+    async with outside.started(delay=GATEWAY_SECONDS, host="0.0.0.0", state="open") as gateway:  # noqa: S104 - reachable only from this machine's namespaces
 
         async def fill(url: str) -> None:
             connection = await connected(url)
@@ -175,7 +175,7 @@ async def _issue_on(options: Options, measured: Measured, server_url: str, there
 
 
 async def _issued(url: str, used: Sequence[Host], gateway: GatewayProcess, *, seconds: int) -> _Issued:
-    """Have hosts issue what is ready, and measure for so long once they are warm."""
+    """Let hosts issue invoices; measure for `seconds` after the warm-up."""
     async with AsyncExitStack() as started:
         processes = [
             await started.enter_async_context(

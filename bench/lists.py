@@ -1,4 +1,4 @@
-"""The list of invoices with its exact totals: page 1, deep pages and each filter, among many and among few."""
+"""Time lists of invoices with exact totals: page 1, deep pages and each filter, in a large and a small database."""
 
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -44,7 +44,7 @@ def _reading(client: httpx.AsyncClient, path: str) -> Callable[[], Awaitable[Non
 
 
 async def _paths(side: Side) -> Mapping[str, str]:
-    """Return what is read, by name."""
+    """Return the paths to read, by name."""
     async with seen(side.url, side.account.account_id) as connection:
         row = await connection.fetchrow("SELECT subscription_id, customer_id FROM subscription LIMIT 1")
     last = side.subscriptions // PAGE_SIZE

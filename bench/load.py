@@ -1,9 +1,9 @@
-"""A load client in a process of its own: sends prepared requests over a few connections that it keeps open.
+"""A load client in its own process, which sends prepared requests over a few open connections.
 
     python -m bench.load PORT FILE CONNECTIONS PER_SECOND
 
-Each connection asks, waits for the whole answer and asks the next; PER_SECOND spreads the requests over time instead
-(0: as fast as they are answered). Prints the seconds it took, the milliseconds of each answer, and their statuses.
+Each connection sends a request, waits for the complete answer, and sends the next. PER_SECOND limits the rate of all
+requests; 0 is no limit. Prints the total seconds, the milliseconds of each answer, and the number of each status.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ LENGTH = b"content-length: "
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What came of some requests, in their order; statuses are counted by their text."""
+    """The results of requests: latencies in the order of the requests, and the number of answers by status."""
 
     seconds: float
     latencies_ms: Sequence[float]
@@ -32,7 +32,7 @@ class Answered:
 
 
 class Connection(asyncio.Protocol):
-    """One connection: one request at a time."""
+    """A connection that sends one request at a time."""
 
     def __init__(self) -> None:
         self._transport: asyncio.WriteTransport | None = None
@@ -41,16 +41,15 @@ class Connection(asyncio.Protocol):
         self._answer: asyncio.Future[str] | None = None
 
     def connection_made(self, transport: asyncio.WriteTransport) -> None:  # type: ignore[override] - a socket's
-        """Keep what to write to."""
         self._transport = transport
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell whoever waits."""
+        """Fail the open request."""
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(exc or ConnectionResetError())
 
     async def ask(self, request: bytes) -> str:
-        """Send a request, and return its answer's status when all of it is there."""
+        """Send a request, wait for the complete answer, and return its status."""
         assert self._transport is not None, "connected"
         self._answer = asyncio.get_running_loop().create_future()
         self._received.clear()
@@ -59,7 +58,7 @@ class Connection(asyncio.Protocol):
         return await self._answer
 
     def data_received(self, data: bytes) -> None:
-        """Gather until head and body are there."""
+        """Collect bytes until headers and body are complete."""
         self._received += data
         if not self._expected:
             head = self._received.find(b"\r\n\r\n")
@@ -73,7 +72,7 @@ class Connection(asyncio.Protocol):
 
 
 async def send(requests: Sequence[bytes], *, port: int, connections: int, per_second: float) -> Answered:
-    """Send all requests, and time each from when it was due."""
+    """Send all requests. Each is timed from when it was sent; with `per_second`, from its scheduled time."""
     loop = asyncio.get_running_loop()
     latencies_ms = [0.0] * len(requests)
     statuses: Counter[str] = Counter()
@@ -98,7 +97,7 @@ async def send(requests: Sequence[bytes], *, port: int, connections: int, per_se
 async def loaded(
     port: int, requests: Sequence[bytes], *, connections: int, per_second: float = 0
 ) -> Answered:
-    """Send requests from a process of its own."""
+    """Send requests from a child process."""
     with NamedTemporaryFile(prefix="fatura-load-") as file:
         file.write(msgspec.msgpack.encode(requests))
         file.flush()
@@ -112,7 +111,6 @@ async def loaded(
 
 
 def main() -> None:
-    """Read the words and send."""
     port, path, connections, per_second = sys.argv[1:]
     requests = msgspec.msgpack.decode(Path(path).read_bytes(), type=list[bytes])
     answered = uvloop.run(

@@ -1,4 +1,4 @@
-"""The table of all measurements: module and rows."""
+"""All measurements, each with its module and rows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from bench.frame import Measured, Options
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """`module` contains its `run(options)`, which may measure several rows.
+    """`module` has a function `run(options)`, which may measure several rows.
 
     A measurement that `installs` other programs runs only when named (`make bench-peers`).
     """
@@ -34,4 +34,4 @@ MEASURES: tuple[Measure, ...] = (
     Measure("api_beside_run", (5,), "latency of the API during billing, against an idle machine"),
     Measure("peers", (11,), "other billing programs", installs=True),
 )
-"""In the order of measurement, one at a time."""
+"""In the order in which they are run."""

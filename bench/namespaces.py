@@ -1,4 +1,4 @@
-"""Hosts on one machine: network namespaces, each joined to this one by a pair of interfaces; needs root and `ip`."""
+"""Simulate hosts by network namespaces, each connected to this machine's by a veth pair. Needs root and `ip`."""
 
 import subprocess
 from collections.abc import Generator, Sequence
@@ -10,12 +10,12 @@ FIRST_NETWORK = 210
 
 
 class NoNamespacesError(Exception):
-    """This machine lets us make none; the message says why."""
+    """Network namespaces cannot be created here; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One host: what a command is put behind to run there, and the address at which it finds this machine."""
+    """One host: the command prefix that runs a program there, and this machine's address as seen from it."""
 
     within: Sequence[str]
     gateway: str
@@ -23,7 +23,7 @@ class Host:
 
 @contextmanager
 def hosts(count: int) -> Generator[Sequence[Host]]:
-    """Yield hosts that go away in the end. Raises NoNamespacesError."""
+    """Create hosts, yield them, and remove them. Raises NoNamespacesError."""
     with ExitStack() as made:
         yield [made.enter_context(_host(number)) for number in range(count)]
 
@@ -49,7 +49,7 @@ def _host(number: int) -> Generator[Host]:
 
 def _ip(*words: str) -> None:
     try:
-        done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)  # noqa: S607 - the system's
+        done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)  # noqa: S607 - the system's `ip`
     except FileNotFoundError as error:
         message = "`ip` is not installed"
         raise NoNamespacesError(message) from error

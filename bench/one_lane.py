@@ -1,9 +1,9 @@
-"""A worker process that runs one lane until it did so much, for measurements: how long, and with how much memory.
+"""A worker process that runs one lane until it has done COUNT units of work, and measures time and memory.
 
     FATURA_SECRET_KEYS=… python -m bench.one_lane URL LANE COUNT
 
-Says `ready`, waits for a line on its input, works, and prints what it came to as JSON. With a count of 0 it works until
-its input closes.
+Prints `ready`, waits for a line on stdin, works, and prints the result as JSON. With COUNT 0 it works until stdin
+closes.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ MEGABYTE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Worked:
-    """What a worker came to: seconds until each hundredth was done, and its resident megabytes then."""
+    """A worker's result: for each hundredth of the work, the seconds until it was done and the resident megabytes."""
 
     seconds: float
     cpu_seconds: float
@@ -41,7 +41,7 @@ class Worked:
 
 
 async def work(url: str, lane_name: str, count: int) -> Worked:
-    """Run the lane as `fatura worker` does, until `count` is done."""
+    """Run the lane as `fatura worker` does, until `count` units of work are done."""
     lane = next(each for each in LANES if each.name == lane_name)
     stop, done = asyncio.Event(), 0
     instants: list[float] = []
@@ -78,19 +78,18 @@ def _resident() -> float:
 
 
 def started(url: str, lane: str, count: int) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
-    """Start the program as a process that is ready and waits for its line."""
+    """Start this program and wait until it is ready."""
     return ready("bench.one_lane", url, lane, str(count))
 
 
 async def worked(url: str, lane: str, count: int) -> Worked:
-    """Run a lane in a process of its own."""
+    """Run a lane in a child process and return its result."""
     async with started(url, lane, count) as process:
         told, _ = await process.communicate(b"go\n")
     return Worked(**json.loads(told))
 
 
 def main() -> None:
-    """Read the words and work."""
     configure_logs(level="error")
     url, lane, count = sys.argv[1:]
     told: Any = uvloop.run(work(url, lane, int(count)))

@@ -1,10 +1,10 @@
-"""What 2,000 price calls held open by one merchant's slow endpoint cost another merchant, in one worker process.
+"""Measure how 2,000 open price calls to one merchant's slow endpoint delay another merchant in the same worker.
 
     python -m bench.open_calls [--open 2000] [--hold 8] [--rounds 5] [--samples 40]
 
-A real worker process, a real endpoint for each merchant. Each round measures the neighbour alone, then while the other
-merchant's calls are all open: from a subscription falling due to its price call's arrival, and on to the arrival of
-its `invoice.ready` webhook. Printed are medians and the ratio round by round.
+It runs a worker process and an endpoint for each merchant. Each round measures the second merchant alone, and then
+while all calls of the first are open: the time from a subscription becoming due to its price call, and to the arrival
+of its `invoice.ready` webhook. It prints each round's medians and ratio.
 """
 
 import argparse
@@ -55,19 +55,19 @@ VARIABLE = (
 
 @dataclass(frozen=True, slots=True)
 class Merchant:
-    """One account, the connection that sees its rows, and its endpoint."""
+    """One account, a database connection for it, and its endpoint."""
 
     account: Account
     connection: Any
     base_url: str
 
     async def seen(self) -> Any:
-        """Ask the endpoint what arrived."""
+        """Return the endpoint's record of the requests."""
         async with aiohttp.ClientSession() as session, session.get(f"{self.base_url}/seen") as answer:
             return await answer.json()
 
     async def fall_due(self, subscription_ids: Sequence[UUID]) -> None:
-        """Let subscriptions be due now, and tell the worker."""
+        """Make subscriptions due now and notify the worker."""
         await self.connection.execute(
             "UPDATE subscription SET generate_at = now() WHERE account_id = $1 AND subscription_id = ANY($2::uuid[])",
             self.account.account_id,
@@ -76,26 +76,26 @@ class Merchant:
         await self.connection.execute("NOTIFY fatura_work, 'generation'")
 
     async def subscriptions(self) -> list[UUID]:
-        """Return all of its subscriptions."""
+        """Return the ids of all its subscriptions."""
         rows = await self.connection.fetch(
             "SELECT subscription_id FROM subscription WHERE account_id = $1", self.account.account_id
         )
         return [row["subscription_id"] for row in rows]
 
     async def quiet(self) -> None:
-        """Wait until nothing of the account is due or on its way."""
+        """Wait until the account has no due or running work."""
         waiting = "SELECT count(*) FROM invoice WHERE account_id = $1 AND status = ANY('{draft,awaiting_value,ready}')"
         while await self.connection.fetchval(waiting, self.account.account_id):  # noqa: ASYNC110 - another process works
             await asyncio.sleep(0.1)
 
 
 async def merchant(deps: Deps, url: str, base_url: str, *, subscribers: int) -> Merchant:
-    """Open an account with subscribers on two fixed products and one that its endpoint prices; none is due yet."""
+    """Open an account whose subscribers have two fixed and one variable product; none is due yet."""
     opened = await accounts.open_account(deps, name="bench", mode=Mode.SANDBOX)
     connection = await connected(url)
     await prepare(connection, opened.account_id, due=subscribers)
     await connection.execute(
-        f"UPDATE subscription SET generate_at = '{FAR_AWAY}' WHERE account_id = $1",  # noqa: S608 - our constant
+        f"UPDATE subscription SET generate_at = '{FAR_AWAY}' WHERE account_id = $1",  # noqa: S608 - a constant
         opened.account_id,
     )
     for statement in VARIABLE:
@@ -121,7 +121,7 @@ async def worker(url: str, key: str) -> AsyncGenerator[None]:
 
 
 async def sampled(neighbour: Merchant, subscription_ids: Sequence[UUID]) -> tuple[float, float]:
-    """Return the median milliseconds from falling due to the call, and to the delivery."""
+    """Return the median milliseconds from becoming due to the price call, and to the delivery of the event."""
     due: dict[str, float] = {}
     for each in subscription_ids:
         due[str(each)] = time.monotonic()
@@ -137,14 +137,14 @@ async def sampled(neighbour: Merchant, subscription_ids: Sequence[UUID]) -> tupl
 
 
 async def hold_open(slow: Merchant, subscription_ids: Sequence[UUID]) -> None:
-    """Have all of the slow merchant's calls made, and return when they are open together."""
+    """Start all of the slow merchant's calls; return when all are open."""
     await slow.fall_due(subscription_ids)
     while (await slow.seen())["open"] < len(subscription_ids):  # noqa: ASYNC110 - another process works
         await asyncio.sleep(0.05)
 
 
 async def run(server_url: str, options: argparse.Namespace) -> None:
-    """Measure round by round and print the table."""
+    """Measure all rounds and print the table."""
     await migrate(server_url)
     key = new_key()
     db = await connect(server_url, max_connections=4)
@@ -164,7 +164,7 @@ async def run(server_url: str, options: argparse.Namespace) -> None:
 
 
 async def measure(slow: Merchant, neighbour: Merchant, options: argparse.Namespace) -> None:
-    """Take the rounds."""
+    """Measure all rounds."""
     held = await slow.subscriptions()
     fresh = iter(await neighbour.subscriptions())
     print("round  call ms: alone  beside  ratio   delivery ms: alone  beside  ratio   open at once")
@@ -187,7 +187,7 @@ async def measure(slow: Merchant, neighbour: Merchant, options: argparse.Namespa
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Read the options and run on an embedded server of its own."""
+    """Run on a new embedded PostgreSQL server."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--open", type=int, default=2000)
     parser.add_argument("--hold", type=float, default=8)

@@ -2,8 +2,8 @@
 
 python -m bench.outside [--delay 0.05] [--host 127.0.0.1] [--state paid]
 
-Prints its port. New charges are paid, or as `--state` says; prices are 100 cents. It records all requests so
-that a rival can repeat them.
+Prints its port. New charges have the state of `--state`; every price is 100 cents. It records all requests, so that
+`bench.bare_client` can repeat them.
 """
 
 import argparse
@@ -35,7 +35,7 @@ class Journal:
 
 class Connection(asyncio.Protocol):
     def __init__(self, journal: Journal, *, delay: float, state: str) -> None:
-        """Answer gateway calls `delay` seconds late; new charges have the state `state`."""
+        """Answer gateway calls after `delay` seconds; new charges get the state `state`."""
         self._journal = journal
         self._delay = delay
         self._state = state
@@ -48,7 +48,7 @@ class Connection(asyncio.Protocol):
         self._journal.open += 1
         self._journal.most_open = max(self._journal.most_open, self._journal.open)
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the protocol's
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - required by the protocol
         self._journal.open -= 1
 
     def data_received(self, data: bytes) -> None:
@@ -85,7 +85,7 @@ class Connection(asyncio.Protocol):
                     self._answer(charge)
 
     def _made(self) -> bytes:
-        """Create a charge whose id is its reference, so that repeats return the same one."""
+        """Create a charge; its id is its reference, so that a repeat returns the same charge."""
         asked = json.loads(self._body)
         charge_id = f"{asked['invoiceId']}-{asked['attempt']}"
         charge = {

@@ -10,20 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pygal  # pyright: ignore[reportMissingTypeStubs] - it has none
-from pygal.style import Style  # pyright: ignore[reportMissingTypeStubs] - it has none
+import pygal  # pyright: ignore[reportMissingTypeStubs] - has no type stubs
+from pygal.style import Style  # pyright: ignore[reportMissingTypeStubs] - has no type stubs
 
 from bench.frame import Amount, Figure, Measured, Plot, Scale
 
 DOCS = Path(__file__).parent.parent / "docs" / "explanation"
 PAGE = DOCS / "performance.md"
 TAKEN = Path(__file__).parent / "taken.json"
-"""The latest results of each measurement, so that a single one can be replaced."""
+"""The stored results of all measurements; a run replaces only its own."""
 BEGIN, END = "<!-- the table: written by `make bench` -->", "<!-- end of the table -->"
 
 
 def write(measured: Mapping[str, Measured], *, scale: Scale, dry: bool) -> None:
-    """Print the table of `measured`. Unless `dry`, merge it with earlier results and update the page."""
+    """Print the table of `measured`. Unless `dry`, merge it with stored results and update the page."""
     print(_table(measured))
     if dry:
         return
@@ -102,5 +102,5 @@ def _draw(plot: Plot) -> None:
 
 
 def _range(plot: Plot) -> tuple[float, float]:
-    """Return the range of y, starting at zero so that growth has its real proportion."""
+    """Return the range of the y axis; it starts at zero, so that growth is not exaggerated."""
     return 0, 1.1 * max(y for points in plot.lines.values() for _, y in points)

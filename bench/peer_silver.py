@@ -1,9 +1,9 @@
-"""django-silver, run by its own `manage.py generate_docs`; a program for the environment under bench/peers.
+"""Bill with django-silver's own command `manage.py generate_docs`. Runs in the virtual environment of bench/peers.
 
     bench/peers/silver/bin/python bench/peer_silver.py DATABASE COUNT
 
-PGHOST, PGPORT and PGUSER name the server. Fills in COUNT monthly subscriptions of one provider, says `ready`, bills
-one more month for each line on its input, and prints the seconds and the invoices of it as JSON.
+PGHOST, PGPORT and PGUSER name the server. Creates COUNT monthly subscriptions of one provider and prints `ready`. For
+each line on stdin it bills one more month and prints the seconds and the number of invoices as JSON.
 """
 
 import json
@@ -18,7 +18,7 @@ STARTED = date(2026, 1, 1)
 
 
 def main() -> None:
-    """Fill, and bill month by month."""
+    """Create the subscriptions and bill month by month."""
     database, count = sys.argv[1], int(sys.argv[2])
     _configure(database)
     command: Any = import_module("django.core.management").call_command
@@ -37,7 +37,7 @@ def main() -> None:
 def _configure(database: str) -> None:
     settings: Any = import_module("django.conf").settings
     settings.configure(
-        SECRET_KEY="-",  # noqa: S106 - of a throw-away installation
+        SECRET_KEY="-",  # noqa: S106 - a temporary installation
         DATABASES={"default": {"ENGINE": "django.db.backends.postgresql", "NAME": database}},
         DEFAULT_AUTO_FIELD="django.db.models.AutoField",
         INSTALLED_APPS=[
@@ -59,7 +59,7 @@ def _configure(database: str) -> None:
 
 
 def _fill(models: Any, count: int) -> None:
-    """Give each subscriber a customer of its own: one price, billed when the month has begun, one invoice a month."""
+    """Create monthly subscriptions, each with its own customer, at one price, billed at the start of the month."""
     address = {"address_1": "Rua 1", "country": "BR", "city": "Sao Paulo"}
     provider = models.Provider.objects.create(
         name="bench", flow="invoice", invoice_series="B", invoice_starting_number=1, **address

@@ -1,10 +1,10 @@
-"""Tryton's `sale_subscription`, run by its own wizards; a program for the environment under bench/peers.
+"""Bill with the wizards of Tryton's `sale_subscription`. Runs in the virtual environment of bench/peers.
 
     bench/peers/tryton/bin/python bench/peer_tryton.py DATABASE COUNT
 
-PGHOST, PGPORT and PGUSER name the server. Fills in COUNT monthly subscriptions of one company, says `ready`, creates
-one more month's consumptions and invoices for each line on its input, and prints the seconds and the invoices of it
-as JSON.
+PGHOST, PGPORT and PGUSER name the server. Creates COUNT monthly subscriptions of one company and prints `ready`. For
+each line on stdin it creates one more month's consumptions and invoices, and prints the seconds and the number of
+invoices as JSON.
 """
 
 import json
@@ -23,7 +23,7 @@ STARTED = date(2026, 1, 1)
 
 
 def main() -> None:
-    """Fill, and bill month by month."""
+    """Create the subscriptions and bill month by month."""
     database, count = sys.argv[1], int(sys.argv[2])
     _activate(database)
     os.environ["TRYTOND_DATABASE_URI"] = "postgresql://"
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def _activate(database: str) -> None:
-    """Make the tables, by Tryton's own command."""
+    """Create the tables with Tryton's own command."""
     command = [str(Path(sys.executable).parent / "trytond-admin"), "-d", database, "--email", ""]
     with NamedTemporaryFile("w") as password:
         print("bench-peers", file=password, flush=True)

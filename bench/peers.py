@@ -1,9 +1,9 @@
-"""Two billing programs that people use today, on the same PostgreSQL, by their own documented commands.
+"""Compare the billing run with two other open-source billing programs, on the same PostgreSQL server.
 
-Each has an environment of its own under bench/peers, made when it is not there, with the versions of
-bench/peer_<name>.txt. A round is one month on each side, in turns; what is timed is the billing alone, without starting
-a process. Ours bills 10,000 subscriptions, theirs some hundred: a month of ten thousand takes them minutes, and the
-first hundreds take us no longer than connecting does.
+Each program has a virtual environment under bench/peers, with the versions of bench/peer_<name>.txt, which is created
+if missing. A round bills one month on each side. Only the billing is timed, without the start of the process. The
+engine bills 10,000 subscriptions. The others bill a few hundred, because 10,000 would take them minutes; for so few,
+the engine's time would be mostly connecting.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ COMMANDS = {
 
 
 def run(options: Options) -> Measured:
-    """Install what is not there, and bill month by month."""
+    """Install missing programs and measure all rounds."""
     for name in COMMANDS:
         options.say(f"the environment of {name}")
         _install(name)
@@ -77,7 +77,7 @@ async def _run(options: Options, server_url: str, *, count: int) -> Measured:
 
 @asynccontextmanager
 async def _filled(name: str, server_url: str, *, count: int) -> AsyncGenerator[asyncio.subprocess.Process]:
-    """Start a peer on a database of its own that it has filled."""
+    """Start a program with its own new database and wait until it has created its subscriptions."""
     admin = await connected(server_url)
     await admin.execute(f"CREATE DATABASE {name}")
     await admin.close()
@@ -99,7 +99,7 @@ async def _filled(name: str, server_url: str, *, count: int) -> AsyncGenerator[a
 
 
 async def _bill_a_month(peer: asyncio.subprocess.Process, *, count: int) -> float:
-    """Return how many invoices a second a peer made of a month."""
+    """Let a program bill one month; return its invoices per second."""
     assert peer.stdin is not None, "asked for"
     assert peer.stdout is not None, "asked for"
     peer.stdin.write(b"next\n")

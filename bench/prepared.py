@@ -1,4 +1,4 @@
-"""An account with many due subscriptions, inserted by plain SQL: where the measurements of the billing run start."""
+"""Insert an account with many due subscriptions by plain SQL, for measurements of the billing run."""
 
 from typing import Any
 from uuid import UUID
@@ -75,5 +75,5 @@ async def prepare(connection: Any, account_id: UUID, *, due: int, analyze: bool 
 
 
 async def connected(url: str) -> Any:
-    """Return a plain connection."""
+    """Return an asyncpg connection."""
     return await asyncpg.connect(url)

@@ -1,4 +1,4 @@
-"""Which SQL the engine sends for a request, statement by statement, and what it answers: what a rival has to match."""
+"""Record the SQL statements that the engine sends for a request, and its answer, for `bench.bare_api` to replay."""
 
 import asyncio
 import pickle
@@ -38,26 +38,22 @@ Recording = Mapping[tuple[str, str], Recorded]
 """By target and Idempotency-Key."""
 
 
-class NotingConnection(asyncpg.Connection):  # pyright: ignore[reportMissingTypeArgument] - it takes none at run time
-    """Notes every statement with the request that it is sent for."""
+class NotingConnection(asyncpg.Connection):  # pyright: ignore[reportMissingTypeArgument] - not generic at run time
+    """Records every statement for the current request, and runs it."""
 
     async def execute(self, query: str, *args: Any, **rest: Any) -> str:
-        """Note and run."""
         _note("execute", query, args)
         return await super().execute(query, *args, **rest)
 
     async def fetch(self, query: str, *args: Any, **rest: Any) -> Any:
-        """Note and run."""
         _note("fetch", query, args)
         return await super().fetch(query, *args, **rest)
 
     async def fetchrow(self, query: str, *args: Any, **rest: Any) -> Any:
-        """Note and run."""
         _note("fetchrow", query, args)
         return await super().fetchrow(query, *args, **rest)
 
     async def fetchval(self, query: str, *args: Any, **rest: Any) -> Any:
-        """Note and run."""
         _note("fetchval", query, args)
         return await super().fetchval(query, *args, **rest)
 
@@ -72,14 +68,15 @@ def _note(method: str, query: str, values: tuple[Any, ...]) -> None:
 
 
 async def record(url: str, account: OpenedAccount, asked: Sequence[Asked]) -> Recording:
-    """Have the engine answer requests here, and return what it sent and answered."""
+    """Let the engine answer requests in this process; return its statements and answers."""
     recording: dict[tuple[str, str], Recorded] = {}
     waiting = iter(asked)
 
     async with opened(url, connections=AT_ONCE, connection_class=NotingConnection) as deps:
         transport = httpx.ASGITransport(create_app(deps))
         async with httpx.AsyncClient(transport=transport, base_url="http://fatura") as client:
-            await client.get(asked[0].target, headers=asked[0].headers(account))  # notes the key's use
+            # the first request also stores the key's last use
+            await client.get(asked[0].target, headers=asked[0].headers(account))
 
             async def ask() -> None:
                 for each in waiting:
@@ -101,10 +98,10 @@ async def _recorded(client: httpx.AsyncClient, account: OpenedAccount, asked: As
 
 
 def keep(recording: Recording, path: Path) -> None:
-    """Write a recording for another process."""
+    """Write a recording to a file."""
     path.write_bytes(pickle.dumps(dict(recording)))
 
 
 def kept(path: Path) -> Recording:
-    """Read a recording."""
-    return pickle.loads(path.read_bytes())  # noqa: S301 - we wrote it
+    """Read a recording from a file."""
+    return pickle.loads(path.read_bytes())  # noqa: S301 - written by this program

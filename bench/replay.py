@@ -1,4 +1,4 @@
-"""The event stream of millions: a page read from a cursor deep within, of all types and of one, against the start."""
+"""Time reading a page of a stream with millions of events: at a deep cursor against the start, all types and one."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -25,7 +25,7 @@ _EVENTS = """
 
 
 def run(options: Options) -> Measured:
-    """Fill a stream, and read it."""
+    """Fill a stream and time reading it."""
     measured = Measured()
     with server() as url:
         asyncio.run(_run(options, measured, url, events=options.pick(short=1_000_000, full=5_000_000)))

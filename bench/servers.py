@@ -1,4 +1,4 @@
-"""The database of a measurement: an embedded server with its own settings (fsync on), prepared once, cloned at will."""
+"""Databases for measurements, on an embedded server with its default settings (fsync on): filled once, then cloned."""
 
 import os
 import tempfile
@@ -22,12 +22,12 @@ from fatura.usecases.accounts.accounts import OpenedAccount
 from fatura.usecases.deps import Deps
 
 RING = os.environ.get("FATURA_SECRET_KEYS") or new_key()
-"""The key ring of all databases of this process; `FATURA_SECRET_KEYS` of the processes that it starts."""
+"""The key ring of all databases, passed to child processes as `FATURA_SECRET_KEYS`."""
 
 
 @contextmanager
 def server() -> Generator[str]:
-    """Start a server in a folder that goes away, and yield the URL of its first database."""
+    """Start a server in a temporary folder and yield the URL of its first database."""
     with tempfile.TemporaryDirectory(prefix="fatura-bench-") as folder:
         Path(folder).chmod(0o711)
         with postgres.start(Path(folder) / "data") as started:
@@ -35,12 +35,12 @@ def server() -> Generator[str]:
 
 
 def url_of(server_url: str, name: str) -> str:
-    """Return the URL of a database beside the first one."""
+    """Return the URL of another database on the same server."""
     return server_url.replace("/fatura?", f"/{name}?")
 
 
 async def prepared(server_url: str, name: str, fill: Callable[[str], Awaitable[None]]) -> str:
-    """Make a migrated database, have it filled, and return its URL."""
+    """Create and migrate a database, fill it with `fill`, and return its URL."""
     admin = await connected(server_url)
     await admin.execute(f"CREATE DATABASE {name}")
     await admin.close()
@@ -52,14 +52,15 @@ async def prepared(server_url: str, name: str, fill: Callable[[str], Awaitable[N
 
 @asynccontextmanager
 async def cloned(server_url: str, name: str, *, apart: str = "round") -> AsyncGenerator[str]:
-    """Clone a prepared database for one round, or for one side (`apart`), and drop the clone in the end."""
+    """Clone a prepared database, yield the clone's URL, and drop it. Concurrent clones need different `apart` names."""
     admin = await connected(server_url)
     clone = f"{name}_{apart}"
     await admin.execute(f"CREATE DATABASE {clone} TEMPLATE {name} STRATEGY file_copy")
     try:
         yield url_of(server_url, clone)
     finally:
-        await admin.execute(f"DROP DATABASE {clone}")  # which ends an autovacuum there; FORCE may not
+        # unlike a DROP with FORCE, this also ends an autovacuum of the database
+        await admin.execute(f"DROP DATABASE {clone}")
         await admin.close()
 
 
@@ -67,7 +68,7 @@ async def cloned(server_url: str, name: str, *, apart: str = "round") -> AsyncGe
 async def opened(
     url: str, *, connections: int = 4, connection_class: "type[asyncpg.Connection[Row]]" = asyncpg.Connection
 ) -> AsyncGenerator[Deps]:
-    """Yield the engine's dependencies on a database."""
+    """Yield the engine's dependencies for a database."""
     db = await connect(url, max_connections=connections, connection_class=connection_class)
     try:
         read = settings.read({"FATURA_RATE_LIMIT": "0", "FATURA_OUTBOUND_ALLOW": "127.0.0.1"})
@@ -77,7 +78,7 @@ async def opened(
 
 
 async def open_accounts(url: str, count: int, *, mode: Mode = Mode.SANDBOX) -> list[OpenedAccount]:
-    """Open accounts; those of the sandbox have its gateway."""
+    """Open accounts; sandbox accounts get a sandbox gateway."""
     async with opened(url) as deps:
         return [
             await accounts.open_account(deps, name=f"bench {number}", mode=mode) for number in range(count)
@@ -86,7 +87,7 @@ async def open_accounts(url: str, count: int, *, mode: Mode = Mode.SANDBOX) -> l
 
 @asynccontextmanager
 async def seen(url: str, account_id: UUID) -> AsyncGenerator[Any]:
-    """Yield a plain connection that sees one account's rows."""
+    """Yield an asyncpg connection that can access one account's rows."""
     connection = await connected(url)
     try:
         await connection.execute(f"SET app.account = '{account_id}'")

@@ -1,4 +1,4 @@
-"""Two databases for a comparison by size. They differ only in the number of subscriptions."""
+"""Two databases that differ only in the number of subscriptions."""
 
 import statistics
 import time
