@@ -25,7 +25,7 @@ SLOWEST = (
     "test_embedded",
     "test_demo",
 )
-"""Modules whose tests start first, so that no long test runs alone at the end."""
+"""Modules whose tests start first, so that no long test is the last one running."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -45,7 +45,7 @@ FAST = {
     "jit": "off",
     "synchronous_commit": "off",
 }
-"""Settings for short-lived databases. Autovacuum runs as a superuser and can make a forced DROP DATABASE fail."""
+"""Settings for short-lived databases. Autovacuum runs as a superuser, so it can make a forced DROP DATABASE fail."""
 MEMORY = Path("/dev/shm")  # noqa: S108 - each server makes a folder of its own there
 MEMORY_BYTES = 2 << 30
 """Free memory that the databases of one server may need."""

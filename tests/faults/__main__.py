@@ -1,6 +1,6 @@
 """Run the fault programme (`make faults`), each run in its own process, and print one table.
 
-`python -m tests.faults [NAME ...] [--seed N] [--short]`. The exit code is 1 if a run found anything.
+`python -m tests.faults [NAME ...] [--seed N] [--short]`. The exit code is 1 if a run reported a problem.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from tests.faults.report import Figure, Options, Report, Scale
 from tests.faults.runs import RUNS, Run
 
 AT_ONCE = 2
-"""Concurrent runs, each bound to its own share of the cores: unbound processes were a fifth slower."""
+"""Number of concurrent runs. Each is bound to its own cores, because unbound processes were a fifth slower."""
 
 
 def main() -> int:
@@ -87,14 +87,14 @@ async def _run_all(chosen: Sequence[Run], *, seed: int, scale: Scale) -> int:
 
 
 def _shares_of_cores() -> Sequence[Sequence[int]]:
-    """Divide the cores among concurrent runs. Empty shares where processes cannot be bound to cores."""
+    """Divide the cores among concurrent runs. The shares are empty where processes cannot be bound to cores."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else []
     return [cores[slot::AT_ONCE] for slot in range(AT_ONCE)]
 
 
 @asynccontextmanager
 async def _turn(run: Run, slots: asyncio.Queue[Sequence[int]]) -> AsyncGenerator[Sequence[int]]:
-    """Hold a share of the cores during the block. `alone` and `waits` runs take none and use all cores."""
+    """Hold a share of the cores during the block. A run with `alone` or `waits` holds none and uses all cores."""
     if run.alone or run.waits:
         yield ()
         return
@@ -108,7 +108,7 @@ async def _turn(run: Run, slots: asyncio.Queue[Sequence[int]]) -> AsyncGenerator
 async def _run_apart(
     run: Run, progress: Progress, *, seed: int, scale: Scale, cores: Sequence[int]
 ) -> tuple[Report, float]:
-    """Execute a run in its own process. An exit without a report is a finding."""
+    """Execute a run in its own process. A process that exits without a report counts as a problem."""
     began = time.monotonic()
     task = progress.add_task(run.name, total=None)
     words = [run.name, "--child", "--seed", str(seed), *(["--short"] if scale is Scale.SHORT else [])]

@@ -1,4 +1,6 @@
-"""Process patches of the deliberate breaks: weakened statements and replaced functions."""
+"""Functions that disable one mechanism each in this process (see `breaks`): they change statements or replace
+functions.
+"""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -28,7 +30,7 @@ Put = Callable[[Any, str, Any], None]
 
 
 def weaken(statement: str, old: str, new: str, *, put: Put = setattr) -> None:
-    """Replace a part of every statement that begins with `statement`."""
+    """Replace a part of every SQL statement that begins with `statement`."""
     written = " ".join(" ".join(path.read_text() for path in STORE.rglob("*.py")).split())
     assert statement in written, f"no statement begins with {statement}"
     assert old in written, f"no statement contains {old}"
@@ -87,7 +89,7 @@ def ignore_idempotency_keys() -> None:
 
 
 def store_keys_separately() -> None:
-    """Commit the Idempotency-Key after the effect, in its own transaction."""
+    """Commit the Idempotency-Key after the effect, in a separate transaction."""
 
     async def apart(
         deps: Any,
@@ -115,7 +117,7 @@ def store_keys_separately() -> None:
 
 
 def number_events_by_sequence() -> None:
-    """Number events by a database sequence; the counter row keeps only the totals."""
+    """Number events by a database sequence instead of the per-account counter, which then only counts."""
     add = counters.add
 
     async def by_sequence(tx: Tx, *, events: int, deltas: Any) -> int:

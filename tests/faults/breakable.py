@@ -1,4 +1,4 @@
-"""Run the command `fatura` with the deliberate break that the environment names."""
+"""Run the command `fatura` with the mechanism disabled that an environment variable names (see `breaks`)."""
 
 from fatura.cli import main
 from tests.faults import breaks

@@ -1,7 +1,6 @@
-"""Deliberate breaks: each removes one mechanism, to show that a run detects the loss.
+"""Breaks: each disables one mechanism of the engine on purpose, to show that a run detects its absence.
 
-`make faults BREAK=name ARGS=run`. Every process of a run calls `apply`, and every database of a run
-`break_database`.
+`make faults BREAK=name ARGS=run`. Every process of a run calls `apply`, and every database of a run `break_database`.
 """
 
 import os
@@ -49,7 +48,7 @@ _NUMBERS_BY_SEQUENCE = """
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """`description` names the lost mechanism, `found_by` the run that must detect it."""
+    """`description` names the disabled mechanism, `found_by` the run that must detect its absence."""
 
     name: str
     description: str
@@ -185,7 +184,7 @@ BREAKS: tuple[Break, ...] = (
 
 
 def chosen() -> Break | None:
-    """Raises KeyError for an unknown name."""
+    """Return the break that the environment names, if any. Raises KeyError for an unknown name."""
     name = os.environ.get(VARIABLE)
     return {each.name: each for each in BREAKS}[name] if name else None
 

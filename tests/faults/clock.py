@@ -13,9 +13,9 @@ _SECONDS = struct.Struct("d")
 
 @dataclass(frozen=True, slots=True)
 class FastClock:
-    """UTC that shows `start` at monotonic time `since` and then advances `speed` seconds per second.
+    """A UTC clock that shows `start` at monotonic time `since` and then runs at `speed` times real time.
 
-    All processes of a machine share one monotonic clock, so they agree. With a file, the clock can be set
+    All processes of a machine read the same monotonic time, so their clocks agree. With a file, the clock can be set
     forward for all of them.
     """
 
@@ -30,7 +30,7 @@ class FastClock:
         )
 
     def jumped_seconds(self) -> float:
-        """Total seconds by which the clock was set forward."""
+        """Total seconds by which the clock was set forward so far."""
         return _SECONDS.unpack_from(_mapped(self.jumps))[0] if self.jumps else 0
 
     def jump(self, seconds: float) -> None:
@@ -41,7 +41,7 @@ class FastClock:
         return f"{self.start.isoformat()}|{self.since!r}|{self.speed!r}|{self.jumps}"
 
     def real_seconds(self, seconds: float) -> float:
-        """Convert seconds of this clock to real seconds."""
+        """Convert seconds of this clock to seconds of real time."""
         return seconds / self.speed
 
 
@@ -54,7 +54,7 @@ def _mapped(path: str) -> mmap.mmap:
 def started(
     *, speed: float, at: datetime = datetime(2033, 11, 20, 15, tzinfo=UTC), jumps: Path | None = None
 ) -> FastClock:
-    """Return a clock that shows `at` now. `jumps` is a new file through which it can be set forward."""
+    """Return a clock that shows `at` now. With the new file `jumps`, it can be set forward."""
     if jumps is not None:
         jumps.write_bytes(bytes(_SECONDS.size))
     return FastClock(at, time.monotonic(), speed, str(jumps or ""))

@@ -1,4 +1,4 @@
-"""A digest of an account's rows: a count and a sum of hashes for each table."""
+"""A digest of an account's rows: the number of rows and a sum of hashes for each table."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ _DIGEST = """
 
 
 async def digest(connection: Any, account_id: object) -> Mapping[str, tuple[int, int]]:
-    """The connection must have the account opened."""
+    """Return the digest. The connection's account must be set."""
     found: dict[str, tuple[int, int]] = {}
     for table in await tables(connection):
         count, total = await connection.fetchrow(_DIGEST.replace("TABLE", table), account_id)

@@ -1,4 +1,4 @@
-"""The engine wired for a run: with its own clock, gateways and connection class."""
+"""The engine for fault runs, with the run's own clock, gateways and connection class."""
 
 from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -17,7 +17,7 @@ from fatura.usecases.deps import Deps
 
 
 class OnClock:
-    """A database whose clock shows the run's time, so that readiness trusts both clocks (D-5)."""
+    """A database that shows the run's time, so that the clock check of readiness passes (D-5)."""
 
     def __init__(self, db: Database, clock: Callable[[], datetime]) -> None:
         self._db = db
@@ -43,7 +43,7 @@ async def open_engine(
     max_connections: int = 10,
     notify: Callable[[str], None] = lambda _lane: None,
 ) -> AsyncGenerator[Deps]:
-    """Open one process's dependencies. `providers` are added to the built-in gateways."""
+    """Open the dependencies of one process. `providers` are added to the built-in gateways."""
     db = await connect(url, max_connections=max_connections, connection_class=connection_class)
     on_clock = cast("Database", OnClock(db, clock))
     try:
@@ -65,7 +65,7 @@ async def engine_on(
     allowed: Collection[str] = ("127.0.0.1",),
     notify: Callable[[str], None] = lambda _lane: None,
 ) -> AsyncGenerator[Deps]:
-    """Like `open_engine`, on an open pool that the caller closes."""
+    """Like `open_engine`, but on an open pool that the caller closes."""
     read = settings.read({"FATURA_RATE_LIMIT": "0", "FATURA_OUTBOUND_ALLOW": ",".join(allowed)})
     deps = wire(read, db, vault=Vault([ring]), clock=clock, notify=notify)
     try:

@@ -1,4 +1,4 @@
-"""A test gateway without idempotency, and a merchant's two endpoints, in their own process.
+"""A test gateway without idempotency and a merchant's two endpoints, in their own process.
 
 `python -m tests.faults.external FOLDER CLOCK FAULTS` prints its address and serves until its input closes.
 """
@@ -30,7 +30,7 @@ SECRETS_FILE = "secrets.json"
 
 
 SLOW_SECONDS = 15
-"""Requests that arrive later than this were delayed by the machine and are dropped."""
+"""Requests older than this are dropped, because the machine delayed them."""
 
 
 class GatewayAndMerchant:
@@ -59,7 +59,7 @@ class GatewayAndMerchant:
         return app
 
     async def create(self, request: web.Request) -> web.Response:
-        """Create a charge, subject to faults. A repeat creates a second charge unless `knows_keys`."""
+        """Create a charge, unless a fault prevents it. A repeat creates a second charge unless `knows_keys`."""
         body = await request.json()
         wrong = self.faults
         if self._is_too_slow(request):
@@ -91,12 +91,12 @@ class GatewayAndMerchant:
         return web.json_response(self._known("charge_id = ?", charge_id)[0], status=201)
 
     def _is_too_slow(self, request: web.Request) -> bool:
-        """Whether a busy machine delayed a request too long for it to have any effect."""
+        """Return whether a busy machine delayed a request so long that it must have no effect."""
         sent_at = datetime.fromisoformat(request.headers[SENT_AT]) if SENT_AT in request.headers else None
         return sent_at is not None and self.now() - sent_at > timedelta(seconds=SLOW_SECONDS)
 
     def _replayed(self, body: Any) -> dict[str, Any] | None:
-        """Return the charge of a known reference. A delayed charge is created immediately."""
+        """Return the existing charge of a reference. A charge that a fault delayed is created now."""
         reference = body["invoiceId"], body["attempt"]
         now = self.now()
         self.journal.change(
@@ -110,7 +110,7 @@ class GatewayAndMerchant:
         return known[0] if known else None
 
     def _make(self, body: Any, *, at: datetime) -> str:
-        """Record the charge. A delayed charge is not visible before its time."""
+        """Record the charge. A delayed charge is visible only after its delay."""
         self.journal.write(
             "charge",
             charge_id=(charge_id := f"out_{uuid4().hex}"),
@@ -150,7 +150,7 @@ class GatewayAndMerchant:
         return web.json_response({"data": found})
 
     async def get(self, request: web.Request) -> web.Response:
-        """Return a charge by id, even before look-ups show it."""
+        """Return a charge by its id, even if look-ups by reference do not show it yet."""
         if self.fault("get", fails=self.faults.lookup_fails):
             return web.json_response({"error": "busy"}, status=503)
         found = self._known("charge_id = ?", request.match_info["charge_id"])
@@ -160,7 +160,7 @@ class GatewayAndMerchant:
         charge_id = request.match_info["charge_id"]
         fault = self.fault("cancel", lost=self.faults.lost, error=self.faults.error)
         if fault != "error":
-            self._known("charge_id = ?", charge_id)  # applies due payments first
+            self._known("charge_id = ?", charge_id)  # `_known` applies due payments first
             self.journal.change(
                 "UPDATE charge SET state = 'canceled' WHERE charge_id = ? AND state = 'open'", charge_id
             )
@@ -176,7 +176,7 @@ class GatewayAndMerchant:
         return web.json_response({"id": f"outp_{request.match_info['product_id']}"})
 
     def _known(self, condition: str, *values: Any) -> list[dict[str, Any]]:
-        """Return the matching charges after applying the payments due by now."""
+        """Apply the payments that are due by now, and return the matching charges."""
         found: list[dict[str, Any]] = []
         query = f"SELECT * FROM charge WHERE {condition} AND created_at <= ? ORDER BY created_at, rowid"  # noqa: S608 - written here
         for row in list(self.journal.read(query, *values, self.now().isoformat())):
@@ -196,7 +196,7 @@ class GatewayAndMerchant:
         return int(charge_id[-6:], 16) % 1000 >= self.faults.never_paid
 
     async def price(self, request: web.Request) -> web.Response:
-        """Answer a price call with the cents from the address plus the cycle, unless a fault is drawn."""
+        """Answer a price call with the cents in the URL plus the cycle number, unless a fault occurs."""
         raw = await request.read()
         asked = json.loads(raw)
         status = 500 if self.fault("price", fails=self.faults.price_fails) else 200
@@ -232,7 +232,7 @@ class GatewayAndMerchant:
         return web.Response(status=status)
 
     def _verified(self, request: web.Request, raw: bytes) -> bool:
-        """Whether one of the account's secrets signed the body within 300 s of the run's clock."""
+        """Return whether one of the account's secrets signed the body, at most 300 s from the run's time."""
         secrets = json.loads((self.folder / SECRETS_FILE).read_text()).get(
             request.match_info["account_id"], []
         )

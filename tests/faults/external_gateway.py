@@ -1,4 +1,4 @@
-"""The adapter to the gateway of `tests.faults.external`: real HTTP, without protection against repeats."""
+"""The adapter to the gateway of `tests.faults.external`, over real HTTP. That gateway does not recognize repeats."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -31,10 +31,10 @@ from fatura.store.db import Database
 from tests.faults.clock import FastClock
 
 SENT_AT = "X-Sent-At"
-"""Header with the run's time at which a request was sent; it may arrive much later on a busy machine."""
+"""Header with the run's time at sending. On a busy machine a request may arrive much later."""
 
 ANSWER_SECONDS = 10
-"""Call timeout in real seconds when no clock converts the engine's 20 seconds."""
+"""Call time-out in real seconds if no clock is given."""
 
 
 class ExternalGateway:
@@ -49,7 +49,7 @@ class ExternalGateway:
         self._clock = clock
 
     def capabilities(self) -> Capabilities:
-        """Charges are found by look-up unless the settings name another protection."""
+        """By default, charges can be looked up by reference. Settings can name another protection."""
         return Capabilities(
             issues_charges=True,
             methods=tuple(PaymentMethod),
@@ -61,7 +61,7 @@ class ExternalGateway:
         )
 
     async def check_credentials(self) -> None:
-        """Accept all."""
+        """Accept all credentials."""
 
     async def create_charge(self, request: ChargeRequest) -> Charge:
         """Raises TransientError, UnknownOutcomeError."""
@@ -145,9 +145,9 @@ def _charge(row: Mapping[str, Any]) -> Charge:
 def external_providers(
     url: str, *, clock: FastClock | None = None, gateway: type[ExternalGateway] = ExternalGateway
 ) -> Any:
-    """Return a provider factory: the sandbox, and this gateway for settings with a `url`.
+    """Return the available gateways: the sandbox, and this one if the settings have a `url`.
 
-    Call timeouts are measured on the clock of the run, if one is given.
+    Call time-outs are measured on the run's clock, if one is given.
     """
     seconds = ANSWER_SECONDS if clock is None else clock.real_seconds(CALL_TIMEOUT_SECONDS)
 

@@ -1,4 +1,4 @@
-"""Start the external services as a child process that ends with the run."""
+"""The external services as a child process that ends with the run."""
 
 import json
 import subprocess
@@ -13,13 +13,13 @@ from tests.faults.gateway.faults import GatewayFaults
 
 
 def share_secrets(folder: Path, secrets: Mapping[str, Sequence[str]]) -> None:
-    """Give the merchant each account's signing secrets. Must precede the first call."""
+    """Give the merchant each account's signing secrets. Call this before the first call to the merchant."""
     (folder / SECRETS_FILE).write_text(json.dumps(secrets))
 
 
 @contextmanager
 def external(folder: Path, *, clock: FastClock, faults: GatewayFaults) -> Generator[str]:
-    """Run the services with their journal in a folder, and yield their address."""
+    """Run the services during the block, with their journal in a folder. Yield their address."""
     if not (folder / SECRETS_FILE).exists():
         share_secrets(folder, {})
     words = [sys.executable, "-m", "tests.faults.external", str(folder), str(clock), str(faults)]

@@ -1,6 +1,6 @@
-"""Compare three ledgers after a run: the gateway's journal, the merchant's journal and the database.
+"""Compare the gateway's journal, the merchant's journal and the database (three ledgers) after a run.
 
-Finds missing and duplicate charges, wrong amounts, and missing, differing or out-of-order events.
+Reports missing and duplicate charges, wrong amounts, and missing, differing or out-of-order events.
 """
 
 import json
@@ -17,13 +17,13 @@ from fatura.usecases.operations import checks
 from tests.faults.journal import Journal
 
 LIVE = ("open", "paid")
-"""States of a charge that is payable or paid."""
+"""States of a charge that is paid or can be paid."""
 SHOWN = 20
 
 
 @dataclass(slots=True)
 class Ledgers:
-    """`at_rest`: every charge must be final and every event delivered."""
+    """With `at_rest`, every charge must be final and every event delivered."""
 
     deps: Deps
     journal: Journal
@@ -37,7 +37,7 @@ class Ledgers:
 
 
 async def check(deps: Deps, url: str, journal: Journal, *, at_rest: bool = True) -> list[str]:
-    """Return all disagreements, and the violated invariants of the database, as sentences."""
+    """Return all disagreements and all violated invariants of the database, as sentences."""
     opened = await asyncpg.connect(url)
     try:
         return await check_by(opened, deps, journal, at_rest=at_rest)
@@ -46,7 +46,7 @@ async def check(deps: Deps, url: str, journal: Journal, *, at_rest: bool = True)
 
 
 async def check_by(connection: Any, deps: Deps, journal: Journal, *, at_rest: bool = True) -> list[str]:
-    """Like `check`, on an open connection."""
+    """Like `check`, but on an open connection."""
     ledgers = Ledgers(deps, journal, at_rest)
     await _check_invariants(ledgers)
     rows = _AllAccounts(connection, await checks.all_accounts(deps))
@@ -57,7 +57,7 @@ async def check_by(connection: Any, deps: Deps, journal: Journal, *, at_rest: bo
 
 
 class _AllAccounts:
-    """Reads the rows of every account, one account at a time because of Row Level Security."""
+    """Reads the rows of all accounts, one account after another because of Row Level Security."""
 
     def __init__(self, connection: Any, accounts: Sequence[UUID]) -> None:
         self._connection = connection

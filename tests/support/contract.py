@@ -14,7 +14,7 @@ from referencing.jsonschema import DRAFT202012
 Json = Any
 BASE = "urn:contract"
 HEADERS = ("x-request-id", "retry-after", "idempotent-replayed")
-"""Headers that answers may carry."""
+"""Response headers that the document need not list."""
 
 
 class Contract:

@@ -39,7 +39,7 @@ SUBSCRIBE_MANY = """
     FROM made, plan_version v, gateway_connection g
     WHERE v.account_id = $1 AND v.plan_id = $2::text::uuid AND g.account_id = $1
 """
-"""Inserts customers and due subscriptions in the state that the API leaves."""
+"""Inserts the same rows as many requests to create customers and due subscriptions."""
 
 
 class Crowd:

@@ -30,7 +30,7 @@ OUTCOMES: dict[tuple[str, str, int], str] = {
     for state, outcome in zip(STATES, cells, strict=True)
     for total_cents in {"any": (0, 1000), "> 0": (1000,), "= 0": (0,)}[total]
 }
-"""The outcome of every state, fact and total."""
+"""The outcome of each fact, by state and total."""
 
 # The event that a transition emits and the columns that it sets, by fact and target state.
 EFFECTS: dict[tuple[str, str], tuple[str, tuple[str, ...]]] = {

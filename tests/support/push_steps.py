@@ -19,7 +19,7 @@ INSERT_EVENTS = """
         CASE WHEN $3::int > 0 THEN md5('invoice ' || n % $3::int)::uuid END
     FROM counted, account a, generate_series(1, $2::int) n WHERE a.account_id = $1
 """
-"""Inserts events directly; the tests that use it are about their delivery."""
+"""Inserts events directly, for tests that concern only their delivery."""
 
 
 async def register(merchant: Merchant, receiver: Receiver) -> Json:

@@ -32,9 +32,9 @@ NEEDED = {
     "archive_product": ("productId", STOCK["product_id"]),
     "revoke_api_key": ("apiKeyId", STOCKED["api_key_id"]),
 }
-"""Resources that the run needs, by the operation that would end them."""
+"""Resources that later requests need, by the operation that would end them."""
 MAX_DAYS = 2
-"""Maximum advance of the clock by one request; every day takes time."""
+"""Maximum advance of the test clock by one request, because each day takes time to run."""
 
 
 @schemathesis.hook

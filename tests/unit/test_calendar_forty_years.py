@@ -20,7 +20,7 @@ CHARGE_DAYS = range(1, 29)
 PERIODS = (1, 3, 6, 12)
 YEARS = 40
 SCHEDULE = [(35, 2, 3), (100, 4, 4), (7, 1, 30), (13, 20, None)]
-"""(percent, fromCycle, toCycle) in priority order: rules that overlap, end, and never end."""
+"""Rules (percent, fromCycle, toCycle) in priority order. Some overlap, some end, some do not end."""
 
 
 def period_starts(first: date, *, charge_day: int, months: int, years: int) -> list[date]:

@@ -19,7 +19,7 @@ from fatura.domain.offer import PaymentMethod
 from tests.support.world import rows
 
 HOLIDAYS_OF_2026 = """01-01 04-03 04-21 05-01 09-07 10-12 11-02 11-15 11-20 12-25"""
-"""Brazil's national holidays by law, among them Good Friday and, since 2024, the day of Zumbi."""
+"""Brazil's national holidays by law, including Good Friday and, since 2024, Black Awareness Day."""
 DATES = st.dates(date(2024, 1, 1), date(2045, 1, 1))
 INSTANTS = st.timedeltas(timedelta(0), timedelta(days=7000)).map(datetime(2024, 1, 1, tzinfo=UTC).__add__)
 

@@ -10,7 +10,7 @@ from fatura.domain.offer import Discount, discount_percent
 from tests.support.world import rows
 
 LAST = 12
-"""Cycles looked at; an open end reaches beyond."""
+"""The last cycle that the tests compare. A range without an end covers it."""
 Rule = tuple[int, int, int | None]
 
 

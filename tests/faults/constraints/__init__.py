@@ -1,1 +1,1 @@
-"""Violate every index, key, check, trigger and policy by hand-written rows."""
+"""Violate every index, key, check, trigger and policy with hand-written rows."""

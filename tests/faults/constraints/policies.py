@@ -1,4 +1,4 @@
-"""Test Row Level Security on every table: no access to rows of another account."""
+"""Test Row Level Security on every table: no statement may reach rows of another account."""
 
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
@@ -12,14 +12,14 @@ from tests.support.populated import connected
 from tests.support.populated import wall as refused_by
 
 REFUSED = "42501"
-"""SQLSTATE for a row that a policy refuses."""
+"""SQLSTATE of a policy that refuses a row."""
 _INSERT = "INSERT INTO TABLE SELECT r.* FROM jsonb_populate_record(NULL::TABLE, $1::jsonb) AS r"
 
 
 async def try_policies(
     url: str, catalog: Catalog, *, mine: UUID, theirs: UUID, rows: Mapping[str, str], tally: Tally
 ) -> None:
-    """Try to access another account's rows with the own account, no account or discovery open.
+    """Try to reach another account's rows, with the own account set, no account set, or in discovery mode.
 
     `rows` has one row of each table, as JSON.
     """
@@ -54,7 +54,7 @@ async def try_policies(
 
 
 async def _reachable(connection: Any, table: str, theirs: UUID, *, row: str) -> AsyncGenerator[str]:
-    """Yield what was possible with the rows of an account that is not open."""
+    """Yield every operation that succeeded on rows of an account that is not set."""
     if await connection.fetchval(f"SELECT count(*) FROM {table} WHERE account_id = $1", theirs):  # noqa: S608 - from the catalog
         yield "are seen"
     for done, statement in (
@@ -73,12 +73,12 @@ async def _reachable(connection: Any, table: str, theirs: UUID, *, row: str) -> 
 
 
 async def _touches_none(connection: Any, statement: str, *values: object) -> bool:
-    """Whether a statement affects no row. The statement is rolled back."""
+    """Return whether a statement affects no row. It is rolled back."""
     transaction = connection.transaction()
     await transaction.start()
     try:
         return (await connection.execute(statement, *values)).endswith(" 0")
     except asyncpg.IntegrityConstraintViolationError:
-        return False  # the row was found; another constraint refused
+        return False  # the policy let the statement reach the row; another constraint refused it
     finally:
         await transaction.rollback()

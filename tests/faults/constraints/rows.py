@@ -158,7 +158,7 @@ NEVER_DELETED = rows("""
     delivery_attempt_kept | delivery_attempt
 """)
 
-# Columns named like another table's key that may refer to no row, so they have no foreign key.
+# Columns named like another table's key, but without a foreign key because the row may not exist.
 NO_FOREIGN_KEY = rows("""
     column                       | because
     event.subscription_id        | an event is a snapshot that its account's stream shows, whatever it names

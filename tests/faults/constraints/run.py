@@ -1,7 +1,7 @@
-"""Test that every unique index, foreign key, check, trigger and policy refuses violations by itself.
+"""Test that every unique index, foreign key, check, trigger and policy refuses violations on its own.
 
-Violations come from the catalog and from tables written by hand. A missing constraint lets one through, and a
-constraint without violations is reported.
+Violations are derived from the catalog or written by hand. The run reports each accepted violation, and each constraint
+without violations.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ KINDS = {
 
 
 def run(options: Options) -> Report:
-    """Both scales try all constraints."""
+    """All constraints are tried, also in the short run."""
     report = Report("constraints", options.seed)
     with place.server() as server_url:
         asyncio.run(_run(server_url, options, report))

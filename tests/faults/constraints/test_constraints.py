@@ -1,4 +1,4 @@
-"""Test that each database constraint refuses violations, and that a missing one is detected."""
+"""Each database constraint refuses its violations, and the run reports a missing constraint."""
 
 import pytest
 

@@ -12,7 +12,7 @@ Statement = tuple[str, Sequence[object]]
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A statement that `constraint` must refuse; `before` runs without triggers and keys."""
+    """A statement that `constraint` must refuse. `before` runs first, without triggers and foreign keys."""
 
     constraint: Constraint
     description: str
@@ -22,7 +22,7 @@ class Violation:
 
 @dataclass(slots=True)
 class Tally:
-    """`violations` counts the tried statements, `failed` constraints let at least one through."""
+    """`violations` counts tried statements. `failed` are the constraints that accepted at least one."""
 
     violations: int = 0
     enforced: set[Constraint] = field(default_factory=set[Constraint])
@@ -35,7 +35,7 @@ async def try_violations(
 ) -> None:
     """Disable all other constraints, try the violations, and roll everything back.
 
-    Needs a superuser's connection, which no policy restricts.
+    Needs a superuser's connection, to which no policy applies.
     """
     constraint = violations[0].constraint
     transaction = connection.transaction()
@@ -51,7 +51,7 @@ async def try_violations(
 
 
 async def _commit(connection: Any, violation: Violation) -> str | None:
-    """Try a violation and roll it back. Return the problem, if this constraint did not refuse it."""
+    """Try a violation and roll it back. Return a problem if another constraint or none refused it."""
     savepoint = connection.transaction()
     await savepoint.start()
     try:

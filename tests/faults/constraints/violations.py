@@ -29,14 +29,14 @@ _VALUES: Mapping[str, tuple[str, str]] = {
     "text[]": ("{one}", "{other}"),
     "interval": ("1 s", "2 s"),
 }
-"""Two values for every column type that no sample row contains."""
+"""Two values for each column type that occurs in no sample row."""
 _NOT_IN_JSON = frozenset({"jsonb", "text[]"})
-"""Types whose text form is not valid as a JSON value."""
+"""Types whose text form is not a valid JSON value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Violations:
-    """Statements that copy rows of account `mine`; `theirs` has one row per table of another account."""
+    """Statements that copy rows of account `mine`. `theirs` has one row of another account per table."""
 
     catalog: Catalog
     mine: UUID
@@ -68,7 +68,7 @@ class Violations:
                 yield self._duplicate(constraint, constraint.columns[1:])
 
     def _duplicate(self, constraint: Constraint, unique: Sequence[str], *, where: str = "") -> Violation:
-        """A second row with equal values in the unique columns and different values elsewhere."""
+        """Yield a second row with the same values in the unique columns and other values elsewhere."""
         types = self.catalog.columns[constraint.table]
         same = json.loads(f"{{{where}}}")
         same = {column: _VALUES[types[column]][0] for column in unique} | same
@@ -82,8 +82,9 @@ class Violations:
         return Violation(constraint, description, self._copy(constraint.table, other | same), before)
 
     def _bad_references(self) -> Iterator[Violation]:
-        """Rows that refer to unknown and foreign rows, for each foreign key and each column that should have
-        one.
+        """Yield rows that reference unknown rows or rows of another account.
+
+        All foreign keys are tried, and all columns that should have one.
         """
         for constraint in self.catalog.of(FOREIGN):
             yield from self._unknown_and_foreign(constraint)

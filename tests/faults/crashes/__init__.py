@@ -1,1 +1,1 @@
-"""Kill the engine with SIGKILL at every statement and outside call of every flow."""
+"""Kill the engine with SIGKILL at every statement and external call of every flow."""

@@ -18,8 +18,8 @@ HONEST = GatewayFaults()
 class Request:
     """A request with its own Idempotency-Key, repeated until it is answered.
 
-    `path` may contain noted ids, such as `{plan}`; `body` is computed from the shop. For a route without
-    Idempotency-Keys, `replays` is false and `done_by` is the status that means it already happened.
+    `path` may contain ids from the preparation, such as `{plan}`. `body` is computed from the shop. For routes without
+    Idempotency-Keys, `replays` is false, and `done_by` is the status of a repeat whose effect already exists.
     """
 
     method: str
@@ -36,13 +36,13 @@ class Request:
         return answer
 
     def comparable(self, shop: Shop, answer: Answer) -> Json:
-        """Return the part of an answer that must equal another run's."""
+        """Return the part of a response that must be equal in every run."""
         if self.replays or not self.is_final(answer):
             return [answer.status, outcome.normalized(answer.json, shop)]
         return "answered"
 
     def is_final(self, answer: Answer) -> bool:
-        """Whether the client stops repeating the request."""
+        """Return whether the client stops repeating the request."""
         return answer.status < 300 or answer.status == self.done_by
 
 
@@ -66,7 +66,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class OpenAccount:
-    """`fatura account create`, repeated by a person. A killed one is complete or has no effect."""
+    """`fatura account create`, run again by a person. If killed, the account is complete or absent."""
 
     async def __call__(self, shop: Shop) -> None:
         await accounts.open_account(shop.deps, name="Second", mode=Mode.SANDBOX)
@@ -76,7 +76,7 @@ Act = Request | RunLanes | Wait | OpenAccount
 
 
 class Prepare(Protocol):
-    """Prepares the fixture with its name."""
+    """A function that prepares the fixture of the same name."""
 
     __name__: str
 
@@ -85,10 +85,10 @@ class Prepare(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A fixture, and the steps that the killed process takes.
+    """A fixture, and the steps during which the process is killed.
 
-    `before` are the external faults during preparation, `faults` those of the trial. `days` is how long the
-    account is followed after the recovery.
+    `before` are the external faults during preparation, `faults` those during the trial. `days` is how long the account
+    is observed after the recovery.
     """
 
     name: str

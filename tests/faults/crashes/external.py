@@ -1,7 +1,6 @@
-"""The external services of many trials in one process. Each trial has its folder, clock, journal and faults.
+"""External services for many trials in one process. Each trial has its own folder, clock, journal and faults.
 
-`python -m tests.faults.crashes.external FOLDER` prints its address and serves `/{trial}/...` until its input
-closes.
+`python -m tests.faults.crashes.external FOLDER` prints its address and serves `/{trial}/...` until its input closes.
 """
 
 import asyncio
@@ -23,9 +22,9 @@ from tests.faults.gateway import faults
 CLOCK_FILE = "clock"
 FAULTS_FILE = "faults"
 KILL_FILE = "kill"
-"""File names in a trial's folder. The last one holds the id of a process to kill instead of answering a call."""
+"""File names in a trial's folder. The last file has the id of a process to kill instead of answering its call."""
 KEPT = 32
-"""Number of trials whose journals stay open."""
+"""Number of trials whose journals are kept open."""
 
 ROUTES = (
     ("POST", "/charges", "create"),
@@ -40,7 +39,7 @@ ROUTES = (
 
 
 class TrialClock:
-    """The clock stored in a trial's folder, which the trial sets forward."""
+    """The clock in a trial's folder. The trial can set it forward."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / CLOCK_FILE
@@ -52,7 +51,7 @@ class TrialClock:
         return self._read()()
 
     def real_seconds(self, seconds: float) -> float:
-        """Convert seconds of this clock to real seconds."""
+        """Convert seconds of this clock to seconds of real time."""
         return self._read().real_seconds(seconds)
 
 

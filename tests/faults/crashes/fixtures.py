@@ -1,4 +1,4 @@
-"""The accounts on which flows start. Nothing is due on them unless the name says so."""
+"""The accounts on which flows start. No work is due unless the fixture's name says so."""
 
 from datetime import timedelta
 
@@ -7,7 +7,7 @@ from tests.faults.crashes.place import Shop
 from tests.support.world import Json, item, plan_body, subscription_body
 
 DUE_IN_DAYS = 5
-"""Subscriptions are generated two days after creation, three days before their due date."""
+"""Days until the first due date. Generation is three days earlier, two days after creation."""
 
 
 async def account(shop: Shop) -> None:
@@ -61,7 +61,7 @@ async def unpriced(shop: Shop) -> None:
 
 
 async def held(shop: Shop) -> None:
-    """An invoice held after unanswered price calls. The endpoint fails its first two calls."""
+    """An invoice held after failed price calls: the endpoint does not answer the first two."""
     await unpriced(shop)
     await shop.run("pricing", "push")
     invoice = (await shop.all("/v1/invoices?status=awaiting_value"))[0]
@@ -117,7 +117,7 @@ async def unmirrored(shop: Shop) -> None:
 
 
 async def new_version(shop: Shop) -> None:
-    """Three subscribers, one of them customized, of a plan with a newer version."""
+    """A plan with a newer version, and three subscribers, one of them customized."""
     await two_subscribers(shop)
     await _enrolled(shop, shop.ids["plan"], "second")
     third = await _enrolled(shop, shop.ids["plan"], "third")
@@ -128,12 +128,12 @@ async def new_version(shop: Shop) -> None:
 
 
 async def second_cycle(shop: Shop) -> None:
-    """A subscriber moved to new terms, on the morning when the second cycle is generated."""
+    """A subscriber with new terms, on the morning of the day when the second cycle is generated."""
     await issued(shop)
     body = plan_body({"productId": shop.ids["fixed"]}, {"productId": shop.ids["variable"]}, periodMonths=3)
     assert (await shop.put(f"/v1/plans/{shop.ids['plan']}", body)).status == 200
     await shop.made(f"/v1/plans/{shop.ids['plan']}/propagate", {})
-    for _ in range(3):  # to the due date, past it, and to the next cycle
+    for _ in range(3):  # advance to the due date, beyond it, and to the next cycle
         _to_the_morning(shop, days=3)
         await shop.run()
     _to_the_morning(shop, days=21)
@@ -149,7 +149,7 @@ async def a_day_before(shop: Shop) -> None:
 
 
 async def old_keys(shop: Shop) -> None:
-    """Idempotency-Keys older than their 30 days."""
+    """Idempotency-Keys that are older than their 30 days of validity."""
     await account(shop)
     await shop.product(100)
     await shop.run()
@@ -166,7 +166,7 @@ def terms(shop: Shop) -> Json:
 
 
 def enrollment(shop: Shop, plan_id: str, ref: str) -> Json:
-    """Return the body that subscribes a customer to a plan, first due in DUE_IN_DAYS."""
+    """Return the body that subscribes a customer to a plan. The first due date is in DUE_IN_DAYS days."""
     due = (shop.now() + timedelta(days=DUE_IN_DAYS)).date().isoformat()
     body = subscription_body({"id": plan_id}, firstChargeDate=due)
     body["customer"]["externalRef"] = ref
@@ -178,7 +178,7 @@ async def _enrolled(shop: Shop, plan_id: str, ref: str) -> str:
 
 
 def _to_the_morning(shop: Shop, *, days: int) -> None:
-    """Set the clock to 9:00 local time, `days` later."""
+    """Set the clock to 9:00 local time after `days` days."""
     day = shop.now().date() + timedelta(days=days)
     shop.now.move_to(start_of_day(day) + timedelta(hours=9))
 

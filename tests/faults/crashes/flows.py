@@ -1,4 +1,4 @@
-"""The table of flows that the crash matrix kills: every operation that writes."""
+"""The flows that the crash matrix kills. They contain every operation that writes."""
 
 from tests.faults.crashes import fixtures
 from tests.faults.crashes.acts import Flow, OpenAccount, Request, Wait, run
@@ -125,4 +125,4 @@ FLOWS: tuple[Flow, ...] = (
         ),
     ),
 )
-"""In the order of the trials."""
+"""The flows, in the order of their trials."""

@@ -1,4 +1,4 @@
-"""Kill a durable PostgreSQL at its n-th fsync with `strace`, and check that acknowledged requests survive."""
+"""Kill a durable PostgreSQL at its n-th fsync with `strace`, and check that acknowledged requests are not lost."""
 
 import asyncio
 import contextlib
@@ -18,13 +18,13 @@ from tests.support.world import Json, World, open_world
 
 CLIENTS = 4
 LATEST_FSYNC = 30
-"""A process is killed at one of its first fsyncs, up to this number. Each commit makes one."""
+"""A process is killed at its n-th fsync, with n up to this number. Each commit makes one fsync."""
 PATIENCE_SECONDS = 60
 
 
 @dataclass(slots=True)
 class Fsyncs:
-    """The kills, the acknowledged requests with their answers, and the problems found."""
+    """Counts of kills, the acknowledged requests with their responses, and the problems found."""
 
     kills: int = 0
     acknowledged: dict[str, bytes] = field(default_factory=dict[str, bytes])
@@ -47,7 +47,7 @@ def missing_requirement() -> str | None:
 
 
 def run(count: int, *, seed: int, progress: Callable[[int], None]) -> Fsyncs:
-    """Kill `count` times under load. After each kill, check all acknowledged requests."""
+    """Kill the server `count` times under load. After each kill, check the acknowledged requests."""
     tried = Fsyncs()
     with tempfile.TemporaryDirectory(prefix="fatura-fsyncs-") as folder, server(Path(folder)) as postgres:
         asyncio.run(_run(postgres, tried, count, drawn=random.Random(seed), progress=progress))  # noqa: S311 - not for security
@@ -68,7 +68,7 @@ async def _run(
 
 
 async def _kill_once(postgres: Server, world: World, tried: Fsyncs, *, nth: int, baseline: bool) -> None:
-    """Kill a backend at its fsync, which ends all sessions; `baseline`: kill the postmaster too."""
+    """Kill a backend at an fsync, so PostgreSQL ends all sessions. With `baseline`, also kill the postmaster."""
     died = asyncio.Event()
     with _tracing(postgres, nth):
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -85,7 +85,7 @@ async def _kill_once(postgres: Server, world: World, tried: Fsyncs, *, nth: int,
 
 
 async def _returned(postgres: Server) -> None:
-    """Wait until the server answers. Start it again if it ended, for example when its recovery was killed."""
+    """Wait until the server accepts connections. Restart it if it ended, for example if its recovery was killed."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             postgres.start()
@@ -96,7 +96,7 @@ async def _returned(postgres: Server) -> None:
 
 @contextlib.contextmanager
 def _tracing(postgres: Server, nth: int) -> Generator[None]:
-    """Kill the server process that reaches its n-th fsync, before the fsync."""
+    """Kill the server process that reaches the n-th fsync, just before that fsync."""
     traced = [word for pid in (postgres.postmaster(), *postgres.children()) for word in ("-p", str(pid))]
     rule = f"inject=fsync,fdatasync:signal=SIGKILL:when={nth}"
     command = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fsync,fdatasync", "-e", rule, *traced]
@@ -109,7 +109,7 @@ def _tracing(postgres: Server, nth: int) -> Generator[None]:
 
 
 async def _ask_on(world: World, tried: Fsyncs, died: asyncio.Event) -> list[str]:
-    """Create products until the database fails. Return the keys of unanswered requests."""
+    """Create products until the database fails. Return the Idempotency-Keys of unanswered requests."""
     unanswered: list[str] = []
     while not died.is_set():
         tried.asked += 1
@@ -140,7 +140,7 @@ async def _check_replay(world: World, tried: Fsyncs, key: str, *, at: str) -> No
 
 
 async def _check_all(world: World, tried: Fsyncs) -> None:
-    """Each key has exactly one product, and there are no others."""
+    """Check that each key has exactly one product, and that there are no other products."""
     names = [each["name"] for each in await world.all("/v1/products")]
     if sorted(names) != sorted(tried.acknowledged):
         tried.problems.append(f"{len(tried.acknowledged)} products were acknowledged, and {len(names)} exist")

@@ -1,4 +1,4 @@
-"""The final state of a trial, without ids, instants and attempt counts that differ between runs."""
+"""The final state of a trial, without ids, instants and attempt counts, which differ between runs."""
 
 import re
 from collections import defaultdict
@@ -15,7 +15,7 @@ _VARYING = (
     (re.compile(r"whsec_[\w+/=-]+"), "secret"),
 )
 _OWN_TIME = frozenset({"invoice.held", "invoice.pricing_warning"})
-"""A price call of a killed process counts as a time-out (D-105), so its invoice may be held meanwhile."""
+"""A killed process's price call counts as a time-out (D-105), so the invoice may be held for a while."""
 
 _QUERIES = {
     "subscriptions": """
@@ -66,7 +66,7 @@ _QUERIES = {
 
 
 def normalized(value: Any, shop: Shop) -> Any:
-    """Replace everything in a text or JSON that differs between runs."""
+    """Replace everything in a text or JSON value that differs between runs."""
     if isinstance(value, dict):
         return {name: normalized(inner, shop) for name, inner in value.items()}
     if isinstance(value, list):

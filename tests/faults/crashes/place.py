@@ -1,4 +1,4 @@
-"""The place of a trial: the fixture's database, a folder, and the engine opened on them."""
+"""A trial's copy of the fixture's database, its folder, and the engine that uses both."""
 
 import json
 import shutil
@@ -32,12 +32,12 @@ from tests.support.world import LANE, Merchant
 
 NOTES_FILE = "notes.json"
 STATEMENTS = 1000
-"""More statements than all lanes, routes and invariants have."""
+"""Size of the statement cache, larger than the number of different statements."""
 
 
 @dataclass(slots=True)
 class ShiftedClock:
-    """Real time plus an offset that a trial increases. The external services read it too."""
+    """Real time plus an offset that a trial increases. The external services show the same time."""
 
     file: Path
     _fast: FastClock
@@ -50,14 +50,14 @@ class ShiftedClock:
 
     @classmethod
     def continued(cls, folder: Path) -> "ShiftedClock":
-        """Continue with the clock that another process of the trial has set."""
+        """Adopt the time that another process of the trial has set."""
         return cls(folder / CLOCK_FILE, clock.read((folder / CLOCK_FILE).read_text()))
 
     def __call__(self) -> datetime:
         return self._fast()
 
     def move_to(self, at: datetime) -> None:
-        """Set the clock forward to an instant, if it is in the future."""
+        """Set the clock forward to an instant, unless it has passed."""
         if at > self():
             self._fast = FastClock(at, time.monotonic(), 1)
             self.file.write_text(str(self._fast))
@@ -68,7 +68,7 @@ class ShiftedClock:
 
 @dataclass(slots=True)
 class Notes:
-    """The account, the time and the ids that a preparation leaves for later processes."""
+    """The account, time and ids that the preparation stores for later processes."""
 
     account_id: str = ""
     api_key: str = ""
@@ -79,7 +79,7 @@ class Notes:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What the trials of one worker share."""
+    """What all trials of one worker use."""
 
     url: str
     folder: Path
@@ -89,7 +89,7 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A named trial or preparation with its own folder and external services."""
+    """A trial or preparation: its name, folder and external services."""
 
     fixture: Shared
     name: str
@@ -116,7 +116,7 @@ class Place:
 
 
 class Shop(Merchant):
-    """A merchant's access to the engine opened on a place, with the lanes and the clock."""
+    """A merchant's API access to the engine on a place, with lanes and clock."""
 
     def __init__(
         self, deps: Deps, client: httpx.AsyncClient, place: Place, *, notes: Notes, now: ShiftedClock
@@ -128,7 +128,7 @@ class Shop(Merchant):
         self.ids = notes.ids
 
     def external(self, path: str) -> str:
-        """Return an address of the merchant's endpoint."""
+        """Return a URL of the merchant's endpoint."""
         return f"{self.place.external_url}/{path}"
 
     async def run(self, *lanes: str) -> int:
@@ -146,20 +146,20 @@ class Shop(Merchant):
         )
 
     async def sql(self, statement: str, *values: object) -> Sequence[asyncpg.Record]:
-        """Query this account's rows directly."""
+        """Run a query on this account's rows."""
         async with self.deps.db.transaction(UUID(str(self.account_id))) as tx:
             return await cast("Any", tx)._connection.fetch(statement, *values)
 
 
 class TrialTimeDatabase(OnClock):
-    """A database that shows the trial's time without opening a connection for each poll."""
+    """A database that shows the trial's time without a query."""
 
     async def ping(self) -> datetime:
         return self._clock()
 
 
 class KeptConnection(asyncpg.Connection):
-    """A connection that many trials share, so its statements stay planned."""
+    """A connection that many trials use, so that its statements stay prepared."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -175,7 +175,7 @@ async def open_shop(
     points: Points | None = None,
     db: Database | None = None,
 ) -> AsyncGenerator[Shop]:
-    """Open the engine on a place as one process does, or on an open pool. `points` observe all I/O."""
+    """Open the engine on a place as a process would, or on an open pool. `points` receive all I/O."""
     async with AsyncExitStack() as stack:
         pool = db or await stack.enter_async_context(open_pool(place.fixture.url, points))
         opened = await stack.enter_async_context(
@@ -194,7 +194,7 @@ async def open_shop(
 
 @asynccontextmanager
 async def open_pool(url: str, points: Points | None = None) -> AsyncGenerator[Database]:
-    """Open a pool; `points` observe every statement."""
+    """Open a pool. `points` receive every statement."""
     kind = KeptConnection if points is None else connection_class(points)
     db = await connect(url, max_connections=4, connection_class=kind)
     try:

@@ -1,4 +1,4 @@
-"""Crash points: every statement and external call of a process, counted, named and killed at."""
+"""Crash points: a process's statements and external calls, counted and named, at which it can be killed."""
 
 import os
 import signal
@@ -16,11 +16,11 @@ import asyncpg
 T = TypeVar("T")
 
 _WIRING = ("/fatura/store/db.py", "/fatura/usecases/transaction.py", "/fatura/open_transaction.py")
-"""Modules that every statement passes through; the place of a point is an outer frame."""
+"""Modules that every statement passes through. A point is named after the first other caller."""
 
 
 class Moment(StrEnum):
-    """When the process is killed: before sending, after sending, or after the answer."""
+    """When the process is killed: before sending, after sending, or after the response."""
 
     BEFORE = "before"
     SENT = "sent"
@@ -29,8 +29,8 @@ class Moment(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KillAt:
-    """A named point and a moment. The name counts points of one place and kind only, since concurrent ones may
-    be reordered.
+    """A point and a moment. A point's number counts only I/O with the same function and kind, because concurrent I/O of
+    different kinds may change order.
     """
 
     name: str
@@ -41,8 +41,8 @@ class KillAt:
 class Points:
     """Counts I/O while `counting`, and kills the process at one point.
 
-    `folder` gets two files: `died`, the name of the point, and `killing`, the process that an external
-    service must kill.
+    `folder` gets two files: `died` with the name of the point, and `killing` with the process that an external service
+    must kill.
     """
 
     folder: Path
@@ -58,7 +58,7 @@ class Points:
         self.is_counting = False
 
     async def perform(self, kind: str, send: Callable[[], Awaitable[T]], die_sent: "DieSent") -> T:
-        """Count one I/O, then perform it or kill the process at it."""
+        """Count one I/O. Then perform it, or kill the process at it."""
         if not self.is_counting:
             return await send()
         label = f"{_place()} / {kind}"
@@ -120,9 +120,9 @@ def connection_class(points: Points) -> "type[asyncpg.Connection[Any]]":
             self, query: str, make: Callable[[], Coroutine[Any, Any, T]], *, prepared: object = True
         ) -> T:
             async def die_sent() -> None:
-                if prepared:  # only the statement's execution is left to send
+                if prepared:  # the statement is already prepared, so only its execution is sent
                     await cast("Any", self)._get_statement(query, None)
-                make().send(None)  # runs until it waits for the answer
+                make().send(None)  # runs until it waits for the response
                 kill_self()
 
             return await points.perform(query.split(maxsplit=1)[0].rstrip(";"), make, die_sent)
@@ -138,7 +138,7 @@ class CountedGateway:
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._gateway, name)
         if name in {"capabilities", "read_webhook", "provider", "check_credentials"}:
-            return found  # makes no call
+            return found  # these make no external call
 
         async def call(*values: Any) -> Any:
             return await outside_call(self._points, name, lambda: found(*values))
@@ -179,7 +179,7 @@ async def outside_call(points: Points, kind: str, send: Callable[[], Awaitable[T
     async def die_sent() -> None:
         delivered = points.folder / "killing"
         delivered.write_text(str(os.getpid()))
-        delivered.rename(points.folder / "kill")  # atomic, since another call may be answered now
+        delivered.rename(points.folder / "kill")  # atomic: concurrent calls never read half a file
         await send()
         raise AssertionError("the external service kills its caller")
 

@@ -1,4 +1,4 @@
-"""The worker processes of the crash matrix, and the external services."""
+"""The worker processes of the crash matrix, and the process of the external services."""
 
 import itertools
 import json
@@ -16,14 +16,14 @@ from fatura.store.vault import new_key
 from tests.faults import place
 
 WORKERS = place.process_count()
-"""Concurrent trials."""
+"""Number of concurrent trials."""
 
 Job = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerPool:
-    """Each worker knows only the fixtures that it prepared."""
+    """The workers. Each can use only the fixtures that it prepared."""
 
     lines: list[TextIO]
 
@@ -34,7 +34,7 @@ class WorkerPool:
     def do(
         self, rows: Sequence[Sequence[Job]], delivered: Callable[[int], None] = lambda _: None
     ) -> list[list[Any]]:
-        """Run each worker's row of jobs and return their results."""
+        """Run each worker's list of jobs and return their results."""
         done = itertools.count(1)
 
         def row(line: TextIO, jobs: Sequence[Job]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The recovery after a kill: another process 60 seconds later, repeated requests, and a day more."""
+"""Recovery after a kill: another process runs 60 seconds later, clients repeat requests, and a day passes."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,10 +14,10 @@ from tests.faults.journal import Journal
 from tests.support.world import Answer
 
 RECOVERED_WITHIN = timedelta(seconds=60)
-"""Clock time within which all work of a killed process is taken over."""
+"""Time after a kill within which another process must take over all work."""
 LEAST_STEP = timedelta(seconds=5)
 MOST_STEPS = 300
-"""Maximum number of due instants in a day; more mean an endless loop."""
+"""Maximum number of due instants in a day. More of them indicate an endless loop."""
 
 _LEASES = """
     SELECT max(held.until) AS until FROM (
@@ -40,7 +40,7 @@ _UNSETTLED = """
 async def recover(
     place: Place, flow: Flow, *, database: TrialDatabase, now: ShiftedClock, killed: bool
 ) -> dict[str, Any]:
-    """Bring a place to rest; return the problems and the outcome.
+    """Run a place until all work is final. Return its problems and outcome.
 
     Requests are repeated only if the process was `killed`.
     """
@@ -49,7 +49,7 @@ async def recover(
     died_at = now()
     async with open_shop(place, now=now, notes=place.notes(), db=database.db) as shop:
         held_until = (await shop.sql(_LEASES))[0]["until"]
-        answers = [await act(shop) for act in requests]  # the client does not wait for leases
+        answers = [await act(shop) for act in requests]  # repeated before the leases expire
         now.move_to(died_at + RECOVERED_WITHIN)
         await shop.run()
         problems = await _still_due(shop)
@@ -72,7 +72,7 @@ async def recover(
 
 
 async def _still_due(shop: Shop) -> list[str]:
-    """Return what is due after the lanes ran. Only work under a lease may remain."""
+    """Return the work that is due although the lanes ran. Only leased work may remain."""
     due_at = await _due_at(shop)
     return (
         [f"due since {due_at}, and leased by the killed process"]
@@ -82,7 +82,7 @@ async def _still_due(shop: Shop) -> list[str]:
 
 
 async def _repeat(shop: Shop, act: Request, answer: Answer) -> Answer:
-    """Repeat a request until it is answered, while the lanes work and time passes."""
+    """Repeat a request until it is answered. Meanwhile lanes run and time passes."""
     for _ in range(5):
         if act.is_final(answer):
             break
@@ -93,7 +93,7 @@ async def _repeat(shop: Shop, act: Request, answer: Answer) -> Answer:
 
 
 async def _follow(shop: Shop, *, until: datetime) -> datetime:
-    """Run the lanes at each due instant, and return when all work was final."""
+    """Run the lanes at each due instant. Return the time at which all work was final."""
     settled_at: datetime | None = None
     for _ in range(MOST_STEPS):
         if settled_at is None and not (await shop.sql(_UNSETTLED))[0]["left"]:
@@ -109,7 +109,7 @@ async def _follow(shop: Shop, *, until: datetime) -> datetime:
 
 
 async def _due_at(shop: Shop) -> datetime | None:
-    """Return when the account's next work is due on the engine's clock, which differs from a test clock."""
+    """Return when the account's next work is due, as time of the engine. A test clock may show another time."""
     async with shop.deps.db.transaction(UUID(str(shop.account_id))) as tx:
         due_at = await discovery.next_due_at(tx)
         offset = await tx.fetchval("SELECT a.clock_offset FROM account a WHERE a.account_id = $1")

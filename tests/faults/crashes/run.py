@@ -1,4 +1,4 @@
-"""Kill every flow at its statements and external calls with SIGKILL, and let it recover."""
+"""Kill every flow with SIGKILL at its statements and external calls, and check that it recovers."""
 
 import random
 from collections import defaultdict
@@ -18,7 +18,7 @@ from tests.faults.report import Options, Report, Scale
 
 LEAST_POINTS = {Scale.SHORT: 150, Scale.FULL: 2000}
 SAMPLES = {Scale.SHORT: 152, Scale.FULL: 2020}
-"""Points drawn: a few more than required, since a faster process may not reach some of them."""
+"""Number of points drawn. It is higher than required, because a process may not reach some of them."""
 FSYNC_KILLS = 20
 SHOWN = 3
 
@@ -35,7 +35,7 @@ class Matrix:
     settled_of: str = ""
 
     def record(self, job: Job, result: Any) -> None:
-        """Record a trial's problems, and its differences from the run without a crash."""
+        """Record a trial's problems, and the differences from the run without a kill."""
         flow = job["flow"]
         at = f"{flow} / {job['point']} / {job['moment']}"
         problems: list[str] = list(result["problems"])
@@ -58,7 +58,7 @@ def _differences(baseline: Any, result: Any) -> list[str]:
 
 
 def run(options: Options, *, flows: Sequence[Flow] = FLOWS) -> Report:
-    """Count the points of all flows, then kill at a sample of them drawn from the seed."""
+    """Count the points of all flows, then kill at a sample of them. The seed determines the sample."""
     report = Report("crashes", options.seed)
     matrix = Matrix(options, report)
     worker = _workers(flows)
@@ -77,7 +77,7 @@ def run(options: Options, *, flows: Sequence[Flow] = FLOWS) -> Report:
 
 
 def _workers(flows: Sequence[Flow]) -> dict[str, int]:
-    """Divide the flows among the workers. Flows of one fixture share a worker."""
+    """Assign the flows to workers. Flows with the same fixture have the same worker."""
     fixtures: defaultdict[str, list[Flow]] = defaultdict(list)
     for flow in flows:
         fixtures[flow.fixture].append(flow)
@@ -91,7 +91,7 @@ def _workers(flows: Sequence[Flow]) -> dict[str, int]:
 
 
 def _work(flows: Sequence[Flow]) -> int:
-    """Estimate the work of flows."""
+    """Estimate the duration of flows."""
     return sum(len(flow.acts) + 1 for flow in flows)
 
 
@@ -118,9 +118,9 @@ def _prepared(
 
 
 def _chosen(options: Options, known: dict[str, list[str]]) -> list[tuple[str, str, Moment]]:
-    """Draw points from every flow: all of the short flows, and more of the long ones.
+    """Draw points from every flow: all points of short flows, and a sample of long ones.
 
-    Each point has its own random rank, so a few additional points do not change the others.
+    Each point has its own random rank, so a few additional points hardly change the sample.
     """
     ranked: list[tuple[int, str, str, Moment]] = []
     for flow, points in known.items():
@@ -147,7 +147,7 @@ def _report(matrix: Matrix, known: dict[str, list[str]], jobs: Sequence[Job]) ->
     report.count("points in them", 3 * sum(map(len, known.values())), at_least=LEAST_POINTS[Scale.FULL])
     report.count("distinct points killed at", len(matrix.points), at_least=LEAST_POINTS[options.scale])
     report.count("not recovered automatically", len(matrix.points) - matrix.recovered, at_most=0)
-    missed = len(jobs) - len(matrix.points)  # on a slow machine a lane may have polled once more
+    missed = len(jobs) - len(matrix.points)  # on a slow machine a lane may poll once more
     report.count("points that the process did not reach", missed, at_most=max(len(jobs) // 200, 2))
     report.count(
         "longest lease of a killed process (clock seconds)",

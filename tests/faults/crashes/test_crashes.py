@@ -1,4 +1,4 @@
-"""The crash matrix at the short scale."""
+"""The crash matrix with a small sample."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from tests.faults.crashes import run
 from tests.faults.report import Options
 
 
-@pytest.mark.timeout(600)  # seconds on a shared machine; half a minute on an idle one
+@pytest.mark.timeout(600)  # time limit for a busy machine; an idle one needs half a minute
 def test_every_flow_survives_kills_at_a_sample_of_its_points():
     """[D-14] [D-33] [D-45]"""
     report = run.run(Options())

@@ -1,4 +1,4 @@
-"""A worker's database: reset to a flow's fixture before each trial."""
+"""A worker's database, restored to a flow's fixture before each trial."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -19,12 +19,12 @@ _MOVE_IN = """
     UPDATE public.product SET endpoint_url = replace(endpoint_url, before, after) WHERE endpoint_url IS NOT NULL;
     UPDATE public.webhook SET url = replace(url, before, after);
 """
-"""Replaces the merchant's addresses by those of the trial's external services."""
+"""Replaces the merchant's URLs by those of the trial's external services."""
 
 
 @dataclass(slots=True)
 class TrialDatabase:
-    """A superuser's connection, a reader's connection, and the pool of the recovering process."""
+    """Connections of a superuser and of a reader, and the pool of the recovering process."""
 
     root: Any
     reader: Any
@@ -36,7 +36,7 @@ class TrialDatabase:
         await self.root.execute("; ".join(f"DELETE FROM public.{table}" for table in self.tables))  # noqa: S608 - from the catalog
 
     async def save(self, place: Place) -> None:
-        """Save all rows of a place, and create the function that restores them."""
+        """Save all rows of a place, and create a function that restores them."""
         back = ""
         for table in self.tables:
             back += f"DELETE FROM public.{table};\n"  # noqa: S608 - from the catalog
@@ -55,7 +55,7 @@ class TrialDatabase:
         self._living = [row["pid"] for row in await self._sessions([])]
 
     async def wait_for_killed_sessions(self) -> None:
-        """Wait until no server process works for the killed process."""
+        """Wait until PostgreSQL has ended all sessions of the killed process."""
         async with asyncio.timeout(30):
             while await self._sessions(self._living):  # noqa: ASYNC110 - polling is the only way
                 await asyncio.sleep(0.002)
@@ -68,7 +68,7 @@ class TrialDatabase:
 
 
 def _saved_table(place: Place, table: str = "") -> str:
-    """Return the name of a table of saved rows, or of the function that restores them."""
+    """Return the name of the table with saved rows, or of the function that restores them."""
     return f'kept."{place.name} {table}"'
 
 
@@ -85,7 +85,7 @@ async def make_database(server_url: str, name: str) -> str:
 
 @asynccontextmanager
 async def open_trial_database(url: str) -> AsyncGenerator[TrialDatabase]:
-    """Open a created database. Its superuser writes without triggers and foreign keys."""
+    """Open a database. Its superuser connection writes without triggers and foreign keys."""
     root: Any = await asyncpg.connect(
         url.replace("://fatura@", "://postgres@"),
         server_settings={"session_replication_role": "replica"},

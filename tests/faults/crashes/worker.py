@@ -1,7 +1,7 @@
-"""A worker of the crash matrix: prepares fixtures and forks the processes that are killed.
+"""A worker of the crash matrix: it prepares fixtures, and forks the processes that are killed.
 
-`python -m tests.faults.crashes.worker FOLDER EXTERNAL_URL RING FD ...` forks a worker for each socket. A
-worker receives the address of a server, then jobs, and sends results, all as lines of JSON.
+`python -m tests.faults.crashes.worker FOLDER EXTERNAL_URL RING FD ...` forks one worker per socket. A worker receives a
+server's URL and then jobs, and sends results. Each is one line of JSON.
 """
 
 import asyncio
@@ -39,16 +39,16 @@ FLOW = {flow.name: flow for flow in FLOWS}
 
 
 TRIES = 5
-"""Trials of a point that the process does not reach, since concurrent I/O may be reordered."""
+"""Maximum trials per point. A process may not reach its point, because concurrent I/O may change order."""
 
 
 def main() -> None:
-    """Fork the workers after importing the engine once, and wait for them."""
+    """Import the engine once, fork the workers, and wait for them."""
     folder, external_url, ring, *lines = sys.argv[1:]
     configure_logs(level="critical")
     breaks.apply()
-    test_clock.WAIT_SECONDS = 0  # the flow's process drives the clock after the answer
-    gc.freeze()  # children do not copy the shared memory
+    test_clock.WAIT_SECONDS = 0  # the flow's process advances the clock after the response
+    gc.freeze()  # so that garbage collection in children does not copy shared memory
     for each in lines:
         if os.fork() == 0:
             with socket.socket(fileno=int(each)) as line, line.makefile("rw") as file:
@@ -68,12 +68,12 @@ def _serve(file: TextIO, *, folder: Path, external_url: str, ring: str) -> None:
         for job in file:
             file.write(json.dumps(worker.do(json.loads(job)), default=str) + "\n")
             file.flush()
-        os._exit(0)  # the server may be gone
+        os._exit(0)  # the server may have stopped, so nothing is closed
 
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """One process of the matrix. It forks between two runs of its loop, so the child starts without a loop."""
+    """A worker process. It forks while no event loop runs, so that the child can start its own."""
 
     fixture: Shared
     database: TrialDatabase
@@ -92,7 +92,7 @@ class Worker:
             return {"problems": [traceback.format_exc()]}
 
     def _try(self, flow: Flow, base: Place, name: str, *, at: KillAt | None) -> dict[str, Any]:
-        """Run one trial, again if the process did not reach its point."""
+        """Run one trial. Repeat it if the process did not reach its point."""
         result: dict[str, Any] = {}
         for again in range(1 if at is None else TRIES):
             place = Place(self.fixture, f"{name}-{again}")
@@ -103,7 +103,7 @@ class Worker:
         return result
 
     def _try_in(self, place: Place, flow: Flow, base: Place, *, at: KillAt | None) -> dict[str, Any]:
-        """Reset the database, fork the process that is killed, and recover in this process."""
+        """Restore the database, fork the process to kill, and recover in this process."""
         self.runner.run(self.database.reset(place, like=base))
         (place.folder / FAULTS_FILE).write_text(str(flow.faults))
         now = ShiftedClock.started(place.folder, datetime.fromisoformat(place.notes().ended_at))
@@ -137,7 +137,7 @@ async def _prepare(database: TrialDatabase, place: Place, flow: Flow) -> None:
 
 
 def _fork_and_run(place: Place, flow: Flow, now: ShiftedClock, *, at: KillAt | None) -> int:
-    """Run the flow in a child process. Return its exit code, or the negative signal."""
+    """Run the flow in a child process. Return its exit code, or the negative number of its signal."""
     pid = os.fork()
     if pid:
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -153,7 +153,7 @@ def _fork_and_run(place: Place, flow: Flow, now: ShiftedClock, *, at: KillAt | N
 
 
 async def _run_flow(place: Place, flow: Flow, now: ShiftedClock, *, points: Points) -> list[Any]:
-    """Run the flow's steps and return the answers of its requests."""
+    """Run the flow's steps and return the responses to its requests."""
     answers: list[Any] = []
     async with open_shop(place, now=now, notes=place.notes(), points=points) as shop:
         with points.counting():

@@ -1,1 +1,1 @@
-"""Kill, freeze and fill up PostgreSQL, and fail over a cluster, under load."""
+"""Kill, freeze and exhaust PostgreSQL, and fail over a cluster, under load."""

@@ -1,4 +1,4 @@
-"""A careful API client under faults: repeats requests without a definite answer, and keeps a journal."""
+"""An API client that repeats each request until its outcome is known, and keeps a journal."""
 
 import asyncio
 import itertools
@@ -13,17 +13,17 @@ import httpx
 from tests.support.world import Json
 
 CLIENTS = 20
-"""Concurrent clients: sometimes more than the API has connections."""
+"""Number of concurrent clients, sometimes more than the API has connections."""
 PACE_SECONDS = 0.2
-"""Minimum duration of one write: about a hundred writes per second in total."""
+"""Minimum duration of a write. The clients together make about a hundred writes per second."""
 ABANDONED_PERCENT = 10
-"""Chance that a create without a definite answer is never repeated. It must exist completely or not at all."""
+"""Chance that a create with unknown outcome is not repeated. It must exist completely or not at all."""
 PATIENCE_SECONDS = 60
 
 
 @dataclass(slots=True, eq=False)
 class Write:
-    """One write as its client knows it. Its `reference` is unique."""
+    """A write as its client sees it. Its `reference` is unique."""
 
     kind: str
     method: str
@@ -38,7 +38,7 @@ class Write:
 
 @dataclass(slots=True, eq=False)
 class Client:
-    """All clients of a run, their journal, and every wrong answer."""
+    """The concurrent clients of a run, their journal, and every wrong response."""
 
     url: str
     api_key: str
@@ -52,7 +52,7 @@ class Client:
 
     @property
     def acknowledged(self) -> list[Write]:
-        """Return the writes that were answered with a success, in the order of their first request."""
+        """Return the writes that received a success, in the order of their first request."""
         return [write for write in self.journal if write.acknowledged_at is not None]
 
     def acknowledged_since(self, instant: float) -> int:
@@ -60,7 +60,7 @@ class Client:
         return sum(1 for write in recent if (write.acknowledged_at or 0) > instant)
 
     async def run(self) -> None:
-        """Write until `stop`, and repeat begun writes until their answer is definite."""
+        """Write until `stop`. Repeat each write that has begun until its outcome is known."""
         limits = httpx.Limits(max_connections=CLIENTS)
         opened = httpx.AsyncClient(base_url=self.url, timeout=PATIENCE_SECONDS, limits=limits)
         async with opened as http, asyncio.TaskGroup() as group:
@@ -71,7 +71,7 @@ class Client:
         self._stop.set()
 
     async def replay(self, write: Write) -> bool:
-        """Repeat an acknowledged write. Return whether the same answer was replayed."""
+        """Repeat an acknowledged write. Return whether the response was the same."""
         async with httpx.AsyncClient(base_url=self.url, timeout=PATIENCE_SECONDS) as http:
             response = await self._send(http, write)
         return response.json() == write.answer and "idempotent-replayed" in response.headers
@@ -105,7 +105,7 @@ class Client:
         return Write("subscription", "POST", "/v1/subscriptions", reference, body)
 
     async def _settle(self, http: httpx.AsyncClient, write: Write, chance: Random) -> None:
-        """Repeat until the answer is definite, or for a few writes give up at the first unknown outcome."""
+        """Repeat a write until its outcome is known. A few creates are given up after the first unknown outcome."""
         while True:
             if await self._send_once(http, write):
                 return
@@ -115,7 +115,7 @@ class Client:
             await asyncio.sleep(chance.uniform(0.2, 1))
 
     async def _send_once(self, http: httpx.AsyncClient, write: Write) -> bool:
-        """Return whether the answer was definite."""
+        """Send the write. Return whether its outcome is known."""
         write.asked += 1
         try:
             response = await self._send(http, write)

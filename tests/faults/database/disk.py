@@ -1,4 +1,4 @@
-"""A full disk under load, on small file systems: first that of the tables, then that of the WAL."""
+"""A full disk under load: first the disk of the tables, then that of the WAL. Both are small file systems."""
 
 import asyncio
 import errno
@@ -89,13 +89,13 @@ async def fill_disks(options: Options, report: Report, folder: Path) -> None:
 
 
 async def _fill_tables(scene: Scene, tables: SmallDisk) -> None:
-    """Statements that need another page are refused; the server stays up."""
+    """Fill the tables' disk. Statements that need another page fail, and the server stays up."""
     with tables.full():
         await scene.refused(REFUSED)
 
 
 async def _fill_log(scene: Scene, database: Server, log: SmallDisk) -> None:
-    """The server panics and is started again when there is space."""
+    """Fill the WAL's disk. The server panics, and is started again when there is space."""
     with log.full():
         switching = asyncio.create_task(_use_up_log(database))
         await scene.refused(REFUSED)

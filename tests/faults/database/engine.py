@@ -1,4 +1,4 @@
-"""An API and two workers as separate processes, with an account that is billed."""
+"""An API and two workers as separate processes, and an account that they bill."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ from tests.support.receiver import Receiver, open_receiver
 from tests.support.world import Json, plan_body
 
 API_CONNECTIONS = 4
-"""Fewer than concurrent clients, so requests wait for a connection or get a 503."""
+"""Fewer connections than clients, so that some requests wait or get a 503."""
 START_SECONDS = 180
 STOP_SECONDS = 25
 
@@ -39,7 +39,7 @@ class Engine:
     logs: Path
 
     def dead(self) -> list[str]:
-        """Return the processes that ended, with their exit codes. None should."""
+        """Return the processes that ended, with their exit codes. The caller expects none."""
         return [
             f"{name} ended with exit code {process.poll()}"
             for name, process in self.processes.items()
@@ -47,7 +47,7 @@ class Engine:
         ]
 
     def failures(self) -> Counter[str]:
-        """Return the logged internal errors with their counts."""
+        """Return the logged internal errors and how often each occurred."""
         lines = [
             line for name in self.processes for line in (self.logs / f"{name}.log").read_text().splitlines()
         ]
@@ -123,7 +123,7 @@ def _set_up(url: str, api_key: str, webhook_url: str) -> Json:
 
 @contextmanager
 def _process(*words: str, env: dict[str, str], output: Path) -> Generator["subprocess.Popen[bytes]"]:
-    """Run an engine command with the deliberate break, and end it with the block."""
+    """Run a command of the engine during the block, with the chosen break."""
     with output.open("wb") as file:
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.faults.breakable", *words],

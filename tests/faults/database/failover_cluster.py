@@ -29,7 +29,7 @@ _ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C", "TZ": "UT
 
 
 def bin_dir() -> Path | None:
-    """Return the newest folder with all programs that Patroni calls; None if one is not installed."""
+    """Return the newest folder that has all programs that Patroni needs, or None."""
     if not shutil.which("patroni") or not shutil.which("etcd"):
         return None
     folders = sorted(
@@ -80,7 +80,7 @@ class Cluster:
         return self.url("postgres").replace("/postgres?", "/fatura?")
 
     async def leader(self) -> Node:
-        """Wait until a primary has a synchronous standby, and return it."""
+        """Wait until there is a primary with a synchronous standby, and return the primary."""
         give_up_at = monotonic() + START_SECONDS
         async with httpx.AsyncClient(timeout=2) as http:
             while monotonic() < give_up_at:
@@ -92,7 +92,7 @@ class Cluster:
         raise TimeoutError(f"no leader with a synchronous standby within {START_SECONDS} s")
 
     async def returned(self) -> float:
-        """Wait until a node accepts writes, and return the instant."""
+        """Wait until a node accepts writes, and return the time."""
         give_up_at = monotonic() + START_SECONDS
         while True:
             try:
@@ -107,7 +107,7 @@ class Cluster:
 
 
 async def _roles(http: httpx.AsyncClient, node: Node) -> dict[str, str]:
-    """Return the role of every running member as a node reports them; empty if it does not answer."""
+    """Return the role of each running member, as reported by any node. Empty if no node answers."""
     try:
         members = (await http.get(f"http://127.0.0.1:{node.api_port}/cluster")).json()["members"]
     except (httpx.HTTPError, ValueError):
@@ -117,7 +117,7 @@ async def _roles(http: httpx.AsyncClient, node: Node) -> dict[str, str]:
 
 @asynccontextmanager
 async def open_cluster(folder: Path, programs: Path) -> AsyncGenerator[Cluster]:
-    """Start etcd and the nodes, create the engine's role and database, and stop everything with the block."""
+    """Run etcd and the nodes during the block, with the engine's role and database."""
     user = os_user.choose(folder / "none", folder)
     etcd_port, password = free_port(), secrets.token_hex(16)
     nodes = [Node(f"node{number}", _own(user, folder / f"node{number}"), user) for number in range(NODES)]
@@ -152,7 +152,7 @@ def _etcd(folder: Path, port: int) -> Sequence[str | Path]:
 
 
 def _settings(node: Node, cluster: Cluster, *, etcd_port: int, programs: Path) -> dict[str, object]:
-    """Return Patroni's settings: failover after five silent seconds, and synchronous commits on two nodes."""
+    """Return Patroni's settings: failover after five seconds without answer, and synchronous commits on two nodes."""
     return {
         "scope": "fatura",
         "name": node.name,

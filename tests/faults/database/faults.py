@@ -1,4 +1,4 @@
-"""The faults that are injected into a PostgreSQL under load, and the time that the engine needs to recover."""
+"""The faults of the run, injected into PostgreSQL under load, and the measurement of recovery times."""
 
 import asyncio
 import os
@@ -16,19 +16,19 @@ from tests.faults.database.server import Server
 from tests.faults.report import Report
 
 AWAY_SECONDS = 8
-"""Maximum duration of a fault that should make the engine unready."""
+"""Time limit of a fault that should make the readiness probe fail."""
 BUSY_WITHIN_SECONDS = 30
 REFUSED_WITHIN_SECONDS = 30
 STORM_SECONDS = 2
 HOLD_SECONDS = 6
-"""How long the lock is held: longer than the engine's lock time-out."""
+"""Duration of the lock, longer than the engine's lock time-out."""
 PATIENCE_SECONDS = 120
-"""Maximum wait for what should take ten seconds, so that longer times appear as figures."""
+"""Time limit of a wait that should take ten seconds. A longer wait is reported as a figure."""
 
 
 @dataclass(slots=True, eq=False)
 class Scene:
-    """Where faults are injected, and the longest recovery times."""
+    """The server and the processes of the run, and the longest recovery times so far."""
 
     engine: Engine
     chance: Random
@@ -39,7 +39,7 @@ class Scene:
     problems: list[str] = field(default_factory=list[str])
 
     async def wait_for_load(self, writes_a_second: int) -> None:
-        """Wait until that many writes were acknowledged in the last second."""
+        """Wait until `writes_a_second` writes were acknowledged within the last second."""
         give_up_at = monotonic() + BUSY_WITHIN_SECONDS
         rate = 0
         while rate < writes_a_second and monotonic() < give_up_at:
@@ -48,7 +48,7 @@ class Scene:
         self.rates.append(rate)
 
     async def refused(self, count: int) -> None:
-        """Wait until that many more requests were answered 503."""
+        """Wait until `count` more requests got a 503."""
         wanted, give_up_at = self.engine.client.statuses[503] + count, monotonic() + REFUSED_WITHIN_SECONDS
         while self.engine.client.statuses[503] < wanted and monotonic() < give_up_at:  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.05)
@@ -61,7 +61,7 @@ class Scene:
         self.unready_after.append(AWAY_SECONDS if seconds is None else seconds)
 
     async def recovered(self, what: str, *, since: float) -> None:
-        """Wait until the engine is ready and all lanes work again."""
+        """Wait until the engine is ready and all lanes make progress."""
         ready = await self.engine.readiness.until(200, since=since, within_seconds=PATIENCE_SECONDS)
         recovery = await recovered_after(self.engine, since=since)
         self.ready_after.append(PATIENCE_SECONDS if ready is None else ready)
@@ -71,7 +71,7 @@ class Scene:
         self.problems += [f"after {what}: {death}" for death in self.engine.dead()]
 
     def report_times(self, report: Report, *, slack: float, least_rate: int) -> None:
-        """Add the figures; `slack` widens the limits on busy machines."""
+        """Add the recovery times to the report. `slack` multiplies their limits on busy machines."""
         if self.rates:
             report.count(
                 "writes acknowledged in the second before each fault, at least",
@@ -90,17 +90,17 @@ Fault = Callable[[Scene, Server], Awaitable[None]]
 
 
 async def kill_backend(scene: Scene, server: Server) -> None:
-    """SIGKILL one backend. PostgreSQL ends all others and recovers."""
+    """Kill one backend with SIGKILL. PostgreSQL then ends all others and recovers."""
     killed = False
     while not killed:
         backends = await server.backends()
-        with suppress(ProcessLookupError):  # it ended by itself in between
+        with suppress(ProcessLookupError):  # the backend has ended by itself
             os.kill(scene.chance.choice(sorted(backends)), signal.SIGKILL)
             killed = True
 
 
 async def kill_postmaster(scene: Scene, server: Server) -> None:
-    """SIGKILL the postmaster, and start the server when the engine is unready."""
+    """Kill the postmaster with SIGKILL. Start the server again after the readiness probe fails."""
     began = monotonic()
     await asyncio.to_thread(server.kill)
     await scene.unready(began)
@@ -108,7 +108,7 @@ async def kill_postmaster(scene: Scene, server: Server) -> None:
 
 
 async def freeze(scene: Scene, server: Server) -> None:
-    """Stop the whole server until the engine is unready, and some seconds longer."""
+    """Freeze the whole server until the readiness probe fails, and a few seconds longer."""
     with server.frozen():
         await scene.unready(monotonic())
         await asyncio.sleep(scene.chance.uniform(0.5, 3))
@@ -124,7 +124,7 @@ async def terminate_many(scene: Scene, server: Server) -> None:
 
 
 async def cancel_statements(scene: Scene, server: Server) -> None:
-    """Cancel running statements, including commits, as a statement time-out would."""
+    """Cancel running statements, including commits, as a statement time-out does."""
     until = monotonic() + STORM_SECONDS
     async with server.owner() as owner:
         while monotonic() < until:
@@ -134,14 +134,14 @@ async def cancel_statements(scene: Scene, server: Server) -> None:
 
 
 async def hold_lock(scene: Scene, server: Server) -> None:
-    """Hold a lock that every write of the account needs, until requests use all connections of the API."""
+    """Hold a lock that all writes of the account need, until requests occupy all connections of the API."""
     async with server.owner() as owner, owner.transaction():
         await owner.execute("SELECT FROM account_counter FOR UPDATE")
         await asyncio.sleep(HOLD_SECONDS)
 
 
 async def take_all_connections(scene: Scene, server: Server) -> None:
-    """Use up the server's connections, and end the engine's."""
+    """Occupy all connections of the server, and end those of the engine."""
     strangers: list[asyncpg.Connection[asyncpg.Record]] = []
     async with server.owner() as owner:
         until = monotonic() + STORM_SECONDS
@@ -169,9 +169,9 @@ SHORT = ("the main process killed", "a backend killed", "the server frozen", "al
 
 
 async def recovered_after(engine: Engine, *, since: float) -> float | None:
-    """Wait until a subscription acknowledged after `since` was billed, charged and reported to its merchant.
+    """Wait until a subscription acknowledged after `since` is billed and charged, and its merchant notified.
 
-    Return the seconds; None after PATIENCE_SECONDS.
+    Return the number of seconds, or None after PATIENCE_SECONDS.
     """
     reported: set[str] = set()
     read = len(engine.receiver.received)

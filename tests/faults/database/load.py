@@ -1,4 +1,4 @@
-"""The load during the faults of a run, and the report at its end."""
+"""The load on the engine during a run's faults, and the comparison afterwards."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -11,16 +11,16 @@ from tests.faults.database.truth import compare
 from tests.faults.report import Report
 
 LEAST_WRITES_A_SECOND = 50
-"""Writes per second before a fault, at full scale."""
+"""Minimum number of writes per second before a fault, at full scale."""
 
 
 @asynccontextmanager
 async def loaded(
     scene: Scene, report: Report, *, owner_url: str, title: str, full: bool
 ) -> AsyncGenerator[None]:
-    """Let clients write during the block, then add the comparison to the report.
+    """Run clients during the block, then compare their journal with the database.
 
-    In the short run times may be three times as long, since the machine is busy.
+    In the short run, recovery may take three times as long, because the machine is busy.
     """
     engine = scene.engine
     writing, began = asyncio.create_task(engine.client.run()), monotonic()

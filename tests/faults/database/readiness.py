@@ -14,9 +14,9 @@ PATIENCE_SECONDS = 5
 class Readiness:
     url: str
     seen: list[tuple[float, int]] = field(default_factory=list[tuple[float, int]])
-    """The instant of each answer of `/health/ready`, and its status."""
+    """Time and status of each response of `/health/ready`."""
     deaths: list[str] = field(default_factory=list[str])
-    """Answers of `/health` other than 200."""
+    """Responses of `/health` other than 200."""
 
     async def watch(self) -> None:
         async with httpx.AsyncClient(base_url=self.url, timeout=PATIENCE_SECONDS) as http:
@@ -24,7 +24,7 @@ class Readiness:
                 await asyncio.gather(self._ready(http), self._alive(http), asyncio.sleep(EVERY_SECONDS))
 
     async def until(self, status: int, *, since: float, within_seconds: float) -> float | None:
-        """Wait for a status after `since`. Return the seconds; None if it did not come."""
+        """Wait for a status after the time `since`. Return the number of seconds, or None after a time-out."""
         while monotonic() < since + within_seconds:
             came = [at for at, seen in self.seen if at >= since and seen == status]
             if came:

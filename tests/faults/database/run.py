@@ -1,4 +1,4 @@
-"""A real API and two workers on a durable PostgreSQL that is killed, frozen and exhausted."""
+"""Run a real API and two workers on a durable PostgreSQL, and kill, freeze and exhaust it under load."""
 
 import asyncio
 import tempfile
@@ -13,7 +13,7 @@ from tests.faults.database.server import server
 from tests.faults.report import Options, Report, Scale
 
 ROUNDS = 2
-"""How often the full run injects every kind of fault."""
+"""How often the full run injects each kind of fault."""
 
 
 def run(options: Options) -> Report:

@@ -21,7 +21,7 @@ SETTINGS = {"fsync": "on", "synchronous_commit": "on", "max_connections": str(MA
 
 @dataclass(slots=True, eq=False)
 class Server:
-    """Can be started again after each kill, at the same address."""
+    """A server that can be started again at the same address."""
 
     folder: Path
     settings: dict[str, str]
@@ -33,7 +33,7 @@ class Server:
 
     @property
     def owner_url(self) -> str:
-        """Connects as superuser over the socket."""
+        """The URL of the superuser, over the Unix socket."""
         return self.url.replace("//fatura@", "//postgres@", 1)
 
     def start(self) -> None:
@@ -64,7 +64,7 @@ class Server:
             connection.terminate()
 
     async def returned(self, *, within_seconds: float = 60) -> float:
-        """Wait until the engine's role can connect, and return the instant."""
+        """Wait until the engine's role can connect, and return the time."""
         give_up_at = monotonic() + within_seconds
         while True:
             try:
@@ -101,9 +101,7 @@ def server(
     *,
     before: Callable[[Path], None] = lambda _folder: None,
 ) -> Generator[Server]:
-    """Start a server and stop all its processes with the block; `before` may change the folder of the new
-    cluster.
-    """
+    """Run a server during the block. `before` may change the folder of the new cluster."""
     started = Server(folder, {**SETTINGS, **(settings or {})})
     try:
         started.start()

@@ -1,4 +1,4 @@
-"""The database run at the short scale."""
+"""The database run at small scale."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.faults.report import Options
 
 
 @pytest.mark.last
-@pytest.mark.timeout(600)  # seconds on a shared machine; one minute on an idle one
+@pytest.mark.timeout(600)  # time limit for a busy machine; an idle one needs one minute
 def test_no_acknowledged_write_is_lost_when_the_database_is_killed():
     """[D-14] [D-100]"""
     report = run.run(Options())

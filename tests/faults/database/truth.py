@@ -1,4 +1,4 @@
-"""Compare what the client's journal says with the API and the tables after the faults."""
+"""Compare the clients' journal with the API and the tables after the faults."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from tests.faults.report import Report
 from tests.support.world import Json
 
 REPLAYED = 40
-"""Number of acknowledged creates that are repeated."""
+"""Number of acknowledged creates that are repeated after the faults."""
 _MOVES = {"cycleCount", "nextDueDate", "nextPeriodStart", "commitment", "customer"}
 """Fields of a subscription that billing changes, and the customer, which is compared separately."""
 _ROWS = {
@@ -25,7 +25,7 @@ _ROWS = {
 
 
 async def compare(report: Report, client: Client, owner_url: str) -> None:
-    """Add lost, phantom, duplicate and differing writes. `owner_url` reads all rows."""
+    """Report lost, phantom, duplicate and differing writes. `owner_url` can read all rows."""
     there = await _rows(owner_url)
     shown = {kind: await _shown(client, f"/v1/{kind}s") for kind in ("product", "subscription", "customer")}
     problems = [*_phantoms(client, there)]
@@ -41,7 +41,7 @@ async def compare(report: Report, client: Client, owner_url: str) -> None:
 
 
 def _phantoms(client: Client, there: Mapping[str, Counter[str]]) -> Iterator[str]:
-    """Find rows that no client requested, duplicates, and partial creates."""
+    """Find rows that no client requested, duplicates, and incomplete creates."""
     asked = {kind: {write.reference for write in client.journal if write.kind == kind} for kind in _ROWS}
     asked["customer"] = asked["event"] = asked["subscription"]
     for kind, counted in there.items():
@@ -56,7 +56,7 @@ def _phantoms(client: Client, there: Mapping[str, Counter[str]]) -> Iterator[str
 
 
 def _lost(client: Client, shown: Mapping[str, Mapping[str, Json]]) -> Iterator[str]:
-    """Find acknowledged writes that are missing or differ."""
+    """Find acknowledged writes that are missing or different."""
     last: dict[str, Write] = {}
     for write in client.acknowledged:
         if write.kind == "change":

@@ -1,1 +1,1 @@
-"""A gateway that loses answers, creates charges late and hides them."""
+"""Test the engine with a gateway that loses responses, creates charges late and hides them."""

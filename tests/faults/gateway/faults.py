@@ -1,4 +1,4 @@
-"""Seeded faults of the external gateway and merchant, as chances per thousand."""
+"""The faults of the external gateway and merchant, drawn from a seed."""
 
 import json
 import random
@@ -11,13 +11,13 @@ import msgspec
 class GatewayFaults:
     """Chances of faults per thousand calls. Delays are in seconds of the run's clock.
 
-    `lost`: the charge is created and the connection closed. `late`: the connection is closed and the charge
-    created `late_seconds` later. `refused_before`: the connection is closed without a charge. `unavailable`:
+    `lost`: the charge is created, but the connection closed without a response. `late`: the connection is closed, and
+    the charge created `late_seconds` later. `refused_before`: the connection is closed without a charge. `unavailable`:
     503, `error`: 500, both without a charge.
 
-    Look-ups find a new charge after `lag_seconds`. `lookup_fails` applies to look-ups, `price_fails` and
-    `push_fails` to the merchant's endpoints. `never_paid` of all charges are never paid. `knows_keys`: a
-    repeat returns the first charge, or is refused (`refuses_repeats`).
+    Look-ups show a new charge after `lag_seconds`. `lookup_fails` applies to look-ups, `price_fails` and `push_fails`
+    to the merchant's endpoints. `never_paid` is the chance that a charge is never paid. With `knows_keys`, a repeated
+    request returns the first charge, or is refused (`refuses_repeats`).
     """
 
     lost: int = 0
@@ -36,7 +36,7 @@ class GatewayFaults:
     seed: int = 1
 
     def draw(self, kind: str, number: int, **chances: int) -> str | None:
-        """Return the fault of the n-th call of a kind, if any."""
+        """Return the fault of the n-th call of a kind, or None."""
         drawn = random.Random(f"{self.seed}/{kind}/{number}").randrange(1000)  # noqa: S311 - not for security
         for name, chance in chances.items():
             if drawn < chance:

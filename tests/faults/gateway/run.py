@@ -1,7 +1,6 @@
-"""A gateway that loses answers, creates charges late and hides them, while workers are killed and frozen.
+"""A gateway that loses responses, creates charges late and hides them, while workers are killed and frozen.
 
-Real worker processes, a gateway and a merchant in their own processes. In the end the three ledgers must
-agree (D-33, D-35).
+Workers, gateway and merchant are separate processes. In the end their three ledgers must agree (D-33, D-35).
 """
 
 import asyncio
@@ -22,15 +21,15 @@ from tests.faults.gateway.world import Kind, World, kinds, open_world
 from tests.faults.report import Options, Report, Scale
 
 SPEED = 10
-"""Run seconds per real second. A call's time-out of 20 seconds is 2 real seconds, a lease 6."""
+"""Seconds of the run's clock per real second. A call's time-out of 20 s takes 2 real seconds, a lease 6."""
 AFTER_DUE_SECONDS = 4 * 86400
 LATEST_FOUND_SECONDS = 60
-"""Maximum delay of a charge that the look-ups before a repeat still find."""
+"""Maximum delay of a charge that look-ups must find before the request is repeated."""
 SECOND_CHARGES_PERMILLE = 5
-"""Second charges allowed, caused by freezes between the last lease check and the first byte. They are canceled."""
+"""Allowed second charges. A freeze between the lease check and sending can cause one; it is canceled later."""
 INTERFERENCE_SECONDS = 0.2
 INTERFERENCE_PERMILLE = 60
-"""Invoices that are canceled or retried while they are being charged."""
+"""Share of invoices that are canceled or retried while they are charged."""
 
 
 def run(options: Options) -> Report:
@@ -91,7 +90,7 @@ async def _show_progress(options: Options, world: World, charges: int) -> None:
 
 
 async def _interfere(world: World, rng: random.Random, *, count: int, report: Report) -> None:
-    """Cancel invoices and retry issuance at random, regardless of their state."""
+    """Cancel random invoices and retry the issuance of others, in any state."""
     by_id = {merchant.account_id: merchant for merchant in world.merchants}
     answered: Counter[str] = Counter()
     while answered.total() < count:
@@ -110,7 +109,7 @@ async def _interfere(world: World, rng: random.Random, *, count: int, report: Re
 async def _count(
     options: Options, report: Report, world: World, *, running: Workers, gateway_kinds: Sequence[Kind]
 ) -> None:
-    """Report what was tried and what the gateway's journal contains."""
+    """Report how often each fault occurred, and the contents of the gateway's journal."""
     made = {
         (row["account_id"], row["invoice_id"]): row
         for row in world.journal.read(
@@ -132,7 +131,7 @@ async def _count(
     report.count(
         "open charge calls in them (percent)",
         100 * running.calls_hit / charges,
-        at_least=2 if options.scale is Scale.FULL else None,  # some charges precede the first kill
+        at_least=2 if options.scale is Scale.FULL else None,  # some charges are created before the first kill
     )
     for kind, numbers in of_kind.items():
         late = kind.faults.late_seconds > LATEST_FOUND_SECONDS
@@ -144,7 +143,7 @@ async def _count(
 
 
 async def _unreported(world: World) -> Sequence[str]:
-    """Return the charges that neither belong to an invoice nor appear in an event."""
+    """Return the charges that belong to no invoice and occur in no event."""
     rows = await world.tables.fetch(
         """
         SELECT gateway_invoice_id FROM invoice WHERE gateway_invoice_id IS NOT NULL

@@ -1,4 +1,4 @@
-"""Wait until all work of the gateway run is final, setting the clock forward while nothing is due."""
+"""Wait until all work of the gateway run is final. The clock is set forward when nothing is due."""
 
 import asyncio
 import time
@@ -23,7 +23,7 @@ NEXT = """
     ) AS due_at,
     (SELECT max(w.lease_until) FROM webhook w WHERE w.lease_until > $2) AS pushing_until
 """
-"""When the next work is due, including charge polls if `$1`; and whether a worker is pushing."""
+"""When the next work is due (`$1` includes charge polls), and whether a worker is delivering events."""
 OPEN = """
     SELECT count(*) FROM (
         SELECT 1 FROM invoice WHERE status IN ('draft', 'awaiting_value') OR next_attempt_at IS NOT NULL
@@ -35,20 +35,20 @@ OPEN = """
         LIMIT $3
     ) unended
 """
-"""Number of unfinished rows, up to a limit."""
+"""Number of unfinished rows, counted up to a limit."""
 MORE = timedelta(seconds=30)
-"""Added to the time of the next due work, so that one jump covers several."""
+"""Added to the next due time, so that one jump makes several rows due."""
 CHECK_SECONDS = 0.3
 QUIET_SECONDS = 0.3
-"""How long the next due time must be unchanged before the clock is set forward to it."""
+"""The clock is set forward when the next due time has not changed for this long."""
 DEAD_PUSHER_SECONDS = 2
-"""How long a lease on an endpoint must be unchanged before its owner counts as dead."""
+"""A worker counts as dead when its lease on an endpoint has not changed for this long."""
 FROZEN_JUMP = timedelta(seconds=100)
-"""Maximum jump of the clock while a worker is frozen."""
+"""Maximum clock jump while a worker is frozen."""
 
 
 async def settle(world: World, workers: Workers, *, include_polls: bool, give_up_at: float) -> int:
-    """Wait until all work is final. Return how much is not, by `give_up_at` (monotonic)."""
+    """Wait until all work is final, at most until `give_up_at` (monotonic). Return the number of unfinished rows."""
     seen: tuple[datetime | None, datetime | None] = None, None
     since = time.monotonic()
     while time.monotonic() < give_up_at:

@@ -1,4 +1,4 @@
-"""The gateway run at the short scale."""
+"""The gateway run at small scale."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.faults.report import Options
 
 
 @pytest.mark.last
-@pytest.mark.timeout(600)  # seconds on a shared machine; one minute on an idle one
+@pytest.mark.timeout(600)  # time limit for a busy machine; an idle one needs one minute
 def test_each_invoice_is_charged_once_despite_lost_answers_and_killed_workers() -> None:
     """[D-33] [D-35 polling]"""
     report = run.run(Options())

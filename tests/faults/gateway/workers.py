@@ -1,4 +1,4 @@
-"""The worker processes of the gateway run: started, killed, and frozen past their leases."""
+"""The worker processes of the gateway run, which are killed, and frozen longer than their leases last."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ from tests.faults.gateway.world import World
 from tests.faults.worker import OpenCalls
 
 CHECK_SECONDS = 0.002
-"""Interval of the checks for open charge calls."""
+"""Interval of checks for open charge calls."""
 IN_FLIGHT_AT_LEAST = 3
 
 
@@ -28,7 +28,7 @@ class WorkerProcess:
     open_calls: OpenCalls
 
     def freeze(self) -> int:
-        """Return the number of open charge calls."""
+        """Freeze the worker with SIGSTOP. Return the number of its open charge calls."""
         self.process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
         return self.open_calls.read()
@@ -40,7 +40,7 @@ class WorkerProcess:
 
 @dataclass(slots=True)
 class Workers:
-    """`calls_hit` counts the charge calls that were open in a worker when it was killed or frozen."""
+    """`calls_hit` counts charge calls that were open when their worker was killed or frozen."""
 
     world: World
     folder: Path
@@ -67,9 +67,9 @@ class Workers:
     async def kill_and_freeze(
         self, rng: random.Random, *, until_calls_hit: int, frozen_seconds: tuple[float, float]
     ) -> None:
-        """Kill and freeze workers that have open charge calls, until enough calls were hit.
+        """Kill and freeze workers with open charge calls, until enough calls were interrupted.
 
-        A freeze lasts longer than a lease, between two numbers of seconds of the run's clock.
+        A freeze is longer than a lease. Its duration is drawn from a range in seconds of the run's clock.
         """
         while self.calls_hit < until_calls_hit or not {"kill", "freeze"} <= set(self.counts):
             victim = await self._busy(rng)
@@ -91,7 +91,7 @@ class Workers:
                 return rng.choice(busy)
 
     async def _freeze(self, victim: WorkerProcess, *, seconds: float) -> None:
-        """Freeze it for `seconds` of the run's clock, and long enough for its own timers to expire."""
+        """Freeze a worker for `seconds` of the run's clock, and long enough for its own timers to expire."""
         clock = self.world.clock
         thaws_at = clock().timestamp() + seconds
         at_least_until = time.monotonic() + clock.real_seconds(CALL_TIMEOUT_SECONDS + 5)

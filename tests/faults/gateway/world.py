@@ -44,10 +44,10 @@ SUBSCRIBE_ALIKE = """
         )) alike
     WHERE s.subscription_id = $1
 """
-"""Copies one customer and subscription made through the API."""
+"""Copies a customer and a subscription that were created through the API."""
 
 DUE_IN = timedelta(days=2)
-"""When the first cycle is due: it is billed now and paid then."""
+"""Time until the first due date. The cycle is billed now and paid on that date."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """`tables` reads all accounts; `account_kinds` says which gateway bills each."""
+    """`tables` reads all accounts. `account_kinds` gives the kind of gateway of each account."""
 
     url: str
     ring: str
@@ -101,7 +101,7 @@ async def open_world(
             for number in range(kind.accounts):
                 merchant, secret = await _subscribed(
                     world, kind, client, gateway_url=gateway_url, listens=number == 0
-                )  # one account per kind, since ten thousand pushes would take most of the time
+                )  # only one webhook per kind, because deliveries to all accounts would take most of the time
                 merchants.append(merchant)
                 world.account_kinds[merchant.account_id] = kind
                 secrets[str(merchant.account_id)] = [secret]
@@ -112,7 +112,7 @@ async def open_world(
 async def _subscribed(
     world: World, kind: Kind, client: httpx.AsyncClient, *, gateway_url: str, listens: bool
 ) -> tuple[Merchant, str]:
-    """Open an account with its gateway, a webhook if it `listens`, and subscriptions that are due today."""
+    """Open an account with a gateway and subscriptions that are due today. If it `listens`, it has a webhook."""
     opened = await open_account(world.deps, name=kind.name, mode=Mode.SANDBOX)
     merchant = Merchant(world.deps, client, opened)
     settings = {"url": gateway_url, "idempotency": kind.idempotency}
@@ -133,7 +133,7 @@ async def _subscribed(
 
 
 def kinds(*, charges: int, few: int, accounts: int, seed: int) -> tuple[Kind, ...]:
-    """Return the gateways of the run. The promise of no second charge is about the first one."""
+    """Return the gateways of the run. Second charges are counted only for the first kind."""
     lossy = GatewayFaults(
         lost=300, late=100, refused_before=50, unavailable=50, error=50, lookup_fails=100, push_fails=20,
         never_paid=200, late_seconds=60, lag_seconds=30, seed=seed,

@@ -1,1 +1,1 @@
-"""Measure how one slow merchant affects the others."""
+"""Measure how one merchant's slow endpoint or large billing run affects other merchants."""

@@ -1,4 +1,4 @@
-"""Measure that merchants with hanging endpoints or many due subscriptions do not delay other merchants (H19)."""
+"""Measure that hanging endpoints and large billing runs of some merchants do not delay other merchants (H19)."""
 
 import asyncio
 import tempfile
@@ -17,23 +17,26 @@ from tests.faults.report import Options, Report, Scale
 from tests.support.world import Json, Merchant, subscription_body
 
 WELL = 4
-"""Healthy merchants, whose waits are measured."""
+"""Number of healthy merchants, whose waits are measured."""
 ENROL_EVERY_SECONDS = 0.1
 REARM_EVERY_SECONDS = 0.5
 """How often the back-off of the unhealthy endpoints is reset."""
 SETTLE_SECONDS = 0.3
-"""Events just before the end of a round belong to no round."""
+"""Events this close to a round's end are not measured."""
 ARRIVE_WITHIN_SECONDS = 180
 HELD_SECONDS = DEADLINE_SECONDS - 1
-"""How long noise continues for undelivered events: until just before the engine aborts the hanging calls."""
+"""How long noise continues while events are undelivered: until just before the engine ends the hanging calls."""
 MOST_TIMES_LONGER = {Scale.SHORT: 8.0, Scale.FULL: 2.0}
-"""Allowed growth of the p99. A hanging call blocks for 10 s, a hundred quiet waits, so even the loose bound of the
-short scale distinguishes it from a busy machine."""
+"""Allowed growth of the p99. A hanging call blocks for 10 s, which is a hundred times a quiet wait, so the short run's
+bound is clear enough.
+"""
 LEAST_WAIT_SECONDS = 0.1
-"""Lower bound of a quiet wait, since a ratio of milliseconds would measure the machine."""
+"""Minimum p99 of a quiet wait in the comparison. A smaller one depends mostly on the machine."""
 MOST_TIMES_LONGER_BESIDE_A_CROWD = {Scale.SHORT: None, Scale.FULL: 50.0}
-"""A crowd works the processors and the disk, so its neighbours wait for some of its batches; never for the crowd,
-which takes minutes."""
+"""Allowed growth of the p99 during a large billing run, which uses processors and disk.
+
+Merchants wait for some of its batches, but never for the whole run, which takes minutes.
+"""
 
 ARRIVALS = """
     SELECT e.event_id, e.created_at FROM event e WHERE e.account_id = $1 ORDER BY e.sequence
@@ -50,20 +53,20 @@ QUESTIONS = """
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A period of measurement, by what happened in it."""
+    """A measured period, with the kind of load in it."""
 
     doing: str
     began: datetime
     ended: datetime
 
     def holds(self, instant: datetime) -> bool:
-        """Whether an instant is in the round, and not just before its end."""
+        """Return whether an instant is in the round, but not in its last seconds."""
         return self.began <= instant <= self.ended - timedelta(seconds=SETTLE_SECONDS)
 
 
 @dataclass(slots=True)
 class Waits:
-    """Waiting times in seconds by kind, by what happened meanwhile."""
+    """Waiting times in seconds, by kind of wait and by load."""
 
     deliveries: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
     generation: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
@@ -71,7 +74,7 @@ class Waits:
 
 
 def run(options: Options) -> Report:
-    """Alternate quiet and noisy rounds, then measure during bulk billing."""
+    """Measure quiet and noisy rounds in turn, then a billing run of another merchant."""
     report = Report("neighbours", options.seed)
     with place.server(planned_once=False) as server_url, tempfile.TemporaryDirectory() as folder:
         asyncio.run(_run(server_url, Path(folder), options, report))
@@ -105,7 +108,7 @@ async def _run(server_url: str, folder: Path, options: Options, report: Report) 
 
 
 async def _warm_up(setup: Setup) -> None:
-    """Wait until the workers serve, and every healthy endpoint has reached its full concurrency."""
+    """Wait until the workers run, and every healthy endpoint has reached its maximum concurrency."""
     for merchant, plan in setup.healthy:
         for _ in range(8):
             await _enroll(merchant, plan)
@@ -117,7 +120,7 @@ async def _enroll(merchant: Merchant, plan: Json) -> None:
 
 
 async def _rounds(setup: Setup, options: Options) -> tuple[list[Round], int]:
-    """Return the rounds, and the number of events that arrived in none of them."""
+    """Run the rounds. Return them, and the number of events that arrived too late."""
     each = options.pick(short=2, full=4)
     enrolled = options.pick(short=15, full=60)
     rounds: list[Round] = []
@@ -129,12 +132,12 @@ async def _rounds(setup: Setup, options: Options) -> tuple[list[Round], int]:
         rounds.append(await _round(setup, "noisy", enrolled, every=setup.renew_noise))
         held_back += await _drain(setup)
         await setup.end_noise()
-        await _lost(setup)  # events of a noisy round must not arrive in the next quiet one
+        await _lost(setup)  # an event emitted in a noisy round must not arrive in the next quiet one
     return rounds, held_back
 
 
 async def _drain(setup: Setup) -> int:
-    """Continue the noise until every event of the healthy merchants arrived. Return how many did not in time."""
+    """Continue the noise until all events of healthy merchants have arrived. Return how many did not in time."""
     deadline = time.monotonic() + HELD_SECONDS
     while (left := await _in_flight(setup)) and time.monotonic() < deadline:
         await setup.renew_noise()
@@ -143,7 +146,7 @@ async def _drain(setup: Setup) -> int:
 
 
 async def _round(setup: Setup, doing: str, enrolled: int, *, every: Callable[[], Awaitable[None]]) -> Round:
-    """Enroll customers of the healthy merchants in turn; call `every` now and then."""
+    """Subscribe customers to the healthy merchants in turn. Call `every` at intervals."""
     await every()
     await asyncio.sleep(SETTLE_SECONDS)
     began, again_at = datetime.now(UTC), time.monotonic() + REARM_EVERY_SECONDS
@@ -159,7 +162,7 @@ async def _round(setup: Setup, doing: str, enrolled: int, *, every: Callable[[],
 
 
 async def _nothing() -> None:
-    """Leave the burdens as they are."""
+    """Do nothing."""
 
 
 async def _during_bulk_billing(setup: Setup, options: Options, report: Report) -> Round:
@@ -174,7 +177,7 @@ async def _during_bulk_billing(setup: Setup, options: Options, report: Report) -
 
 
 async def _lost(setup: Setup) -> int:
-    """Wait until every event of the healthy merchants arrived. Return how many did not."""
+    """Wait until all events of the healthy merchants have arrived. Return how many did not."""
     deadline = time.monotonic() + ARRIVE_WITHIN_SECONDS
     while True:
         lost = await _in_flight(setup)

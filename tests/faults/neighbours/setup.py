@@ -32,7 +32,7 @@ from tests.support.world import Json, Merchant, item
 
 WORKERS = 2
 HANGING_TOO = 4
-"""Additional merchants at the hanging endpoint."""
+"""Number of additional merchants with the hanging endpoint."""
 WORKER = (sys.executable, "-m", "tests.faults.breakable", "worker")
 DRIP_SECONDS = 1.0
 NOISE = """
@@ -48,7 +48,7 @@ QUIET = "UPDATE webhook SET disabled_at = now() WHERE account_id = $1"
 
 @dataclass(slots=True)
 class Setup:
-    """The merchants, and when each event and each price call arrived, by id."""
+    """The merchants, and the arrival time of each event and each price call, by id."""
 
     deps: Deps
     client: httpx.AsyncClient
@@ -61,12 +61,12 @@ class Setup:
     held: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def merchant(self) -> Merchant:
-        """Open an account on the real clock."""
+        """Open an account whose clock shows real time."""
         opened = await accounts.open_account(self.deps, name="Neighbour", mode=Mode.SANDBOX)
         return Merchant(self.deps, self.client, opened)
 
     async def sql(self, merchant: Merchant, statement: str, *values: object) -> Sequence[asyncpg.Record]:
-        """Run a statement whose `$1` is the account."""
+        """Run a statement whose `$1` is the account id."""
         await self.connection.execute(f"SET app.account = '{merchant.account_id}'")
         return await self.connection.fetch(statement, merchant.account_id, *values)
 
@@ -98,11 +98,11 @@ class Setup:
         return merchant
 
     async def begin_noise(self) -> None:
-        """Enable every unhealthy endpoint, at full concurrency and with all failed events due again."""
+        """Enable all unhealthy endpoints with full concurrency, and make their failed events due."""
         await self._reset_backoff(self.unhealthy)
 
     async def renew_noise(self) -> None:
-        """Reset the back-off of the hanging endpoints. Those that fail immediately keep theirs."""
+        """Reset the back-off of the hanging endpoints. Endpoints that fail immediately keep theirs."""
         await self._reset_backoff(self.holding)
 
     async def _reset_backoff(self, unhealthy: Sequence[Merchant]) -> None:
@@ -112,7 +112,7 @@ class Setup:
         await self.deps.db.notify("push")
 
     async def end_noise(self) -> None:
-        """Disable the unhealthy endpoints, and end the calls that they hold."""
+        """Disable the unhealthy endpoints, and end their open calls."""
         for each in self.unhealthy:
             await self.sql(each, QUIET)
         self.held.set()
@@ -133,7 +133,7 @@ class Setup:
 
 @asynccontextmanager
 async def open_setup(database_url: str) -> AsyncGenerator[Setup]:
-    """Run the API in this process; workers run in their own."""
+    """Run the API in this process and the workers in their own processes."""
     read = settings.read({"FATURA_RATE_LIMIT": "0", "FATURA_OUTBOUND_ALLOW": "127.0.0.1"})
     db = await connect(database_url, max_connections=10)
     connection: Any = await asyncpg.connect(database_url)
@@ -150,7 +150,7 @@ async def open_setup(database_url: str) -> AsyncGenerator[Setup]:
 
 @asynccontextmanager
 async def endpoints(setup: Setup, *, healthy: int, backlog: int) -> AsyncGenerator[Receiver]:
-    """Open every endpoint and add its merchant; yield the hanging one."""
+    """Start all endpoints and open their merchants' accounts. Yield the hanging endpoint."""
     async with (
         _answering(setup.take_event) as events,
         _answering(setup.take_price_call) as prices,
@@ -180,7 +180,7 @@ async def _answering(answer: Answerer) -> AsyncGenerator[Receiver]:
 
 @asynccontextmanager
 async def _dripping(setup: Setup) -> AsyncGenerator[str]:
-    """Serve an answer byte by byte, longer than the engine waits."""
+    """Send a response byte by byte, for longer than the engine waits."""
 
     async def drip(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         held = setup.held
@@ -191,7 +191,7 @@ async def _dripping(setup: Setup) -> AsyncGenerator[str]:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(held.wait(), DRIP_SECONDS)
         except ConnectionError:
-            return  # the caller waited no longer
+            return  # the caller has closed the connection
         finally:
             writer.close()
 

@@ -1,4 +1,4 @@
-"""The neighbours run at the short scale."""
+"""The neighbours run at small scale."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.faults.report import Options
 
 
 @pytest.mark.alone
-@pytest.mark.timeout(600)  # seconds on a shared machine; one minute on an idle one
+@pytest.mark.timeout(600)  # time limit for a busy machine; an idle one needs one minute
 def test_a_hanging_endpoint_does_not_delay_other_merchants() -> None:
     """[D-39 fair, D-31]"""
     report = run.run(Options())

@@ -26,7 +26,7 @@ BAD: list[tuple[str, Json]] = [
     ("name", {"name": "Mine"}),
     ("chargeDay", {"chargeDay": 5}),
 ]
-"""The path that a 400 names, and the wrong fields of the body."""
+"""Invalid body fields, by the path that the 400 names."""
 
 
 async def test_each_invalid_field_is_named(world: World):

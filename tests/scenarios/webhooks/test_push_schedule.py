@@ -13,7 +13,7 @@ from tests.support.world import World
 
 MINUTE = timedelta(minutes=1)
 SLACK = timedelta(seconds=5)
-"""Real time that may pass between two steps of the test clock."""
+"""Real time that may pass during a step of the test clock."""
 
 
 @pytest.fixture
