@@ -1,1 +1,1 @@
-"""Payment providers behind one contract: `port` defines it, `registry` lists providers, `adapters` implement it."""
+"""Payment providers: `port` defines the interface, `adapters` implement it, `registry` lists the providers."""

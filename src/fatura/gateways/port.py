@@ -1,4 +1,4 @@
-"""The contract between the engine and a payment provider's adapter (D-33 to D-35, D-43).
+"""The interface between the engine and a payment provider's adapter (D-33 to D-35, D-43).
 
 Implement `Gateway`, raise only the errors at the end of this file, and pass the tests in `tests/contract`.
 """
@@ -26,19 +26,22 @@ class ChargeState(StrEnum):
     REFUSED = "refused"
     """The payment was declined; the payer may try again."""
     EXPIRED = "expired"
-    """The provider ended it unpaid."""
+    """The provider closed the charge unpaid."""
     CANCELED = "canceled"
     """It can no longer be paid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a connection can do with its provider and settings.
+    """What the provider offers with a connection's settings.
 
-    `idempotency` decides what follows a lost answer (D-33). With "key" the provider deduplicates requests by a key
-    for `idempotency_ttl`, and with "natural_id" by our reference without limit: the engine repeats the request. With
-    "lookup" it only finds charges by reference: the engine looks the charge up first. With "none" a person decides.
-    `lists_charges` says that `charges_since` works, which a restore from a backup needs (D-123).
+    `idempotency` decides what the engine does after a lost answer (D-33):
+    - "key": the provider deduplicates by a key for `idempotency_ttl`, and the engine repeats the request.
+    - "natural_id": the provider deduplicates by our reference without limit, and the engine repeats the request.
+    - "lookup": the provider only finds charges by reference, and the engine looks the charge up first.
+    - "none": a person must decide.
+
+    With `lists_charges`, `charges_since` works, which a restore from a backup needs (D-123).
     """
 
     issues_charges: bool
@@ -52,7 +55,7 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionConfig:
-    """A merchant's connection: its settings, its decrypted credentials, and the account's clock at this moment."""
+    """A merchant's connection with decrypted credentials, and the current time of the account's clock."""
 
     account_id: UUID
     connection_id: UUID
@@ -71,7 +74,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Payer:
-    """The customer; `document` is a tax id (CPF or CNPJ) when it is known."""
+    """The customer; `document` is the tax id (CPF or CNPJ), if known."""
 
     customer_id: UUID
     name: str
@@ -83,8 +86,8 @@ class Payer:
 class ChargeRequest:
     """A charge to create.
 
-    `invoice_id` and `attempt` together are its reference: store both with the charge, and derive the idempotency key
-    from them. `installments` is set only for a card payment in more than one. `due_date` is today or later.
+    `invoice_id` and `attempt` together are the reference. Store both with the charge, and derive the idempotency key
+    from them. `installments` is set only if a card is charged in more than one. `due_date` is today or later.
     """
 
     invoice_id: UUID
@@ -100,9 +103,9 @@ class ChargeRequest:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """A charge as the gateway shows it, with the reference from its request.
+    """A charge at the gateway, with the reference from its request.
 
-    `refunded` and `disputed` qualify a paid charge. `due_date` is None if the provider does not show it.
+    `refunded` and `disputed` are set for paid charges only. `due_date` is None if the provider does not return it.
     """
 
     charge_id: str
@@ -118,7 +121,7 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class ProductMirror:
-    """A product to show in the gateway's own catalog (spec 2.2)."""
+    """A product to copy to the gateway's catalog (spec 2.2)."""
 
     product_id: UUID
     name: str
@@ -127,7 +130,7 @@ class ProductMirror:
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """A received request that claims to come from the provider: lower-case header names, raw query, raw body."""
+    """A received request, not verified yet. Header names are lower case; query and body are not decoded."""
 
     headers: Mapping[str, str]
     query: str
@@ -136,7 +139,7 @@ class Webhook:
 
 @dataclass(frozen=True, slots=True)
 class WebhookHint:
-    """The charges that an authentic webhook names, or None if it names none; never their state (D-35)."""
+    """The charges named by a verified webhook, or None if it names none. Their states are polled (D-35)."""
 
     charge_ids: tuple[str, ...] | None
 
@@ -144,10 +147,9 @@ class WebhookHint:
 class Gateway(Protocol):
     """One connection to one provider.
 
-    The engine makes a new instance for each batch of work, uses it concurrently, and calls it with no database
-    transaction open. An instance keeps no state between calls. Every call may raise TransientError and AuthFailedError;
-    each method names its other errors. An exception that is not a GatewayError counts as a crash: its outcome is
-    unknown.
+    The engine makes a new instance for each batch of work, and calls it concurrently with no transaction open. An
+    instance must keep no state between calls. Every call may raise TransientError and AuthFailedError; other errors
+    are named at each method. After an exception that is not a GatewayError, the outcome is unknown.
     """
 
     provider: ClassVar[str]
@@ -181,18 +183,18 @@ class Gateway(Protocol):
         ...
 
     def charges_since(self, since: datetime) -> AsyncIterator[Charge]:
-        """Yield the charges created at or after `since`, on the account's clock, oldest first and in any state.
+        """Yield the charges created at or after `since` (on the account's clock), in any state, oldest first.
 
-        Fetch pages as they are consumed; each has CALL_TIMEOUT_SECONDS. Leave out charges without our reference.
+        Fetch a page only when it is needed; each has CALL_TIMEOUT_SECONDS. Skip charges without our reference.
         Raises PermanentError if `lists_charges` is false.
         """
         ...
 
     async def cancel_charge(self, charge_id: str) -> Charge:
-        """Cancel a charge and return it as it is afterwards; safe to repeat (D-27).
+        """Cancel a charge and return it with its new state; safe to repeat (D-27).
 
-        Return CANCELED only if it can no longer be paid. Return a charge that cannot be canceled unchanged, such as a
-        paid one. Raises NotFoundError, PermanentError, and UnknownOutcomeError when it may have been canceled.
+        The state is CANCELED only if the charge can no longer be paid. If it cannot be canceled, for example because it
+        is paid, return it unchanged. Raises NotFoundError, PermanentError, UnknownOutcomeError.
         """
         ...
 
@@ -207,19 +209,19 @@ class Gateway(Protocol):
     async def mirror_product(self, product: ProductMirror) -> str:
         """Create or update a product in the provider's catalog and return its id there; safe to repeat.
 
-        Raises UnknownOutcomeError, and PermanentError, also where `product_catalog` is false.
+        Raises UnknownOutcomeError; PermanentError, also if `product_catalog` is false.
         """
         ...
 
 
 class GatewayFactory(Protocol):
     def __call__(self, config: ConnectionConfig) -> Gateway:
-        """Return the adapter of a connection, without any call or validation."""
+        """Return the adapter of a connection; neither call the provider nor validate."""
         ...
 
 
 class GatewayError(Exception):
-    """A failed call; raise one of the subclasses, which decide what the engine does next."""
+    """A failed call. Raise a subclass; it decides what the engine does next."""
 
 
 class TransientError(GatewayError):
@@ -227,13 +229,13 @@ class TransientError(GatewayError):
 
 
 class UnknownOutcomeError(GatewayError):
-    """The request may have taken effect: timeout, reset or HTTP 5xx after sending. Never resent blind (D-33)."""
+    """The request may have taken effect: timeout, reset or HTTP 5xx after sending. Not simply resent (D-33)."""
 
 
 class PermanentError(GatewayError):
     """The provider refuses the data; the same request will never work (D-34).
 
-    `code` and `detail` are the provider's own words and are shown to the merchant.
+    `code` and `detail` come from the provider and are shown to the merchant.
     """
 
     def __init__(self, code: str, detail: str) -> None:
@@ -251,7 +253,7 @@ class NotFoundError(GatewayError):
 
 
 class GatewaySettingsError(GatewayError):
-    """Settings or credentials are invalid; `fields` holds `(path, message)` for each, such as `settings.methods`."""
+    """Settings or credentials are invalid; `fields` has pairs of path and message, such as `settings.methods`."""
 
     def __init__(self, fields: tuple[tuple[str, str], ...]) -> None:
         super().__init__(str(fields))

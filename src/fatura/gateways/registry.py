@@ -1,4 +1,4 @@
-"""The table of payment providers, filled by `bootstrap`."""
+"""The payment providers, registered by `bootstrap`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

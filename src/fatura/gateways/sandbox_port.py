@@ -1,6 +1,6 @@
-"""The merchant's side of the sandbox gateway, like a provider's dashboard (D-46).
+"""The interface for merchants to control the sandbox gateway, like a provider's dashboard (D-46).
 
-The billing engine uses the sandbox through `gateways.port` only, like any other provider.
+For billing, the engine uses the sandbox only through `gateways.port`, like any other provider.
 """
 
 from collections.abc import Sequence
@@ -17,28 +17,28 @@ from fatura.domain.sandbox import (
 from fatura.gateways.port import Gateway
 
 CHARGES_LISTED = 1000
-"""Maximum number of charges in a list that is not limited to one invoice."""
+"""Maximum number of charges in a list without a filter by invoice."""
 WEBHOOK_SIGNATURE = "x-sandbox-signature"
 """The header that signs a sandbox webhook: `t=<unix seconds>,v1=<hex>`, keyed with the setting `webhookSecret`."""
 
 
 @runtime_checkable
 class SandboxBooks(Gateway, Protocol):
-    """The merchant's calls on a sandbox connection's Gateway. Queued faults do not affect them."""
+    """The merchant's calls to a sandbox connection. Queued faults do not affect them."""
 
     async def charges(self, invoice_id: UUID | None) -> Sequence[SandboxCharge]:
         """Return an invoice's charges, or the connection's newest CHARGES_LISTED, newest first."""
         ...
 
     async def move_charge(self, charge_id: str, move: SandboxMove) -> SandboxCharge:
-        """Pay, refuse, cancel or refund a charge; repeating a move changes nothing.
+        """Pay, refuse, cancel or refund a charge; a repeat changes nothing.
 
         Raises NotFoundError, and PermanentError `charge_status` when the charge's status does not allow it.
         """
         ...
 
     async def products(self) -> Sequence[SandboxProduct]:
-        """Return the products mirrored to the connection's catalog, newest first."""
+        """Return the products in the connection's catalog, newest first."""
         ...
 
     async def add_fault(self, operation: SandboxOperation, fault: SandboxFault, *, times: int) -> UUID:

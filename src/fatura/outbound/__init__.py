@@ -1,4 +1,4 @@
-"""Calls to merchants' servers.
+"""HTTP calls to merchants' servers.
 
 Entry points: `webhook.post` delivers an event, `price_endpoint` requests a price, both through `http.MerchantClient`.
 """

@@ -1,4 +1,4 @@
-"""One webhook request: its headers and signatures, and what the endpoint's answer means (D-39, D-40)."""
+"""Send a webhook request with headers and signatures, and interpret the answer (D-39, D-40)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from fatura.domain.delivery import MAX_RETRY_AFTER, AttemptResult, Outcome
 from fatura.outbound.http import Exchange, ExchangeOutcome, MerchantSession
 
 MAX_LOGGED_CHARS = 1000
-"""How much of a failed attempt's response body is stored."""
+"""Number of bytes of a failed attempt's response body that are stored."""
 MAX_LOGGED_BYTES = MAX_LOGGED_CHARS * 4
 _MAX_DIGITS = 9
 
@@ -35,7 +35,7 @@ async def post(
 
 
 def read(exchange: Exchange, *, real_now: datetime) -> AttemptResult:
-    """Return what an exchange means: a 2xx status in time is delivered, even if its body was cut off."""
+    """Return the attempt's result; a 2xx status within the deadline is a success, even if the body is cut off."""
     delivered = exchange.status is not None and _is_success(exchange.status)
     return AttemptResult(
         outcome=_outcome(exchange, delivered=delivered),
@@ -48,7 +48,7 @@ def read(exchange: Exchange, *, real_now: datetime) -> AttemptResult:
 
 
 def headers_of(message: WebhookMessage, *, secrets: Sequence[str], timestamp: int) -> dict[str, str]:
-    """Return the headers, signed for both schemes; `timestamp` is real time in Unix seconds (D-39)."""
+    """Return the headers with both kinds of signature; `timestamp` is real time in Unix seconds (D-39)."""
     event_id, body = message.event_id, message.body
     return {
         "Content-Type": "application/json",
@@ -84,12 +84,12 @@ def _error(exchange: Exchange) -> str:
 
 
 def _text(body: bytes) -> str:
-    """Return the start of a response body as text; PostgreSQL cannot store NUL characters."""
+    """Return the start of a response body as text, without NUL characters, which PostgreSQL cannot store."""
     return body[:MAX_LOGGED_BYTES].decode(errors="replace").replace("\0", "\ufffd")[:MAX_LOGGED_CHARS]
 
 
 def parse_retry_after(header: str | None, *, real_now: datetime) -> timedelta | None:
-    """Return how long a Retry-After header asks to wait, at most a day; None when it cannot be parsed."""
+    """Return the pause that a Retry-After header requests, at most a day; None if it cannot be parsed."""
     text = (header or "").strip()
     if text.isascii() and text.isdigit():
         return min(timedelta(seconds=int(text[:_MAX_DIGITS])), MAX_RETRY_AFTER)

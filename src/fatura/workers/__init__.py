@@ -1,1 +1,1 @@
-"""Background work: `lanes` says what runs and how much at once, `loop` runs it. Entry points: `LANES`, `Loop`."""
+"""Background work: `lanes` defines the kinds of work, `loop` runs them. Entry points: `LANES`, `Loop`."""

@@ -1,4 +1,4 @@
-"""The lanes of background work: what each one does, in which batches and how many run concurrently."""
+"""The lanes of background work: what each does, its batch size, and how many batches run concurrently."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -22,21 +22,21 @@ CALL_BATCH = 64
 PRICE_BATCH = 64
 """Price calls claimed together."""
 MAX_PUSHES = 128
-"""Accounts whose webhooks are delivered concurrently; an endpoint that hangs takes one place for ten seconds.
+"""Accounts whose webhooks are delivered concurrently; an endpoint that does not answer blocks one place for 10 s.
 
-Endpoints that are down are delivered in their own lane, so they cannot delay those that are up.
+Endpoints that are down have a lane of their own, so they do not delay those that are up.
 """
 MAX_CLOCKS = 32
-"""Test clocks driven concurrently; a merchant's endpoint that hangs takes one place for ten seconds."""
+"""Test clocks moved concurrently; an endpoint that does not answer blocks one place for 10 s."""
 EXPIRED_KEYS_BATCH = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One kind of work: `due` finds the accounts that have some, `run` does one batch of an account.
+    """One kind of work: `due` finds the accounts with due work, `run` does one batch for an account.
 
-    `run` returns how much it did, 0 when nothing was due. Each pass gives every account one batch, so that no merchant
-    waits for another. `batches_an_account` is above 1 where a batch mostly waits, for endpoints or the database.
+    `run` returns how much it did, or 0 when nothing was due. Accounts take turns, one batch each, so that an account
+    with much work does not delay others. `batches_an_account` is above 1 if a batch spends most of its time waiting.
     """
 
     name: str
@@ -83,7 +83,7 @@ ENGINE: tuple[Lane, ...] = (
     Lane(LaneName.MIRRORING, due_accounts.mirroring, _mirror, batches_at_once=2),
     Lane(LaneName.PUSH, due_accounts.push, delivery.deliver, batches_at_once=MAX_PUSHES),
 )
-"""The lanes that depend on an account's clock; the test clock drives these."""
+"""The lanes whose work depends on the account's clock; they run at each step of a test clock."""
 
 LANES: tuple[Lane, ...] = (
     *ENGINE,

@@ -1,4 +1,4 @@
-"""Runs lanes until stopped: after a notification, and every second without one, with turns for all accounts."""
+"""Run lanes until stopped. A lane polls after a notification and at least every second; accounts take turns."""
 
 import asyncio
 import random
@@ -14,7 +14,7 @@ from fatura.usecases.deps import Deps
 from fatura.workers.lanes import Lane
 
 POLL_SECONDS = 1
-"""How often a lane polls for due work without a notification."""
+"""Time between polls for due work without a notification."""
 IDLE_PAUSE_SECONDS = 0.05
 """Minimum pause after an empty poll, even when notified: every worker gets every notification."""
 
@@ -28,7 +28,7 @@ class LaneRunner:
         self._running: dict[asyncio.Task[None], UUID] = {}
         self._salt = random.getrandbits(
             64
-        )  # each worker has its own order, so that they rarely claim the same account
+        )  # a different order in each worker, so that they rarely claim the same account
         self._last_place: int | None = None
         self.notified = asyncio.Event()
 
@@ -44,7 +44,7 @@ class LaneRunner:
         await asyncio.gather(*self._running)
 
     async def _pass(self, due: Sequence[Account], stop: asyncio.Event) -> None:
-        """Give each account one batch as places become free; after POLL_SECONDS, poll again first."""
+        """Start one batch for each account as places become free. After POLL_SECONDS stop, and poll again."""
         polled_at = time.monotonic()
         for account in due:
             while len(self._running) >= self._lane.batches_at_once:
@@ -55,19 +55,19 @@ class LaneRunner:
             self._start(account)
 
     async def _find_due(self) -> list[Account]:
-        """Return the accounts that have work; on any failure log it and return none."""
+        """Return the accounts with due work; log any failure and return none."""
         try:
             return await self._lane.due(self._deps)
         except DatabaseUnavailableError as error:
             log.warning("lane.database_unavailable", lane=self._lane.name, error=str(error))
-        except Exception:  # noqa: BLE001 - logged with its traceback; other lanes must go on
+        except Exception:  # noqa: BLE001 - logged with its traceback; other lanes must continue
             log.exception("lane.poll_failed", lane=self._lane.name)
         return []
 
     def _in_turn(self, due: Sequence[Account]) -> list[Account]:
         """Return the accounts that may run another batch, starting after the last one served.
 
-        A worker keeps its order from pass to pass; each worker has another order.
+        The order of accounts is the same in each pass, but different in each worker.
         """
         batches = Counter(self._running.values())
         free = [each for each in due if batches[each.account_id] < self._lane.batches_an_account]
@@ -110,7 +110,7 @@ class Loop:
         self._runners = {lane.name: LaneRunner(deps, lane) for lane in lanes}
 
     def notify(self, lane: str) -> None:
-        """Make a lane poll now; unknown names are ignored, since newer processes may send them."""
+        """Make a lane poll now. Unknown names are ignored, because processes of a newer version may send them."""
         if lane in self._runners:
             self._runners[lane].notified.set()
 
@@ -133,7 +133,7 @@ async def _wait(event: asyncio.Event, seconds: int) -> None:
 
 
 async def run_until_idle(deps: Deps, lanes: Sequence[Lane]) -> int:
-    """Run all lanes until none has work; return how much was done."""
+    """Run all lanes until none has due work; return how much was done."""
     total = 0
     while True:
         done = sum([await run_batch(deps, lane, each) for lane in lanes for each in await lane.due(deps)])

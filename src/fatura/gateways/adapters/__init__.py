@@ -1,1 +1,1 @@
-"""One package per payment provider; only `bootstrap` imports them."""
+"""One package for each payment provider; only `bootstrap` imports them."""

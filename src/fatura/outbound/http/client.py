@@ -1,4 +1,4 @@
-"""Sessions of calls to one account's servers, each with a checked URL, size limits and a deadline."""
+"""Sessions of calls to one account's servers; every call has a checked URL, size limits and a deadline."""
 
 import asyncio
 import ssl
@@ -16,7 +16,7 @@ from fatura.outbound.http.exchange import DEADLINE_SECONDS, Exchange, ExchangeOu
 from fatura.outbound.http.response import Response
 
 KEEP_SECONDS = 4
-"""How long an idle connection is reused; servers commonly close theirs later."""
+"""Maximum idle time of a reused connection; servers usually close idle connections later."""
 DNS_CACHE_SECONDS = 5
 """How long a session caches a host's addresses."""
 
@@ -24,7 +24,7 @@ _Origin = tuple[str, str, int]
 
 
 class MerchantSession:
-    """Calls to one account's servers; connections are reused within the session only."""
+    """Makes calls to one account's servers; connections are reused only within the session."""
 
     def __init__(self, dialer: Dialer, allowed: frozenset[str]) -> None:
         self._dialer = dialer
@@ -33,9 +33,9 @@ class MerchantSession:
         self._lookups: dict[str, tuple[float, asyncio.Task[Sequence[str]]]] = {}
 
     async def post(self, url: str, *, body: bytes, headers: Mapping[str, str]) -> Exchange:
-        """Post once; every failure of the merchant is a result, not an exception.
+        """Post once; failures of the merchant's server are returned, not raised.
 
-        If a reused connection turns out to be closed, the request is sent again on a new one: receivers must
+        If a reused connection is closed by the server, the request is sent again on a new one, so receivers must
         deduplicate. Must not be called inside a transaction. Raises OutOfResourcesError.
         """
         assert not holds_open_transaction(), "a merchant must not be called inside a transaction"
@@ -105,7 +105,7 @@ class MerchantSession:
 
 
 class MerchantClient:
-    """Opens sessions; `allowed` are the operator's `host` or `host:port` exceptions (D-47).
+    """Opens sessions; `allowed` are the operator's exceptions from the URL rules, `host` or `host:port` (D-47).
 
     `resolver` returns a host's addresses or raises OSError; `ssl_context` verifies servers.
     """
@@ -130,7 +130,7 @@ class MerchantClient:
             await session.close()
 
     async def close(self) -> None:
-        """Cancel lookups; call it before the event loop ends."""
+        """Cancel lookups; must be called before the event loop ends."""
         await self._dialer.close()
 
 

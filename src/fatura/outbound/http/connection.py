@@ -1,4 +1,4 @@
-"""One connection to a merchant's server, which never reads more bytes than the limits allow."""
+"""One connection to a merchant's server; it never reads more bytes than the limits allow."""
 
 import asyncio
 import time
@@ -10,7 +10,7 @@ _READ_BYTES = 4096
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A connection with one request at a time; unsolicited bytes close it."""
+    """A connection for one request at a time; it closes when bytes arrive without a request."""
 
     def __init__(self) -> None:
         self._buffer = memoryview(bytearray(_READ_BYTES))
@@ -20,7 +20,7 @@ class Connection(asyncio.BufferedProtocol):
         self.idle_since = time.monotonic()
 
     async def ask(self, request: bytes, response: Response) -> None:
-        """Send a request and wait until its response is complete or faulty; cancelling closes the connection."""
+        """Send a request and wait for its complete or faulty response. Cancelling this closes the connection."""
         transport = self._transport
         if transport is None or transport.is_closing():
             response.end(was_clean=True)
@@ -43,15 +43,15 @@ class Connection(asyncio.BufferedProtocol):
         return self._transport is not None and not self._transport.is_closing()
 
     def abort(self) -> None:
-        """Close immediately, without sending or reading anything more."""
+        """Close immediately, without sending or reading further bytes."""
         if self._transport is not None:
             self._transport.abort()
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] - always a TCP transport
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] - it is a TCP transport
         self._transport = transport
 
-    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - our own limit is used instead
-        """Return room for the bytes that may still be read; one byte when idle, to detect unsolicited ones."""
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the size limit decides instead
+        """Return a buffer for the bytes that may still be read; one byte when idle, to detect unrequested bytes."""
         wanted = 1 if self._response is None else self._response.wanted_bytes
         return self._buffer[: max(1, min(_READ_BYTES, wanted))]
 
@@ -63,11 +63,11 @@ class Connection(asyncio.BufferedProtocol):
         self._finish_if_ended()
 
     def eof_received(self) -> None:
-        """End the response; the connection closes."""
+        """End the response and let the connection close."""
         self._end(was_clean=True)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End the response, uncleanly if the connection broke."""
+        """End the response, as faulty if the connection broke."""
         self._end(was_clean=exc is None)
         self._transport = None
 

@@ -23,17 +23,17 @@ LOOKUP_SECONDS = 5
 LOOKUP_REPEAT_SECONDS = 1.5
 LOOKUP_TRIES = 3
 MAX_ADDRESSES = 4
-"""How many of a host's addresses are tried, one after the other."""
+"""Maximum number of a host's addresses that are tried, one after another."""
 ATTEMPT_SECONDS = 3
 """Connect timeout of each address but the last."""
 KERNEL_BUFFER_BYTES = 64 * 1024
-"""Receive buffer of a socket; the default can grow to megabytes."""
+"""Size of a socket's receive buffer; by default it can grow to megabytes."""
 CONNECTS_A_TURN = 16
-"""Connections started in one turn of the event loop, so that thousands do not block it."""
+"""Maximum number of connections started in one turn of the event loop, so that thousands do not block it."""
 
 
 class NoConnectionError(Exception):
-    """No connection was made; the message is shown to the merchant and reveals nothing about networks."""
+    """No connection was made. The message is shown to the merchant, so it reveals nothing about networks."""
 
 
 _LOCAL_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -43,7 +43,7 @@ _NO_TLS = "could not agree on TLS: check the certificate, its name and its chain
 
 
 def trusting_context() -> ssl.SSLContext:
-    """Return a TLS context that verifies against the system's authorities and needs TLS 1.2 or newer."""
+    """Return a TLS context that requires TLS 1.2 and verifies certificates with the system's authorities."""
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
@@ -51,10 +51,10 @@ def trusting_context() -> ssl.SSLContext:
 
 
 class AresResolver:
-    """Resolves hosts with c-ares, which reads the hosts file and blocks no thread while a name server is slow."""
+    """Resolves hosts with c-ares, which also reads the hosts file; a slow name server blocks no thread."""
 
     def __init__(self, *, nameservers: Sequence[str] | None = None) -> None:
-        """By default uses the system's name servers. Opened at the first lookup, which needs a running event loop."""
+        """By default uses the system's name servers. The first lookup must be made in a running event loop."""
         self._nameservers = nameservers
         self._opened: aiodns.DNSResolver | None = None
 
@@ -106,7 +106,7 @@ class Dialer:
             raise NoConnectionError(_UNREACHABLE) from error
 
     async def dial(self, target: Target, addresses: Sequence[str]) -> Connection:
-        """Connect to one of the addresses, IPv4 first; if any address is not public, connect to none.
+        """Connect to one of the addresses, IPv4 first. If any of them is not public, connect to none.
 
         Raises NoConnectionError, OutOfResourcesError.
         """
@@ -128,7 +128,7 @@ class Dialer:
         raise NoConnectionError(_UNREACHABLE)
 
     async def _connect(self, target: Target, address: str) -> Connection:
-        """Connect to this address without resolving anything again."""
+        """Connect to this address; the host is not resolved again."""
         assert target.is_exempt or is_public(address), "the address must be checked before it is dialled"
         loop = asyncio.get_running_loop()
         tls = self._tls() if target.scheme == "https" else None

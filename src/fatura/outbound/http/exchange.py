@@ -1,13 +1,13 @@
-"""The result of a call to a merchant, and its limits."""
+"""The result of a call to a merchant's server, and the limits of a call."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 DEADLINE_SECONDS = 10
-"""From before the lookup of the host to the last byte of the response (spec 8, D-30)."""
+"""Measured from before the host's lookup until the last byte of the response (spec 8, D-30)."""
 MAX_BODY_BYTES = 64 * 1024
 MAX_HEADER_BYTES = 16 * 1024
-"""Everything before the body: informational responses, status line and headers."""
+"""Limit for all bytes before the body: informational responses, status line and headers."""
 
 
 class OutOfResourcesError(Exception):
@@ -23,7 +23,7 @@ class ExchangeOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """The result of one call: `status` is null without a response, `body` is as much of it as was read."""
+    """The result of one call: `status` is None without a response, `body` is the part that was read."""
 
     outcome: ExchangeOutcome
     status: int | None

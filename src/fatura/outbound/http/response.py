@@ -1,4 +1,4 @@
-"""One HTTP response while it is read: limited in size and checked while it arrives."""
+"""Parse one HTTP response while it arrives, with size limits."""
 
 from http import HTTPStatus
 
@@ -7,7 +7,7 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 from fatura.outbound.http.exchange import MAX_BODY_BYTES, MAX_HEADER_BYTES
 
 MAX_FRAMING_BYTES = 16 * 1024
-"""Everything else: chunk sizes and trailers."""
+"""Limit for all other bytes: chunk sizes and trailers."""
 _BODILESS = {HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED}
 _KEPT_HEADERS = {b"content-encoding", b"content-length", b"transfer-encoding", b"retry-after"}
 
@@ -51,7 +51,7 @@ class Response:
 
     @property
     def wanted_bytes(self) -> int:
-        """How many more bytes the limits allow."""
+        """Number of further bytes that the limits allow."""
         limit = MAX_HEADER_BYTES
         if self.status is not None:
             limit += MAX_BODY_BYTES + MAX_FRAMING_BYTES
@@ -71,7 +71,7 @@ class Response:
             self._fail(too_much)
 
     def end(self, *, was_clean: bool) -> None:
-        """Handle the end of the connection, which ends a body without Content-Length or chunks."""
+        """Handle the end of the connection. It completes a body that has neither Content-Length nor chunks."""
         if self.is_ended:
             return
         if self.status is None:
@@ -121,13 +121,13 @@ class Response:
             raise _FaultError(_TOO_LARGE)
 
     def on_message_complete(self) -> None:
-        """Mark the response complete, unless it was informational."""
+        """Mark the response complete, unless it is a 1xx response."""
         if self.status is not None:
             self.is_whole = True
             self.leaves_open = self._parser.should_keep_alive()
 
     def _fail(self, fault: str | None) -> None:
-        """Stop reading; bytes after a complete response make only the connection unusable."""
+        """Stop reading. If the response was already complete, it stays valid and only the connection is not reused."""
         self.leaves_open = False
         if not self.is_whole:
             self.fault = fault or "answered with something that is not HTTP/1.1"

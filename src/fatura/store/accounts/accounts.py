@@ -25,7 +25,7 @@ async def insert(tx: Tx, *, name: str, mode: Mode, currency: str, created_at: da
 
 
 async def discover_newest(discovery: Discovery) -> UUID | None:
-    """Return the newest account; its id is the largest."""
+    """Return the newest account, which has the largest id."""
     rows = await discovery.fetch("SELECT a.account_id FROM account a ORDER BY a.account_id DESC LIMIT 1")
     return rows[0]["account_id"] if rows else None
 
@@ -44,7 +44,7 @@ async def load(tx: Tx) -> Account | None:
 
 
 async def set_clock_offset(tx: Tx, offset: timedelta) -> None:
-    """Set the difference between a sandbox account's time and real time (D-45)."""
+    """Set a sandbox account's time minus real time (D-45)."""
     await tx.execute("UPDATE account a SET clock_offset = $2 WHERE a.account_id = $1", offset)
 
 
@@ -94,7 +94,7 @@ async def list_keys(tx: Tx) -> Sequence[ApiKey]:
 
 
 async def revoke_key(tx: Tx, api_key_id: UUID, *, revoked_at: datetime) -> bool:
-    """Revoke a key; return False when it does not exist. A second revocation keeps the first one's time."""
+    """Revoke a key; return False when it does not exist. If it was revoked before, its time is kept."""
     touched = await tx.execute(
         """
         UPDATE api_key k SET revoked_at = coalesce(k.revoked_at, $3)

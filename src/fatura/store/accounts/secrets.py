@@ -1,4 +1,4 @@
-"""The integration secrets that sign webhooks and price calls; sealed by the vault."""
+"""The integration secrets that sign webhooks and price calls; they are stored encrypted."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -10,7 +10,7 @@ PLACE = "integration_secret.sealed"
 
 
 async def find_current(tx: Tx) -> tuple[UUID, bytes] | None:
-    """Return the id and the sealed text of the current secret."""
+    """Return the id and the encrypted text of the current secret."""
     row = await tx.fetchrow(
         """
         SELECT s.integration_secret_id, s.sealed FROM integration_secret s
@@ -33,7 +33,7 @@ async def insert(tx: Tx, secret_id: UUID, *, sealed: bytes, created_at: datetime
 
 
 async def find_valid(tx: Tx, *, now: datetime, limit: int) -> Sequence[tuple[UUID, bytes]]:
-    """Return the current secret, then the previous ones that are still valid, newest first, all sealed (D-40)."""
+    """Return the encrypted current secret, then the previous ones that are still valid, newest first (D-40)."""
     rows = await tx.fetch(
         """
         SELECT s.integration_secret_id, s.sealed FROM integration_secret s
@@ -52,7 +52,7 @@ async def lock(tx: Tx) -> None:
 
 
 async def retire(tx: Tx, *, valid_until: datetime) -> None:
-    """Make the current secret a previous one; the caller must insert a new one in the same transaction."""
+    """Mark the current secret as replaced; the caller must insert a new one in the same transaction."""
     await tx.execute(
         "UPDATE integration_secret s SET valid_until = $2 WHERE s.account_id = $1 AND s.valid_until IS NULL",
         valid_until,

@@ -1,1 +1,1 @@
-"""Statements that generate, read and move invoices."""
+"""SQL that generates and reads invoices and writes their status."""

@@ -1,4 +1,4 @@
-"""The billing run's statements, each for up to thousands of subscriptions (D-28)."""
+"""SQL of the billing run; each statement handles a batch of up to thousands of subscriptions (D-28)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -98,7 +98,7 @@ def _due(row: Row) -> DueSubscription:
 
 @dataclass(frozen=True, slots=True)
 class NewInvoice:
-    """One invoice of a batch; `draft_index` is the index of its draft among those of the batch."""
+    """One invoice of a batch; `draft_index` is the position of its draft in the batch's list of drafts."""
 
     invoice_id: UUID
     item_ids: Sequence[UUID]
@@ -128,7 +128,7 @@ async def advance_subscriptions(tx: Tx, batch: Sequence[NewInvoice]) -> None:
 async def insert_invoices(
     tx: Tx, batch: Sequence[NewInvoice], drafts: Sequence[InvoiceDraft], *, now: datetime
 ) -> None:
-    """Insert a batch of invoices; the content that invoices share is sent once per draft."""
+    """Insert a batch of invoices. Each draft is sent once, since many invoices share its content."""
     touched = await tx.execute(
         """
         INSERT INTO invoice (account_id, invoice_id, subscription_id, connection_id, cycle, status, period_start,
@@ -163,7 +163,7 @@ async def insert_invoices(
 
 
 async def insert_items(tx: Tx, batch: Sequence[NewInvoice], drafts: Sequence[InvoiceDraft]) -> None:
-    """Insert the items of a batch; only their ids are sent row by row."""
+    """Insert the items of a batch. Only the ids are sent for each item; the content is sent once per draft."""
     shared = [
         (place, position, item)
         for place, draft in enumerate(drafts)
@@ -216,7 +216,7 @@ async def insert_price_pulls(
 
 
 async def postpone(tx: Tx, subscription_id: UUID, *, now: datetime, until: datetime) -> None:
-    """Set when a due subscription is tried again; one that another worker billed meanwhile keeps its next instant."""
+    """Set when billing a due subscription is retried; if another worker has billed it meanwhile, change nothing."""
     await tx.execute(
         """
         UPDATE subscription s SET generate_at = $3

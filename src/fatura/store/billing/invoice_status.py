@@ -1,4 +1,4 @@
-"""The statements that write an invoice's status; only `usecases.billing.invoice_moves` calls them (D-28)."""
+"""SQL that writes an invoice's status; only `usecases.billing.invoice_moves` may call it (D-28)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from fatura.store.db import Tx
 
 @dataclass(frozen=True, slots=True)
 class LockedInvoice:
-    """A locked invoice; `stamped` names the columns that identify a repeated fact and are set."""
+    """A locked invoice; `stamped` names timestamp columns that are set, by which a repeated fact is detected."""
 
     invoice_id: UUID
     status: InvoiceStatus
@@ -21,7 +21,7 @@ class LockedInvoice:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """The new state of an invoice and the columns to set; null leaves a column unchanged."""
+    """The new state of an invoice and the columns to set; None leaves a column unchanged."""
 
     invoice_id: UUID
     status: InvoiceStatus
@@ -62,7 +62,7 @@ async def lock(tx: Tx, invoice_ids: Sequence[UUID]) -> Sequence[LockedInvoice]:
 
 
 async def write(tx: Tx, moves: Sequence[Move]) -> None:
-    """Write the new states; this ends the old state's work and its lease."""
+    """Write the new states. This also ends the lease and sets the new state's next due time."""
     touched = await tx.execute(
         """
         UPDATE invoice v SET status = u.status,

@@ -19,7 +19,7 @@ from fatura.store.db import Row, Tx
 
 
 async def details(tx: Tx, invoice_ids: Sequence[UUID]) -> Mapping[UUID, InvoiceDetail]:
-    """Return invoices by id, with their items and the merchant's own ids."""
+    """Return invoices by id, with items and the merchant's own ids."""
     rows = await tx.fetch(
         """
         SELECT v.invoice_id, v.subscription_id, v.cycle, v.status, v.due_date, v.payment_method, v.installments,
@@ -120,7 +120,7 @@ async def page(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int) -> Seque
 
 
 async def page_from_end(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int) -> Sequence[Invoice]:
-    """Return the same page, newest first, but skip from the oldest on: faster for pages past the middle."""
+    """Return the same page as `page`, but `skip` counts from the oldest invoice: faster for pages past the middle."""
     rows = await tx.fetch_by_values(
         """
         SELECT v.invoice_id, v.subscription_id, v.cycle, v.status, v.due_date, v.payment_method, v.installments,
@@ -154,9 +154,9 @@ async def page_from_end(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int)
 
 
 async def page_of_few(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int) -> Sequence[Invoice]:
-    """Return the same page by sorting all matching invoices, which must be few.
+    """Return the same page as `page` by sorting all matching invoices; use it only if they are few.
 
-    Otherwise PostgreSQL scans all invoices, newest first, for those of a day; but a day's invoices lie together.
+    `page` would scan all invoices from the newest on until it finds those of one day. This reads only that day's.
     """
     rows = await tx.fetch_by_values(
         """

@@ -21,7 +21,7 @@ class ClaimedMirror:
 
 
 async def enqueue_product(tx: Tx, product_id: UUID, *, now: datetime) -> int:
-    """Schedule a new or changed product for every active connection with a catalog; return how many."""
+    """Schedule copying a new or changed product to each active connection with a catalog; return how many."""
     return await tx.execute(
         """
         INSERT INTO product_mirror (account_id, connection_id, product_id, next_attempt_at, failures)
@@ -35,7 +35,7 @@ async def enqueue_product(tx: Tx, product_id: UUID, *, now: datetime) -> int:
 
 
 async def enqueue_catalog(tx: Tx, connection_id: UUID, *, now: datetime) -> int:
-    """Schedule all products that a connection's catalog does not show yet; return how many."""
+    """Schedule copying all products that are missing in a connection's catalog; return how many."""
     return await tx.execute(
         """
         INSERT INTO product_mirror AS m (account_id, connection_id, product_id, next_attempt_at, failures)
@@ -51,7 +51,7 @@ async def enqueue_catalog(tx: Tx, connection_id: UUID, *, now: datetime) -> int:
 async def claim(
     tx: Tx, *, now: datetime, real_now: datetime, lease_until: datetime, limit: int
 ) -> Sequence[tuple[UUID, UUID]]:
-    """Lease due mirrors; return (connection, product) pairs."""
+    """Lease due copies; return (connection, product) pairs."""
     rows = await tx.fetch(
         """
         WITH due AS MATERIALIZED (
@@ -73,7 +73,7 @@ async def claim(
 
 
 async def claimed(tx: Tx, keys: Sequence[tuple[UUID, UUID]]) -> Sequence[ClaimedMirror]:
-    """Return leased mirrors by their (connection, product) pairs."""
+    """Return leased copies by their (connection, product) pairs."""
     rows = await tx.fetch(
         """
         SELECT m.connection_id, m.product_id, p.name, p.description, m.failures, m.next_attempt_at
@@ -91,7 +91,7 @@ async def claimed(tx: Tx, keys: Sequence[tuple[UUID, UUID]]) -> Sequence[Claimed
 async def record_done(
     tx: Tx, mirror: ClaimedMirror, *, gateway_product_id: str, mirrored_at: datetime
 ) -> None:
-    """Record that the gateway shows the product; a product that changed since the claim stays due."""
+    """Record that the gateway has the product. If the product changed since the claim, it stays due."""
     await tx.execute(
         """
         UPDATE product_mirror m SET lease_until = NULL, failures = 0, last_error = NULL,
@@ -110,7 +110,7 @@ async def record_done(
 async def record_failure(
     tx: Tx, mirror: ClaimedMirror, *, error: str, next_attempt_at: datetime | None
 ) -> None:
-    """Record a failed attempt; with a null `next_attempt_at` it was the last one."""
+    """Record a failed attempt; `next_attempt_at` None gives up."""
     await tx.execute(
         """
         UPDATE product_mirror m SET next_attempt_at = $5, lease_until = NULL, failures = m.failures + 1,

@@ -31,7 +31,7 @@ async def insert_version(
     terms: Terms,
     created_at: datetime,
 ) -> None:
-    """Insert a version without its items; with a subscription, as its private terms (D-22)."""
+    """Insert a version without its items. With a subscription, the version is private to it (D-22)."""
     await tx.execute(
         """
         INSERT INTO plan_version (account_id, plan_version_id, plan_id, version, subscription_id, name, period_months,
@@ -90,7 +90,7 @@ async def insert_discounts(tx: Tx, plan_version_id: UUID, items: Sequence[OfferI
 
 
 async def find(tx: Tx, plan_id: UUID) -> Plan | None:
-    """Return a plan at its current version."""
+    """Return a plan with its current version."""
     row = await tx.fetchrow(
         """
         SELECT p.plan_id, v.plan_version_id, v.name, v.version, v.period_months, v.default_payment_method,
@@ -104,7 +104,7 @@ async def find(tx: Tx, plan_id: UUID) -> Plan | None:
 
 
 async def lock(tx: Tx, plan_id: UUID) -> bool:
-    """Lock a plan against other writers and new subscribers; return whether it exists."""
+    """Lock a plan against other writers and new subscriptions; return whether it exists."""
     return (
         await tx.fetchval(
             "SELECT true FROM plan p WHERE p.account_id = $1 AND p.plan_id = $2 FOR NO KEY UPDATE", plan_id
@@ -124,7 +124,7 @@ async def lock_for_share(tx: Tx, plan_id: UUID) -> bool:
 
 
 async def find_version(tx: Tx, plan_version_id: UUID) -> Plan | None:
-    """Return a plan at one of its versions, which may be private terms (D-22)."""
+    """Return a plan with one of its versions, which may be private to a subscription (D-22)."""
     row = await tx.fetchrow(
         """
         SELECT p.plan_id, v.plan_version_id, v.name, v.version, v.period_months, v.default_payment_method,
@@ -183,7 +183,7 @@ async def count(tx: Tx, wanted: PlanFilter) -> int:
 
 
 async def page(tx: Tx, wanted: PlanFilter, *, skip: int, limit: int) -> Sequence[Plan]:
-    """Return a page of the plans that match a filter, at their current versions, newest first."""
+    """Return a page of the plans that match a filter, with their current versions, newest first."""
     rows = await tx.fetch_by_values(
         """
         SELECT p.plan_id, v.plan_version_id, v.name, v.version, v.period_months, v.default_payment_method,
@@ -210,7 +210,7 @@ async def publish_version(tx: Tx, plan_id: UUID, *, version: int) -> None:
 
 
 async def archive(tx: Tx, plan_id: UUID, *, archived_at: datetime) -> None:
-    """Archive a plan; a second time changes nothing."""
+    """Archive a plan; if it is archived already, change nothing."""
     await tx.execute(
         "UPDATE plan p SET archived_at = coalesce(p.archived_at, $3) WHERE p.account_id = $1 AND p.plan_id = $2",
         plan_id,
@@ -219,7 +219,7 @@ async def archive(tx: Tx, plan_id: UUID, *, archived_at: datetime) -> None:
 
 
 async def billing_terms(tx: Tx, plan_version_ids: Iterable[UUID]) -> Mapping[UUID, BillingTerms]:
-    """Return versions by id with the data for building invoices; products are read as they are now."""
+    """Return versions by id, with the data for building invoices; product data is current."""
     wanted = list(plan_version_ids)
     rows = await tx.fetch(
         """

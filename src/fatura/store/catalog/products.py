@@ -41,7 +41,7 @@ async def find(tx: Tx, product_id: UUID) -> Product | None:
 
 
 async def lock(tx: Tx, product_id: UUID) -> Product | None:
-    """Lock and return a product, against other writers and new plans."""
+    """Lock a product against other writers and new plans, and return it."""
     row = await tx.fetchrow(
         """
         SELECT p.product_id, p.name, p.description, p.external_ref, p.pricing_mode, p.monthly_price_cents,
@@ -109,7 +109,7 @@ async def page(tx: Tx, wanted: ProductFilter, *, skip: int, limit: int) -> Seque
 
 
 async def lock_facts(tx: Tx, product_ids: Sequence[UUID]) -> Mapping[UUID, ProductFacts]:
-    """Lock products against archiving, in id order; return them as `check_products` needs them."""
+    """Lock products against archiving, in id order; return the data that `check_products` needs."""
     rows = await tx.fetch(
         """
         SELECT p.product_id, p.pricing_mode, p.archived_at

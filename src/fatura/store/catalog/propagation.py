@@ -1,6 +1,7 @@
-"""Move a plan's subscribers to its current version, in sets (D-23).
+"""SQL that moves a plan's subscribers to its current version (D-23).
 
-Every statement selects the same subscribers: active, not customized, on another version, on `from_version` if given.
+Every statement selects the same subscriptions: active, without private terms, and on another version; with
+`from_version`, only those on that version.
 """
 
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ class Propagation:
 
 @dataclass(frozen=True, slots=True)
 class PaymentRoute:
-    """How a subscriber pays; it decides whether the new terms can be issued."""
+    """How a subscriber pays; it decides whether the connection can charge by the new terms."""
 
     connection_id: UUID
     method: PaymentMethod
@@ -33,7 +34,7 @@ class PaymentRoute:
 
 @dataclass(frozen=True, slots=True)
 class SubscriberGroup:
-    """Subscribers with the same next invoice, before the move and after it."""
+    """Subscribers whose next invoice is the same, both under the old and the new terms."""
 
     plan_version_id: UUID
     cycle_count: int
@@ -44,7 +45,7 @@ class SubscriberGroup:
 async def lock(tx: Tx, move: Propagation) -> int:
     """Lock the subscribers against the billing run and other writers; return their number.
 
-    This waits for subscribers that are being billed; they move with their next cycle.
+    This waits for subscribers that are being billed; the new terms apply from their following cycle.
     """
     return await tx.fetchval(
         """
@@ -62,7 +63,7 @@ async def lock(tx: Tx, move: Propagation) -> int:
 
 
 async def groups(tx: Tx, move: Propagation) -> Sequence[SubscriberGroup]:
-    """Return the subscribers, grouped by what decides their next invoice."""
+    """Return the subscribers, grouped by the values on which their next invoice depends."""
     rows = await tx.fetch(
         """
         SELECT s.plan_version_id, s.cycle_count, s.connection_id, s.payment_method, s.payment_method_source,
@@ -94,7 +95,7 @@ async def groups(tx: Tx, move: Propagation) -> Sequence[SubscriberGroup]:
 async def skipped(
     tx: Tx, move: Propagation, reasons: Sequence[tuple[PaymentRoute, str]]
 ) -> Sequence[tuple[UUID, str]]:
-    """Return the subscribers of the given routes, each with its route's reason, ordered by id."""
+    """Return the subscribers of the given routes, each with its route's skip reason, ordered by id."""
     rows = await tx.fetch(
         """
         SELECT s.subscription_id, u.reason
@@ -117,7 +118,7 @@ async def skipped(
 
 
 async def pin(tx: Tx, move: Propagation, methods: Sequence[tuple[PaymentRoute, PaymentMethod]]) -> int:
-    """Pin the subscribers of the given routes to the version, with the route's new method; return how many."""
+    """Set the version and method of the subscribers of the given routes; return how many."""
     return await tx.execute(
         """
         UPDATE subscription s SET plan_version_id = $3, plan_version = $5, payment_method = u.new_method

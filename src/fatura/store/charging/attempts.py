@@ -24,7 +24,7 @@ async def newest(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, ChargeAttemp
 
 
 async def save_sending(tx: Tx, attempts: Sequence[ChargeAttempt]) -> None:
-    """Insert attempts that are about to be sent; update the open ones that are sent again."""
+    """Insert new attempts before they are sent, and update open ones before they are sent again."""
     touched = await tx.execute(
         """
         INSERT INTO charge_attempt AS a (account_id, invoice_id, attempt, connection_id, state, amount_cents,
@@ -52,7 +52,7 @@ async def save_sending(tx: Tx, attempts: Sequence[ChargeAttempt]) -> None:
 
 
 async def lock(tx: Tx, invoice_ids: Sequence[UUID], numbers: Sequence[int]) -> dict[UUID, ChargeAttempt]:
-    """Lock invoices in id order, then one attempt of each: the order in which issuance locks them."""
+    """Lock invoices in id order, then one attempt of each. Issuance uses the same order, so there is no deadlock."""
     await tx.execute(
         """
         SELECT FROM invoice v
@@ -83,7 +83,7 @@ async def lock_one(tx: Tx, invoice_id: UUID, number: int) -> ChargeAttempt:
 
 
 async def confirm(tx: Tx, attempts: Sequence[ChargeAttempt], *, charge_ids: Sequence[str]) -> None:
-    """Record the charges that locked attempts made."""
+    """Mark locked attempts as confirmed, each with its charge."""
     await tx.execute(
         """
         UPDATE charge_attempt a SET state = 'confirmed', gateway_invoice_id = u.charge_id, error_code = NULL,
@@ -106,7 +106,7 @@ async def mark(
     error_code: str | None = None,
     error_detail: str | None = None,
 ) -> None:
-    """Set the state of a locked attempt, and forget the charge that it may have named."""
+    """Set the state of a locked attempt, and clear its charge."""
     await tx.execute(
         """
         UPDATE charge_attempt a SET state = $4, gateway_invoice_id = NULL, error_code = $5, error_detail = $6
@@ -121,7 +121,7 @@ async def mark(
 
 
 async def count_empty_lookup(tx: Tx, attempt: ChargeAttempt, *, looked_up_at: datetime) -> None:
-    """Count a look-up that found no charge; `looked_up_at` is on the account's clock."""
+    """Increment the number of empty look-ups; `looked_up_at` is on the account's clock."""
     await tx.execute(
         """
         UPDATE charge_attempt a SET empty_lookups = a.empty_lookups + 1, looked_up_at = $4
@@ -134,7 +134,7 @@ async def count_empty_lookup(tx: Tx, attempt: ChargeAttempt, *, looked_up_at: da
 
 
 async def reopen_parked(tx: Tx, invoice_id: UUID) -> None:
-    """Close a parked attempt, so that the next is sent; one with known charges is looked up again (D-113, D-123)."""
+    """Mark a parked attempt as failed; with known charges, as sending, so that it is looked up (D-113, D-123)."""
     await tx.execute(
         """
         UPDATE charge_attempt a SET state = CASE WHEN a.known_charge_ids = '{}' THEN 'failed' ELSE 'sending' END

@@ -1,7 +1,7 @@
 """SQL that makes charges due for polling before their scheduled time (D-35, D-46).
 
-A charge that is already due and not leased is skipped, so a flood of webhooks writes nothing. Several invoices are
-locked in id order, to avoid deadlocks.
+Charges that are already due and not leased are skipped, so repeated webhooks write nothing. Invoices are locked in id
+order, to avoid deadlocks.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ async def make_named_due(
 ) -> int:
     """Make charges due by their gateway ids, in any invoice state; return how many.
 
-    A leased charge is polled once more, because the answer in progress may be older than the webhook.
+    A leased charge is polled once more, because the answer of the poll in progress may be older than the webhook.
     """
     return await tx.execute(
         """
@@ -37,7 +37,7 @@ async def make_named_due(
 
 
 async def make_open_due(tx: Tx, connection_id: UUID, *, now: datetime, real_now: datetime) -> int:
-    """Make all open charges of a connection due that are still polled; return how many."""
+    """Make all open charges of a connection due, if polling has not ended for them; return how many."""
     return await tx.execute(
         """
         WITH due AS MATERIALIZED (
@@ -68,7 +68,7 @@ async def make_due(tx: Tx, invoice_id: UUID, *, at: datetime) -> None:
 
 
 async def make_connection_due(tx: Tx, connection_id: UUID, *, now: datetime) -> None:
-    """Make all invoices of a changed connection due that wait for issuing or polling (D-34, D-46)."""
+    """After a connection was changed, make its invoices due that wait for issuing or polling (D-34, D-46)."""
     await tx.execute(
         """
         WITH due AS MATERIALIZED (

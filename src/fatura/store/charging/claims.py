@@ -15,8 +15,7 @@ from fatura.store.db import Tx, fields
 class ClaimedInvoice:
     """A leased invoice with the data that a charge needs.
 
-    `next_attempt_at` is the instant for which it was claimed; another value at recording means that it was made due
-    meanwhile.
+    `next_attempt_at` is its due time at the claim. If the stored value differs later, the invoice was made due again.
     """
 
     invoice_id: UUID
@@ -40,7 +39,7 @@ class ClaimedInvoice:
 async def claim(
     tx: Tx, status: InvoiceStatus, *, now: datetime, real_now: datetime, lease_until: datetime, limit: int
 ) -> Sequence[UUID]:
-    """Lease due invoices in one state that no other worker has leased, the longest due first."""
+    """Lease due invoices in one state that no other worker has leased, the longest overdue first."""
     rows = await tx.fetch(
         """
         WITH due AS MATERIALIZED (
@@ -92,9 +91,9 @@ async def reschedule_issuance(
     delay_emitted: bool,
     error: IssueFailure | None = None,
 ) -> None:
-    """End the lease and set the next attempt of a `ready` invoice; None and an `error` stop it until a person acts.
+    """End the lease and set the next attempt of a `ready` invoice; None with an `error` stops until a person acts.
 
-    An invoice that was made due after it was claimed stays due, without the error.
+    If the invoice was made due after the claim, it stays due and the error is not stored.
     """
     assert (next_attempt_at is None) is (error is not None), "an invoice that stops says why"
     await tx.execute(
@@ -125,9 +124,9 @@ async def reschedule_issuance(
 async def reschedule_polls(
     tx: Tx, invoices: Sequence[ClaimedInvoice], *, next_attempts_at: Sequence[datetime | None]
 ) -> set[UUID]:
-    """End the leases and set the next polls; return the invoices that were made due after they were claimed.
+    """End the leases and set the next polls; return the ids of invoices that were made due after the claim.
 
-    Those keep their instant. Invoices are locked first, in id order, to avoid deadlocks with `charge_polling`.
+    Those stay due. Invoices are locked first, in id order, to avoid deadlocks with `charge_polling`.
     """
     invoice_ids = [invoice.invoice_id for invoice in invoices]
     await tx.execute(

@@ -16,7 +16,7 @@ CREDENTIALS_PLACE = "gateway_connection.credentials_sealed"
 
 @dataclass(frozen=True, slots=True)
 class StoredConnection:
-    """A connection with the settings and encrypted secrets of its adapter."""
+    """A connection with its settings and encrypted credentials."""
 
     connection: Connection
     settings: Mapping[str, Any]

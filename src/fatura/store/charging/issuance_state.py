@@ -11,7 +11,7 @@ from fatura.store.db import Tx
 
 @dataclass(frozen=True, slots=True)
 class IssuanceState:
-    """An invoice's progress from `ready` to `issued`; `attempt` is the state of its newest attempt."""
+    """An invoice's state for issuing; `attempt` is the state of its newest charge attempt."""
 
     status: InvoiceStatus
     connection_id: UUID
@@ -51,7 +51,7 @@ async def lock(tx: Tx, invoice_id: UUID) -> IssuanceState | None:
 
 
 async def make_due(tx: Tx, invoice_id: UUID, *, now: datetime, lease_until: datetime | None) -> None:
-    """Make a locked `ready` invoice due, leased by the caller or (None) free for any worker."""
+    """Make a locked `ready` invoice due; with `lease_until` the caller leases it, with None any worker may."""
     await tx.execute(
         """
         UPDATE invoice v SET next_attempt_at = $3, lease_until = $4,

@@ -1,4 +1,4 @@
-"""SQL of `late_charge_check`: attempts whose charge may appear after it was believed absent (D-125)."""
+"""SQL of `late_charge_check`: attempts marked absent whose charge may still appear (D-125)."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -10,7 +10,7 @@ from fatura.store.db import Tx
 
 
 async def plan(tx: Tx, invoice_id: UUID, number: int, *, next_check_at: datetime) -> None:
-    """Start an attempt's checks, or start them again; `next_check_at` is on the account's clock."""
+    """Start or restart an attempt's series of checks; `next_check_at` is on the account's clock."""
     await tx.execute(
         """
         INSERT INTO late_charge_check AS l (account_id, invoice_id, attempt, next_check_at) VALUES ($1, $2, $3, $4)
@@ -25,9 +25,9 @@ async def plan(tx: Tx, invoice_id: UUID, number: int, *, next_check_at: datetime
 
 
 async def claim(tx: Tx, *, now: datetime, gaps: Sequence[timedelta], limit: int) -> Sequence[ChargeAttempt]:
-    """Return attempts that are due for a check, and schedule the next check of each after its next gap.
+    """Return attempts due for a check, and schedule the next check of each, by the next of `gaps`.
 
-    The next check makes up for one whose worker dies. After the last gap none is scheduled.
+    So if a worker dies, the next check is made anyway. After the last gap no check is scheduled.
     """
     rows = await tx.fetch(
         """

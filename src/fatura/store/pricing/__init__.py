@@ -1,1 +1,1 @@
-"""Price pulls, their attempts, and the values of variable items."""
+"""SQL for the schedule of price calls, the calls, and the values of variable items."""

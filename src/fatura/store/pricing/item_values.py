@@ -1,4 +1,4 @@
-"""The values of variable items: the first one closes the item, later ones change nothing (spec 4.7, D-28, D-32)."""
+"""The values of variable items. An item's first value is final (spec 4.7, D-28, D-32)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from fatura.store.pricing.price_pulls import ItemKey
 
 @dataclass(frozen=True, slots=True)
 class ItemValue:
-    """A value for a pending item; `amount_cents` is null when it is skipped."""
+    """A value for a pending item; `amount_cents` is None when the item is skipped."""
 
     invoice_id: UUID
     position: int
@@ -22,7 +22,7 @@ class ItemValue:
 
 
 async def close(tx: Tx, values: Sequence[ItemValue]) -> set[ItemKey]:
-    """Close the items that are still pending and return them. Takes at most one value per item."""
+    """Set the values of items that are still pending and return those items. Takes at most one value per item."""
     rows = await tx.fetch(
         """
         UPDATE invoice_item i SET pricing_source = u.source, pricing_status = u.status, amount_cents = u.amount_cents,
@@ -54,7 +54,7 @@ async def find_position(tx: Tx, invoice_id: UUID, item_id: UUID) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class ItemTotals:
-    """An invoice's number of pending items, and the sum of the closed ones."""
+    """An invoice's number of pending items, and the sum of the other items."""
 
     pending: int
     total_cents: int

@@ -1,4 +1,4 @@
-"""The schedule of price calls: one row per variable item, claimed with a lease (D-29)."""
+"""The schedule of price calls: one row for each variable item, claimed with a lease (D-29)."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -29,10 +29,10 @@ async def insert(tx: Tx, keys: Sequence[ItemKey], *, due_at: datetime) -> None:
 async def claim(
     tx: Tx, *, now: datetime, real_now: datetime, lease_until: datetime, limit: int
 ) -> Sequence[ItemKey]:
-    """Lease items whose scheduled call is due, the longest due first.
+    """Lease items whose scheduled call is due, the longest overdue first.
 
-    An item with an expired lease is claimed only after its open call was settled, at the latest as lost: an item has at
-    most one scheduled call open.
+    After a worker died, its items can be claimed only when their open calls were recorded as lost. So an item never
+    has two scheduled calls open.
     """
     rows = await tx.fetch(
         """
@@ -61,7 +61,7 @@ async def claim(
 
 
 async def of_invoice(tx: Tx, invoice_id: UUID, *, real_now: datetime) -> Sequence[ItemKey]:
-    """Lock and return the pending items of an invoice that have no open call by hand."""
+    """Lock and return an invoice's pending items without an open call that a client requested."""
     rows = await tx.fetch(
         """
         SELECT p.position FROM price_pull p
@@ -82,7 +82,7 @@ async def of_invoice(tx: Tx, invoice_id: UUID, *, real_now: datetime) -> Sequenc
 
 @dataclass(frozen=True, slots=True)
 class PendingItem:
-    """The data for one item's next call, read now: a new URL or cap counts from the next call (D-29)."""
+    """The data for an item's next call, with the product's current URL and cap (D-29)."""
 
     invoice_id: UUID
     position: int
@@ -100,7 +100,7 @@ class PendingItem:
 
 
 async def pending_items(tx: Tx, keys: Sequence[ItemKey]) -> Sequence[PendingItem]:
-    """Return those of the items that are still pending, with the data for their next call."""
+    """Return the data for the next call of each item that is still pending."""
     rows = await tx.fetch(
         """
         SELECT i.invoice_id, i.position, i.item_id, r.endpoint_url AS url, r.cap_cents, r.product_id,
@@ -122,7 +122,7 @@ async def pending_items(tx: Tx, keys: Sequence[ItemKey]) -> Sequence[PendingItem
 
 @dataclass(frozen=True, slots=True)
 class PricePull:
-    """An item's call schedule; `pending` says whether the item still has no value."""
+    """An item's call schedule; `pending` is true while the item has no value."""
 
     invoice_id: UUID
     position: int
@@ -140,12 +140,12 @@ class PricePull:
         return self.invoice_id, self.position
 
     def ended(self) -> "PricePull":
-        """Return the schedule without further calls and warnings."""
+        """Return the schedule with no further call or warning."""
         return replace(self, next_attempt_at=None, warn_at=None)
 
 
 async def lock(tx: Tx, keys: Sequence[ItemKey]) -> Sequence[PricePull]:
-    """Lock the schedules of items, in key order; the caller has locked their invoices."""
+    """Lock the schedules of items, in key order; the caller must have locked their invoices."""
     rows = await tx.fetch(
         """
         SELECT p.invoice_id, p.position, i.item_id, i.product_id, i.pricing_status = 'pending' AS pending,
@@ -162,7 +162,7 @@ async def lock(tx: Tx, keys: Sequence[ItemKey]) -> Sequence[PricePull]:
 
 
 async def save(tx: Tx, pulls: Sequence[PricePull], *, released: Collection[ItemKey] = ()) -> None:
-    """Write locked schedules back; `released` items give up their lease."""
+    """Write locked schedules; end the leases of `released` items."""
     await tx.execute(
         """
         UPDATE price_pull p SET next_attempt_at = u.next_attempt_at, warn_at = u.warn_at, failures = u.failures,
@@ -207,7 +207,7 @@ async def due_warnings(tx: Tx, *, now: datetime, limit: int) -> Sequence[ItemKey
 
 
 async def lock_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, InvoiceStatus]:
-    """Lock invoices in id order, before any of their rows; return their states."""
+    """Lock invoices in id order and return their states; call it before locking their items or schedules."""
     rows = await tx.fetch(
         """
         SELECT v.invoice_id, v.status FROM invoice v

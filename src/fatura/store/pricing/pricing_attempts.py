@@ -1,4 +1,4 @@
-"""Calls to price endpoints: committed before they are made, settled once, stored raw (spec 2.5, 4.7 rule 1)."""
+"""Calls to price endpoints: committed before they are made, recorded with the raw answer (spec 2.5, 4.7 rule 1)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ async def take_numbers(tx: Tx, keys: Sequence[ItemKey], *, now: datetime) -> dic
 
 
 async def insert(tx: Tx, calls: Sequence[PriceCall], *, created_at: datetime, open_until: datetime) -> None:
-    """Store calls before they are made; a call without an outcome at `open_until` (real time) was lost."""
+    """Store calls before they are made. A call without an outcome at `open_until` (real time) is considered lost."""
     await tx.execute(
         """
         INSERT INTO pricing_attempt (account_id, invoice_id, position, attempt, by_hand, url, cap_cents, request_body,
@@ -72,7 +72,7 @@ async def insert(tx: Tx, calls: Sequence[PriceCall], *, created_at: datetime, op
 
 
 async def lost(tx: Tx, *, real_now: datetime, limit: int) -> Sequence[PriceCall]:
-    """Return calls whose worker died before it recorded an outcome."""
+    """Return calls that are past `open_until` without an outcome, because their worker died."""
     rows = await tx.fetch(
         """
         SELECT a.invoice_id, a.position, a.attempt, a.by_hand, a.url, a.cap_cents, a.request_body
@@ -86,7 +86,7 @@ async def lost(tx: Tx, *, real_now: datetime, limit: int) -> Sequence[PriceCall]
 
 
 async def settle(tx: Tx, answered: Sequence[AnsweredCall]) -> Sequence[AnsweredCall]:
-    """Store each call's outcome once; return the calls that had none before."""
+    """Store the outcomes of calls that have none yet; return those calls."""
     rows = await tx.fetch(
         """
         UPDATE pricing_attempt a SET outcome = u.outcome, response_status = u.response_status,
@@ -114,7 +114,7 @@ async def settle(tx: Tx, answered: Sequence[AnsweredCall]) -> Sequence[AnsweredC
 
 
 async def most_by_hand(tx: Tx, invoice_id: UUID, *, since: datetime) -> int:
-    """Return the largest number of calls by hand that one item of the invoice had since an instant."""
+    """Return the number of calls requested by a client since an instant, for the item of the invoice with the most."""
     return await tx.fetchval(
         """
         SELECT coalesce(max(n.calls), 0) FROM (
@@ -129,7 +129,7 @@ async def most_by_hand(tx: Tx, invoice_id: UUID, *, since: datetime) -> int:
 
 
 async def of_invoice(tx: Tx, invoice_id: UUID, *, limit_per_item: int) -> Sequence[PricingAttempt]:
-    """Return the newest finished calls of each item, and every call that could close it, oldest first."""
+    """Return each item's newest finished calls, and all that returned a value, oldest first."""
     rows = await tx.fetch(
         """
         SELECT i.item_id, n.attempt, n.url, n.outcome, n.response_status, n.latency_ms, n.response_body, n.created_at

@@ -23,7 +23,7 @@ async def lock_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CandidateInvoice:
-    """An invoice to match charges with; `is_open` says that its newest attempt may still get a charge."""
+    """An invoice to match charges with; `is_open` is true while its newest attempt may still get a charge."""
 
     invoice_id: UUID
     connection_id: UUID
@@ -36,7 +36,7 @@ class CandidateInvoice:
 
 
 async def find_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, CandidateInvoice]:
-    """Return the invoices that exist, by id."""
+    """Return the existing ones of the invoices, by id."""
     rows = await tx.fetch(
         """
         SELECT DISTINCT ON (v.invoice_id) v.invoice_id, v.connection_id, v.status, v.due_date, v.gateway_invoice_id,
@@ -56,7 +56,7 @@ async def find_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, Candi
 
 
 async def add_charge(tx: Tx, invoice_id: UUID, attempt: int, *, charge_id: str) -> None:
-    """Add a known charge to an open attempt, which is then looked up and not sent again."""
+    """Add a known charge to an open attempt, so that it is looked up instead of sent again."""
     await tx.execute(
         """
         UPDATE charge_attempt a SET state = 'sending', known_charge_ids = a.known_charge_ids || $4::text
@@ -69,7 +69,7 @@ async def add_charge(tx: Tx, invoice_id: UUID, attempt: int, *, charge_id: str) 
 
 
 async def insert_attempt(tx: Tx, attempt: ChargeAttempt) -> None:
-    """Insert an attempt with known charges that the restored database lacks."""
+    """Insert an attempt that is missing in the restored database, with its known charges."""
     await tx.execute(
         """
         INSERT INTO charge_attempt (account_id, invoice_id, attempt, connection_id, state, amount_cents,
@@ -89,7 +89,7 @@ async def insert_attempt(tx: Tx, attempt: ChargeAttempt) -> None:
 
 
 async def make_due(tx: Tx, invoice_id: UUID, *, now: datetime) -> None:
-    """Make a `ready` invoice due, so that its known charge is looked up once the account is released."""
+    """Make a `ready` invoice due, so that its known charge is looked up when the account is no longer frozen."""
     await tx.execute(
         """
         UPDATE invoice v SET next_attempt_at = $3,
@@ -125,7 +125,7 @@ async def billed_cycles(tx: Tx, connection_id: UUID, *, after: UUID, limit: int)
 
 
 async def invoice_of(tx: Tx, subscription_id: UUID, cycle: int) -> UUID | None:
-    """Return the id of a cycle's invoice, which may differ from the id before the restore."""
+    """Return the id of a cycle's invoice; it may differ from the id before the restore."""
     return await tx.fetchval(
         "SELECT v.invoice_id FROM invoice v WHERE v.account_id = $1 AND v.subscription_id = $2 AND v.cycle = $3",
         subscription_id,
@@ -134,7 +134,7 @@ async def invoice_of(tx: Tx, subscription_id: UUID, cycle: int) -> UUID | None:
 
 
 async def is_active(tx: Tx, subscription_id: UUID) -> bool:
-    """Lock a subscription and say whether it is active."""
+    """Lock a subscription and return whether it is active."""
     return await tx.fetchval(
         """
         SELECT s.status = 'active' FROM subscription s

@@ -1,4 +1,4 @@
-"""Accounts in which nothing is charged while they are compared with their gateways after a restore (D-123)."""
+"""Accounts whose billing is stopped while they are compared with their gateways after a restore (D-123)."""
 
 from datetime import datetime
 
@@ -6,7 +6,7 @@ from fatura.store.db import Tx
 
 
 async def freeze(tx: Tx, *, since: datetime) -> None:
-    """Stop billing in the account; waits for transactions that hold the lock of `may_charge`."""
+    """Stop billing in the account, after waiting for transactions that called `may_charge`."""
     await tx.execute(
         "UPDATE account a SET recovering_since = $2 WHERE a.account_id = $1 AND a.recovering_since IS NULL",
         since,
@@ -19,7 +19,7 @@ async def release(tx: Tx) -> None:
 
 
 async def may_charge(tx: Tx) -> bool:
-    """Say whether billing is allowed; a lock keeps the answer true until the commit."""
+    """Return whether billing is allowed; if so, lock it so that it stays allowed until the commit."""
     return await tx.fetchval(
         "SELECT a.recovering_since IS NULL FROM account a WHERE a.account_id = $1 FOR SHARE"
     )

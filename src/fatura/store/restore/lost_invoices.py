@@ -1,4 +1,4 @@
-"""Invoices that were generated after the backup and are generated again, with the charges that pay them (D-123)."""
+"""Invoices that were lost in a restore and must be generated again, with their existing charges (D-123)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from fatura.store.db import Tx
 
 @dataclass(frozen=True, slots=True)
 class LostInvoice:
-    """A cycle billed after the backup: its invoice's id, and the charges that the gateway holds for it."""
+    """A cycle billed after the backup, with the id and the charges of its invoice."""
 
     subscription_id: UUID
     cycle: int
@@ -43,7 +43,7 @@ async def keep(tx: Tx, lost: LostInvoice) -> None:
 
 
 async def of_subscriptions(tx: Tx, subscription_ids: Sequence[UUID]) -> dict[tuple[UUID, int], LostInvoice]:
-    """Return lost invoices by subscription and cycle, including those billed again since."""
+    """Return lost invoices by subscription and cycle, including those that were generated again."""
     rows = await tx.fetch(
         """
         SELECT l.subscription_id, l.cycle, l.invoice_id, l.attempt, l.amount_cents, l.charge_due_date, l.charge_ids

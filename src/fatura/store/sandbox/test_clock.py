@@ -1,4 +1,4 @@
-"""The test clock's target and progress; the clock itself is `account.clock_offset` (D-45)."""
+"""The test clock's target and progress; the time itself is stored in `account.clock_offset` (D-45)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from fatura.store.db import Discovery, Row, Tx
 
 @dataclass(frozen=True, slots=True)
 class StoredClock:
-    """The progress of an advance: `target_at` is null when ready; `processed` counts work by lane."""
+    """The progress towards a target: `target_at` is None when it is reached; `processed` counts work by lane."""
 
     status: Literal["ready", "advancing"]
     target_at: datetime | None
@@ -40,7 +40,7 @@ async def lock(tx: Tx) -> StoredClock | None:
 
 
 async def start(tx: Tx, target_at: datetime) -> None:
-    """Begin an advance to `target_at`; a worker claims it."""
+    """Set the target to `target_at`; a worker will claim the clock."""
     await tx.execute(
         """
         UPDATE test_clock c SET status = 'advancing', target_at = $2, processed = '{}', lease_until = NULL
@@ -65,7 +65,7 @@ async def claim(tx: Tx, *, real_now: datetime, lease_until: datetime) -> StoredC
 
 
 async def note_progress(tx: Tx, processed: Mapping[str, int], *, lease_until: datetime) -> None:
-    """Store progress and set the lease's end."""
+    """Store progress and renew the lease."""
     await tx.execute(
         """
         UPDATE test_clock c SET processed = $2, lease_until = $3
@@ -77,7 +77,7 @@ async def note_progress(tx: Tx, processed: Mapping[str, int], *, lease_until: da
 
 
 async def finish(tx: Tx, processed: Mapping[str, int]) -> None:
-    """End the advance: its target is reached."""
+    """Store that the target is reached."""
     await tx.execute(
         """
         UPDATE test_clock c SET status = 'ready', target_at = NULL, processed = $2, lease_until = NULL

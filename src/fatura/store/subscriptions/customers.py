@@ -24,12 +24,12 @@ class StoredDocument:
 
 
 def document_hashes(vault: Vault, document: str, *, account_id: UUID) -> Sequence[bytes]:
-    """Return the hashes that a document can be stored with, the sealing key's first."""
+    """Return a document's possible stored hashes, one for each key of the ring, the current key's first."""
     return vault.keyed_hashes(document_key(document).encode(), place=_HASH_PLACE, account_id=account_id)
 
 
 async def insert_unless_known(tx: Tx, customer: Customer, *, created_at: datetime) -> bool:
-    """Insert a customer unless the externalRef exists; return whether it is new. Waits for a concurrent insert."""
+    """Insert a customer if the externalRef is new; return whether it was. Waits for concurrent inserts."""
     touched = await tx.execute(
         """
         INSERT INTO customer (account_id, customer_id, external_ref, name, name_key, email, email_key, created_at)
@@ -110,7 +110,7 @@ async def update(tx: Tx, customer: Customer) -> None:
 
 
 async def replace_document(tx: Tx, customer_id: UUID, document: StoredDocument | None) -> None:
-    """Store another encrypted tax document, or none."""
+    """Replace the encrypted tax document; None removes it."""
     await tx.execute(
         """
         UPDATE customer c SET document_sealed = $3, document_hash = $4

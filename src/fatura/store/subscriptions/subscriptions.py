@@ -11,7 +11,7 @@ from fatura.store.db import Row, Tx
 
 
 async def insert(tx: Tx, subscription: Subscription, *, generate_at: datetime) -> None:
-    """Insert a subscription; `generate_at` is when its first cycle is due for generation."""
+    """Insert a subscription; `generate_at` is when its first cycle becomes due for generation."""
     await tx.execute(
         """
         INSERT INTO subscription (account_id, subscription_id, external_ref, plan_id, plan_version_id, plan_version,
@@ -57,7 +57,7 @@ async def find(tx: Tx, subscription_id: UUID) -> Subscription | None:
 
 
 async def lock(tx: Tx, subscription_id: UUID) -> Subscription | None:
-    """Lock and return a subscription, against the billing run and other writers."""
+    """Lock a subscription against the billing run and other writers, and return it."""
     row = await tx.fetchrow(
         """
         SELECT s.subscription_id, s.external_ref, s.plan_id, s.plan_version_id, s.plan_version, s.customized,
@@ -139,7 +139,7 @@ async def cancel(tx: Tx, subscription_id: UUID, *, canceled_at: datetime) -> Non
 
 
 async def pin_private_terms(tx: Tx, subscription: Subscription) -> None:
-    """Pin a subscription to its private terms from its next cycle on (D-22)."""
+    """Set a subscription's private terms, from its next cycle on (D-22)."""
     await tx.execute(
         """
         UPDATE subscription s SET plan_version_id = $3, customized = true, payment_method = $4, commitment_cycles = $5

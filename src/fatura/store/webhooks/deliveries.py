@@ -1,4 +1,4 @@
-"""Deliveries, one row for each event, and the log of their attempts (D-39)."""
+"""Deliveries, one row for each event, and their attempts (D-39)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from fatura.domain.delivery import Attempt, AttemptResult, Delivery, Outcome
 from fatura.store.db import Row, Tx
 
 MAX_UNBLOCKED = 1000
-"""Most closed deliveries that one `unblock_next_events` handles."""
+"""Maximum number of closed deliveries that one `unblock_next_events` handles."""
 
 
 @dataclass(frozen=True, slots=True)
 class DueDelivery:
-    """A delivery to send with its event; `attempts` were made before."""
+    """A delivery to send, with its event; `attempts` is the number of earlier attempts."""
 
     sequence: int
     event_id: UUID
@@ -26,10 +26,10 @@ class DueDelivery:
 
 
 async def fan_out(tx: Tx, *, after: int, now: datetime, limit: int) -> int:
-    """Insert deliveries for the next events after a number, all due; return how many.
+    """Insert deliveries for the next events after a number, all due now; return how many.
 
-    A delivery waits while an earlier one of its invoice is open, unless that one's `waits` is null: then its closing
-    would not unblock the next.
+    A delivery waits for the previous one of its invoice. It does not wait for one with `waits` null, such as a
+    redelivery out of order, because closing that one does not unblock the next.
     """
     return await tx.execute(
         """
@@ -80,7 +80,7 @@ async def unblock_next_events(tx: Tx) -> None:
 
 
 async def due(tx: Tx, *, now: datetime, limit: int) -> Sequence[DueDelivery]:
-    """Return due deliveries in event order; of each invoice, only its first open one."""
+    """Return due deliveries in event order; for each invoice only the first open one."""
     rows = await tx.fetch(
         """
         SELECT d.sequence, e.event_id, e.type, e.created_at, e.data, d.attempts, d.next_attempt_at
@@ -99,7 +99,7 @@ async def due(tx: Tx, *, now: datetime, limit: int) -> Sequence[DueDelivery]:
 
 
 async def due_for_probe(tx: Tx, *, now: datetime) -> Sequence[DueDelivery]:
-    """Return the due delivery with the fewest attempts, so that one bad event does not block the others."""
+    """Return the due delivery with the fewest attempts, so that one failing event does not block the others."""
     rows = await tx.fetch(
         """
         SELECT n.sequence, e.event_id, e.type, e.created_at, e.data, n.attempts, n.next_attempt_at
@@ -121,7 +121,7 @@ async def due_for_probe(tx: Tx, *, now: datetime) -> Sequence[DueDelivery]:
 
 
 async def find(tx: Tx, sequence: int) -> Delivery | None:
-    """Return an event's delivery; None when the event was not fanned out."""
+    """Return an event's delivery; None when it has no row yet."""
     row = await tx.fetchrow(
         """
         SELECT d.sequence, d.attempts, d.failures, d.first_failed_at, d.failed_at, d.next_attempt_at,
@@ -148,10 +148,11 @@ async def lock(tx: Tx, sequences: Sequence[int]) -> Sequence[Delivery]:
 
 
 async def store(tx: Tx, changed: Sequence[Delivery]) -> None:
-    """Store deliveries after an attempt; one that succeeds after it was given up leaves its invoice's order.
+    """Store deliveries after an attempt. One that was given up before leaves the order of its invoice's events.
 
-    A closed delivery keeps its `waits` mark while its invoice has other open events: `unblock_next_events` finds it by
-    that. The rows are named twice so that the planner uses the key, even before the table is first analyzed.
+    `waits` of a closed delivery becomes null if its invoice has no later open event. Otherwise it is kept, because
+    `unblock_next_events` searches for it. The seemingly redundant condition on the sequences makes the planner use
+    the primary key, even before the table is first analyzed.
     """
     await tx.execute(
         """
@@ -244,7 +245,7 @@ async def restart_all(tx: Tx, *, now: datetime) -> None:
 
 
 async def reopen_given_up(tx: Tx, *, since: datetime, now: datetime) -> None:
-    """Reopen deliveries given up since an instant, due now."""
+    """Make deliveries that were given up since an instant open and due again."""
     await tx.execute(
         """
         UPDATE delivery d SET next_attempt_at = $3, given_up_at = NULL, failures = 0, first_failed_at = NULL,
@@ -268,7 +269,7 @@ async def give_up_all(tx: Tx, *, given_up_at: datetime) -> None:
 
 
 async def make_due(tx: Tx, sequence: int, *, now: datetime) -> None:
-    """Make an open delivery due now with a new retry schedule; it keeps its place in its invoice's order."""
+    """Make an open delivery due now and restart its retry schedule; the order of its invoice's events is kept."""
     await tx.execute(
         """
         UPDATE delivery d SET next_attempt_at = $3, failures = 0
@@ -280,7 +281,7 @@ async def make_due(tx: Tx, sequence: int, *, now: datetime) -> None:
 
 
 async def reopen(tx: Tx, sequence: int, *, now: datetime) -> None:
-    """Reopen a closed delivery, or insert one, due now and outside its invoice's order."""
+    """Reopen a closed delivery, or insert one, due now. It is sent out of the order of its invoice's events."""
     await tx.execute(
         """
         INSERT INTO delivery (account_id, sequence, next_attempt_at, waits) VALUES ($1, $2, $3, false)

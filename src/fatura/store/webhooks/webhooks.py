@@ -1,4 +1,4 @@
-"""The account's webhook: its URL, its endpoint's health and the lease of the worker that delivers to it (D-39)."""
+"""The account's webhook: its URL, its endpoint's health, and the delivering worker's lease (D-39)."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,7 +10,7 @@ from fatura.store.db import Row, Tx
 
 @dataclass(frozen=True, slots=True)
 class StoredWebhook:
-    """A webhook with its health and lease; events up to `fanned_out_to` have a delivery row."""
+    """A webhook with its health and lease. Events with numbers up to `fanned_out_to` have a delivery row."""
 
     webhook: Webhook
     health: EndpointHealth
@@ -19,7 +19,7 @@ class StoredWebhook:
 
 
 async def insert(tx: Tx, url: str, *, created_at: datetime, fanned_out_to: int) -> bool:
-    """Register a webhook for the events after a number; return False if the account has one."""
+    """Register a webhook for the events after a number; return False if the account already has a webhook."""
     inserted = await tx.execute(
         """
         INSERT INTO webhook (account_id, url, created_at, fanned_out_to) VALUES ($1, $2, $3, $4)
@@ -44,7 +44,7 @@ async def find(tx: Tx) -> StoredWebhook | None:
 
 
 async def lock(tx: Tx) -> StoredWebhook | None:
-    """Lock the account's webhook. Every change of a delivery takes this lock first."""
+    """Lock the account's webhook. Every transaction that changes a delivery must take this lock first."""
     row = await tx.fetchrow(
         """
         SELECT w.url, w.created_at, w.disabled_at, w.fanned_out_to, w.at_once, w.failures, w.failing_since,
@@ -107,7 +107,7 @@ async def set_health(tx: Tx, health: EndpointHealth, *, disabled_at: datetime | 
 
 
 async def set_url(tx: Tx, url: str) -> None:
-    """Change the URL; a worker that delivers to the old one loses its lease."""
+    """Change the URL and end the lease of a worker that delivers to the old URL."""
     await tx.execute(
         "UPDATE webhook w SET url = $2, leased_by = NULL, lease_until = NULL WHERE w.account_id = $1", url
     )

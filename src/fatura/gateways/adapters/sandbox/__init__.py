@@ -1,1 +1,1 @@
-"""The sandbox gateway: a provider simulated with tables of its own (D-44, D-46)."""
+"""The sandbox gateway, a simulated provider with its own tables (D-44, D-46)."""

@@ -1,7 +1,7 @@
 """The `sandbox` provider: a simulated gateway for sandbox accounts (D-44, D-46).
 
-Every call opens its own transactions, never the engine's. Charges change with the account's clock; the change is
-stored when a charge is next read.
+Calls run in transactions of their own, never in the engine's. Payers pay by the account's clock; a charge's new status
+is stored when the charge is next read.
 """
 
 import re
@@ -52,7 +52,8 @@ _WRITES = (
 class SandboxGateway:
     """One sandbox connection; implements `port.Gateway` and `sandbox_port.SandboxBooks`.
 
-    Database errors pass through, because they are no answer of the sandbox; the engine treats them as a crash.
+    Database errors are raised unchanged, because they are not an answer of the sandbox. The engine then treats the
+    outcome as unknown.
     """
 
     provider: ClassVar[str] = "sandbox"
@@ -75,10 +76,10 @@ class SandboxGateway:
         )
 
     async def check_credentials(self) -> None:
-        """Accept: the sandbox has no credentials, and `capabilities` refuses any that are given."""
+        """Do nothing: the sandbox has no credentials, and `capabilities` refuses any that are given."""
 
     async def create_charge(self, request: ChargeRequest) -> Charge:
-        """Create a charge; a repeat creates a second one. Some behaviours pay or refuse it immediately.
+        """Create a charge; a repeat creates another one. Depending on the settings, it is paid or refused immediately.
 
         Raises UnknownOutcomeError, TransientError, PermanentError.
         """
@@ -144,7 +145,7 @@ class SandboxGateway:
             return as_charge(await self._find(tx, charge_id))
 
     def read_webhook(self, webhook: Webhook) -> WebhookHint:
-        """Verify with the setting `webhookSecret`. Raises AuthFailedError."""
+        """Verify the signature with the setting `webhookSecret`. Raises AuthFailedError."""
         return hint(webhook, secret=self._settings().webhook_secret)
 
     async def mirror_product(self, product: ProductMirror) -> str:
@@ -168,7 +169,7 @@ class SandboxGateway:
             return await self._settled(tx, await books.charges_of_invoice(tx, connection_id, invoice_id))
 
     async def move_charge(self, charge_id: str, move: SandboxMove) -> SandboxCharge:
-        """Pay, refuse, cancel or refund a charge; time changes it first. A repeat changes nothing.
+        """Pay, refuse, cancel or refund a charge, after storing what its payer did so far. A repeat changes nothing.
 
         Raises NotFoundError, PermanentError `charge_status`.
         """
@@ -205,7 +206,7 @@ class SandboxGateway:
 
     @asynccontextmanager
     async def _call(self, operation: SandboxOperation) -> AsyncGenerator[None]:
-        """Run a call; a queued fault prevents it, or loses its answer after it was carried out."""
+        """Run a call; a queued fault prevents the call or discards its answer."""
         async with self._transaction() as tx:
             fault = await books.take_fault(tx, self._config.connection_id, operation)
         no_answer = UnknownOutcomeError if operation in _WRITES else TransientError
@@ -222,7 +223,7 @@ class SandboxGateway:
             raise no_answer(fault)
 
     async def _find(self, tx: books.Tx, charge_id: str) -> SandboxCharge:
-        """Return a charge as of now; an id of another form costs no query."""
+        """Return a charge with its current status; an id in another format is refused without a query."""
         charge = None
         if _CHARGE_ID.fullmatch(charge_id):
             charge = await books.find_charge(tx, self._config.connection_id, charge_id)
@@ -231,7 +232,7 @@ class SandboxGateway:
         return (await self._settled(tx, [charge]))[0]
 
     async def _settled(self, tx: books.Tx, charges: list[SandboxCharge]) -> list[SandboxCharge]:
-        """Store how open charges changed with time, and return all charges as of now."""
+        """Store new statuses of open charges, and return all charges with their current status."""
         behaviour, now = self._settings().behaviour, self._config.now
         outcomes = {
             charge.charge_id: outcome(
@@ -250,5 +251,5 @@ class SandboxGateway:
 
 
 def _new_id() -> UUID:
-    """Return an id by real time, ordered by creation even within a millisecond."""
+    """Return an id with a real-time timestamp; ids are ordered by creation even within a millisecond."""
     return UUID(bytes=uuid_utils.uuid7().bytes)

@@ -1,6 +1,6 @@
 """SQL of the sandbox's own tables: its charges, products and queued faults (D-46).
 
-No statement here uses a table of the engine, and the engine's `store` never uses these tables.
+These statements use no table of the engine, and the engine's `store` does not use these tables.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ CHARGES_A_PAGE = 500
 
 
 class Tx(Protocol):
-    """A transaction of one account that passes `account_id` as `$1`, like that of `store.db`."""
+    """A transaction of one account that passes `account_id` as `$1`; `store.db` implements it."""
 
     async def fetch(self, sql: LiteralString, *values: object) -> Sequence[Any]: ...
 
@@ -32,13 +32,13 @@ class Tx(Protocol):
 
 
 class Database(Protocol):
-    """The part of `store.db.Database` that the sandbox uses; `bootstrap` passes it in."""
+    """The methods of `store.db.Database` that the sandbox uses."""
 
     def transaction(self, account_id: UUID) -> AbstractAsyncContextManager[Tx]: ...
 
 
 async def insert_charge(tx: Tx, charge: SandboxCharge) -> None:
-    """Insert a charge; a reference may have several."""
+    """Insert a charge; several charges may have the same reference."""
     await tx.execute(
         """
         INSERT INTO sandbox_charge (account_id, charge_id, connection_id, invoice_id, attempt, amount_cents,
@@ -123,7 +123,7 @@ async def charges_since(tx: Tx, connection_id: UUID, since: datetime, *, after: 
 async def settle_charges(
     tx: Tx, connection_id: UUID, outcomes: Mapping[str, Outcome]
 ) -> dict[str, SandboxCharge]:
-    """Set the outcomes of charges by id, and return the updated ones; those no longer open are skipped."""
+    """Store the outcomes of charges that are still open, and return the updated charges."""
     rows = await tx.fetch(
         """
         UPDATE sandbox_charge c SET status = o.status, paid_at = o.paid_at
@@ -143,7 +143,7 @@ async def settle_charges(
 async def move_charge(
     tx: Tx, connection_id: UUID, charge_id: str, *, rule: Rule, paid_at: datetime | None
 ) -> bool:
-    """Move a charge if its status allows it, and say whether it did; an existing `paid_at` stays."""
+    """Change a charge's status if the current one allows it; return whether it did. An existing `paid_at` is kept."""
     touched = await tx.execute(
         """
         UPDATE sandbox_charge c SET status = $5, paid_at = coalesce(c.paid_at, $6)
@@ -211,7 +211,7 @@ async def insert_fault(
 
 
 async def take_fault(tx: Tx, connection_id: UUID, operation: SandboxOperation) -> SandboxFault | None:
-    """Take one occurrence of the operation's oldest fault; concurrent callers take one each."""
+    """Use up one occurrence of the operation's oldest fault and return the fault; concurrent callers get one each."""
     fault = await tx.fetchval(
         """
         WITH oldest AS MATERIALIZED (

@@ -1,4 +1,4 @@
-"""The sandbox's rules: which charges it accepts, how they move, and how payers behave (D-46)."""
+"""The sandbox's rules: which charges it accepts, how their status may change, and how payers behave (D-46)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ STATES: Mapping[SandboxStatus, ChargeState] = {
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The statuses in which a move is allowed, and the status after it."""
+    """The statuses in which a change is allowed, and the status after it."""
 
     sources: tuple[SandboxStatus, ...]
     target: SandboxStatus
@@ -37,14 +37,14 @@ MOVES: Mapping[SandboxMove, Rule] = {
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The status of a charge that was open."""
+    """The current status of a charge that is stored as open."""
 
     status: SandboxStatus
     paid_at: datetime | None = None
 
 
 def outcome(behaviour: Behaviour, *, due_date: date, created_at: datetime, now: datetime) -> Outcome:
-    """Return the status of an open charge as of now; `pay_on_due` pays at the start of the due date."""
+    """Return the current status of a charge stored as open; `pay_on_due` pays at the start of the due date."""
     match behaviour:
         case Behaviour.PAY_AT_ONCE:
             return Outcome(SandboxStatus.PAID, now)
@@ -75,7 +75,7 @@ def check_request(request: ChargeRequest, settings: SandboxSettings, *, now: dat
 
 
 def as_charge(stored: SandboxCharge) -> Charge:
-    """Return a stored charge in the port's type, where a refunded charge is also paid."""
+    """Convert a stored charge to the port's type, in which a refunded charge is paid too."""
     return Charge(
         charge_id=stored.charge_id,
         invoice_id=stored.invoice_id,

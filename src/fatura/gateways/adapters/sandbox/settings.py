@@ -12,7 +12,7 @@ from fatura.gateways.port import GatewaySettingsError
 
 
 class Behaviour(StrEnum):
-    """How payers treat a connection's charges, unless the merchant moves one by hand."""
+    """What payers do with a connection's charges, unless the merchant changes a charge by hand."""
 
     PAY_ON_DUE = "pay_on_due"
     PAY_AT_ONCE = "pay_at_once"

@@ -1,4 +1,4 @@
-"""The sandbox's own webhook: JSON `{"chargeId"}`, signed as the engine signs its own calls (D-35, D-46)."""
+"""The webhook of the sandbox gateway: JSON `{"chargeId"}`, signed in the engine's own scheme (D-35, D-46)."""
 
 import json
 import re
