@@ -12,12 +12,12 @@ from tests.conftest import FAST, database_url_of, fresh_database, make_template,
 from tests.faults import breaks
 
 PLANNED_ONCE = {"jit": "off", "plan_cache_mode": "force_generic_plan"}
-"""Generic plans: on small tables, planning statements again takes a sixth of the time."""
+"""Setting for generic plans. Planning every statement again takes a sixth of the time."""
 
 
 @contextmanager
 def server(settings: Mapping[str, str] | None = None, *, planned_once: bool = True) -> Generator[str]:
-    """Run a server in a temporary folder and yield its URL. Uses FAST unless other settings are given."""
+    """Run a server in a temporary folder and yield its URL. The default settings are FAST."""
     with tempfile.TemporaryDirectory(prefix="fatura-faults-", dir=memory_folder()) as folder:
         chosen = {**(FAST if settings is None else settings), **(PLANNED_ONCE if planned_once else {})}
         with postgres.start(Path(folder), settings=chosen) as started:
@@ -26,13 +26,13 @@ def server(settings: Mapping[str, str] | None = None, *, planned_once: bool = Tr
 
 
 def process_count() -> int:
-    """Number of worker processes. One process and its server take turns and keep one core busy."""
+    """Return the number of worker processes. Each takes turns with its server and keeps one core busy."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return cores if cores == 1 else cores + 1
 
 
 async def _make_template(server_url: str) -> None:
-    """Create the template database, with the deliberate break applied."""
+    """Create the template database, with the chosen break applied."""
     await make_template(server_url)
     await breaks.break_database(database_url_of(server_url, "template_fatura"))
 

@@ -1,4 +1,4 @@
-"""Options and reports of fault runs: figures with bounds, and problems found."""
+"""Options and reports of fault runs: figures with bounds, and the problems found."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from traceback import format_exc
 
 
 class Scale(StrEnum):
-    """`short` is part of `make test`, `full` reaches the promised figures."""
+    """`short` runs in `make test`. `full` reaches the figures that the documentation promises."""
 
     SHORT = "short"
     FULL = "full"
@@ -44,14 +44,14 @@ class Figure:
 
 @dataclass(slots=True)
 class Report:
-    """`problems` are sentences that name the failure and the seed or part of the run."""
+    """`problems` are sentences with the failure and the seed or the part of the run."""
 
     run: str
     seed: int
     figures: list[Figure] = field(default_factory=list[Figure])
     problems: list[str] = field(default_factory=list[str])
     left_out: str | None = None
-    """Why the run or a part of it was skipped on this machine, and what it needs."""
+    """Why the run or a part of it was skipped on this machine, and what it would need."""
 
     def count(
         self, what: str, value: float, *, at_least: float | None = None, at_most: float | None = None
@@ -60,7 +60,7 @@ class Report:
 
     @contextmanager
     def part(self, what: str) -> Generator[None]:
-        """Run one part; if it raises, record that as a problem and continue with the next part."""
+        """Run one part. If it raises, record a problem and continue with the next part."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - reported as a finding

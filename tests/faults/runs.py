@@ -9,9 +9,9 @@ from tests.faults.report import Options, Report
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """`module` contains its `run(options)`. An `alone` run measures, so no other run may be concurrent.
+    """`module` has the function `run(options)`. An `alone` run measures times, so no other run is concurrent.
 
-    A run that `waits` mostly for its clock is concurrent with the runs that share the cores.
+    A run that `waits` for its clock most of the time needs no share of the cores.
     """
 
     name: str
@@ -59,4 +59,4 @@ RUNS: tuple[Run, ...] = (
         alone=True,
     ),
 )
-"""In start order."""
+"""All runs, in the order in which they start."""

@@ -1,4 +1,4 @@
-"""Real engine processes on one database, with their logs, and a client that fails over between the APIs."""
+"""Real engine processes on one database, with their logs, and a client that switches to another API on failure."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ from tests.support.postgres_processes import until
 
 @dataclass(slots=True)
 class Stack:
-    """`folder` keeps the logs of all processes, including ended ones."""
+    """`folder` has the logs of all processes, including those that ended."""
 
     url: str
     folder: Path
@@ -44,7 +44,7 @@ class Stack:
         self.worker = self._start("worker")
 
     def restart_all(self) -> None:
-        """Restart the processes one after another with the current key ring."""
+        """Restart the processes one after another, with the current key ring."""
         for port in [*self.apis]:
             running_, stack = self.apis.pop(port)
             running_.stop()
@@ -74,7 +74,7 @@ class Stack:
 
 @contextmanager
 def open_stack(url: str, folder: Path, *, ring: str, apis: int = 2, **variables: str) -> Generator[Stack]:
-    """Run the APIs and a worker during the block."""
+    """Run `apis` APIs and a worker during the block."""
     stack = Stack(
         url, folder, {"FATURA_RATE_LIMIT": "0", "FATURA_OUTBOUND_ALLOW": "127.0.0.1", **variables}, ring
     )
@@ -89,7 +89,7 @@ def open_stack(url: str, folder: Path, *, ring: str, apis: int = 2, **variables:
 
 
 class Client:
-    """An account's client. It moves to the next API when one does not respond."""
+    """A client of one account. It uses the next API when one does not respond."""
 
     def __init__(self, stack: Stack, api_key: str) -> None:
         self._stack = stack
@@ -111,7 +111,7 @@ class Client:
             try:
                 answer = await self._http.request(method, url, json=body, headers=sent)
             except httpx.TransportError:
-                await asyncio.sleep(0.05)  # this process is being restarted; another one is up
+                await asyncio.sleep(0.05)  # this API is restarting, another one is running
                 continue
             self.answers.append(answer)
             return answer

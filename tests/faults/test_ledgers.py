@@ -1,4 +1,4 @@
-"""Test that the ledger comparison finds nothing after a clean run and reports every planted error."""
+"""The ledger comparison finds nothing after a correct run, and reports every injected error."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -85,7 +85,7 @@ JOURNAL_PLANTS = (
         ["events of an invoice that arrived out of order"],
     ),
 )
-"""Each change of the journal, and the only findings that it may cause."""
+"""Changes of the journal, each with the only findings that it may cause."""
 TABLE_PLANTS = (
     (
         (
@@ -109,7 +109,7 @@ TABLE_PLANTS = (
         ["charged another amount than the total", "charged although the total is zero"],
     ),
 )
-"""Each change of the engine's tables, with constraints disabled, and the findings that it must cause."""
+"""Changes of the engine's tables with constraints disabled, each with the findings that it must cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class Books:
 
 @asynccontextmanager
 async def _kept_books(url: str, folder: Path) -> AsyncGenerator[Books]:
-    """Bill three invoices through the external gateway: one is paid, one canceled, one open."""
+    """Return the ledgers of an account with three invoices: one paid, one canceled, one open."""
     clock = started(speed=1, jumps=folder / "clock")
     share_secrets(folder, {})
     with external(folder, clock=clock, faults=GatewayFaults()) as gateway_url:
@@ -177,7 +177,7 @@ async def _bill(merchant: Merchant, clock: FastClock, gateway_url: str) -> None:
 
 
 async def test_each_planted_disagreement_is_reported(database_url: str, tmp_path: Path) -> None:
-    """Agreeing ledgers give no finding, and each planted error gives exactly its own. [D-33]"""
+    """Without an injected error nothing is reported. Each injected error is reported, and nothing else. [D-33]"""
     async with _kept_books(database_url, tmp_path) as books:
         assert await books.said() == []
         for plant, sentences in JOURNAL_PLANTS:

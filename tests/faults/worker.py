@@ -1,4 +1,4 @@
-"""A worker process with all lanes on the run's clock, connected to the external gateway.
+"""A worker process that runs all lanes on the run's clock, connected to the external gateway.
 
 `python -m tests.faults.worker DATABASE_URL KEY_RING CLOCK GATEWAY_URL FILE` works until its input closes.
 """
@@ -25,11 +25,11 @@ from tests.faults.external_gateway import ExternalGateway, external_providers
 
 _COUNT = struct.Struct("q")
 JUMP_SECONDS = 0.02
-"""Interval of the checks whether the clock was set forward."""
+"""Interval of the checks for a jump of the clock."""
 
 
 class OpenCalls:
-    """Counts open charge calls in a file that others can read while the worker is frozen or dead."""
+    """Counts open charge calls in a file, which can be read while the worker is frozen or dead."""
 
     def __init__(self, path: Path) -> None:
         with path.open("r+b") as file:
@@ -82,7 +82,7 @@ async def work(url: str, *, ring: str, now: FastClock, gateway_url: str, open_ca
 
 
 async def _wake_at_jumps(now: FastClock, loop: Loop) -> None:
-    """Poll immediately after the clock was set forward."""
+    """Poll immediately when the clock is set forward."""
     seen = now.jumped_seconds()
     while True:
         await asyncio.sleep(JUMP_SECONDS)
@@ -93,7 +93,7 @@ async def _wake_at_jumps(now: FastClock, loop: Loop) -> None:
 
 
 if __name__ == "__main__":
-    configure_logs(level="critical")  # injected faults cause a hundred thousand log lines
+    configure_logs(level="critical")  # injected faults would cause a hundred thousand log lines
     breaks.apply()
     _, to_url, to_ring, to_clock, to_gateway, to_file = sys.argv
     uvloop.run(

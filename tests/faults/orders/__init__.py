@@ -1,1 +1,1 @@
-"""Step two concurrent operations through their interleavings, statement by statement."""
+"""Run two concurrent operations in many interleavings, one statement at a time."""

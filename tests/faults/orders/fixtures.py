@@ -1,4 +1,4 @@
-"""The accounts on which two operations run concurrently, created through the API."""
+"""The accounts on which two operations run concurrently. They are created through the API."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from tests.support.world import LANE, plan_body, subscription_body
 
 
 async def due(builder: FixtureBuilder) -> dict[str, Any]:
-    """A subscription due for generation, and a more expensive product without users."""
+    """A subscription that is due for generation, and a more expensive product that no plan uses."""
     merchant = builder.merchant
     product, dearer = await merchant.product(1000), await merchant.product(2000)
     plan = await merchant.plan(product)
@@ -26,7 +26,7 @@ async def due(builder: FixtureBuilder) -> dict[str, Any]:
 
 
 async def moved_on(builder: FixtureBuilder) -> dict[str, Any]:
-    """A subscription due for generation on the first version of a plan that has a second one."""
+    """A subscription that is due for generation, on the first of a plan's two versions."""
     facts = await due(builder)
     body = plan_body({"productId": facts["dearer"], "discounts": []}, name="Second")
     answer = await builder.merchant.put(f"/v1/plans/{facts['plan']}", body)
@@ -35,7 +35,7 @@ async def moved_on(builder: FixtureBuilder) -> dict[str, Any]:
 
 
 async def _lane(builder: FixtureBuilder, *lanes: str) -> None:
-    """Run lanes of this account until nothing is due."""
+    """Run lanes of this account until no work is due."""
     account_id = builder.merchant.account_id
     for lane in lanes:
         while await LANE[lane].run(
@@ -84,7 +84,7 @@ async def ready(builder: FixtureBuilder) -> dict[str, Any]:
 
 
 async def abandoned(builder: FixtureBuilder) -> dict[str, Any]:
-    """A ready invoice whose worker died after sending a charge, with an expired lease."""
+    """A ready invoice with an expired lease: its worker died after sending the creation request."""
     merchant = builder.merchant
     facts = await ready(builder)
     fault = {"connectionId": facts["connection"], "operation": "create_charge", "fault": "timeout_after"}
@@ -98,7 +98,7 @@ async def abandoned(builder: FixtureBuilder) -> dict[str, Any]:
 
 
 async def issued(builder: FixtureBuilder) -> dict[str, Any]:
-    """An issued invoice whose poll is due, and which the customer has paid."""
+    """An issued invoice whose poll is due."""
     await builder.merchant.set_up_gateway(behaviour="never_pay", webhookSecret=HOOK_SECRET)
     facts = await ready(builder)
     await _lane(builder, "issuance")
@@ -110,7 +110,7 @@ async def issued(builder: FixtureBuilder) -> dict[str, Any]:
 
 
 async def paid(builder: FixtureBuilder) -> dict[str, Any]:
-    """An issued invoice that was paid at the gateway and not polled since."""
+    """An issued invoice whose charge was paid but not polled since."""
     facts = await issued(builder)
     await builder.root.execute(
         "UPDATE sandbox_charge SET status = 'paid', paid_at = created_at WHERE account_id = $1",
@@ -120,7 +120,7 @@ async def paid(builder: FixtureBuilder) -> dict[str, Any]:
 
 
 async def pushing(builder: FixtureBuilder) -> dict[str, Any]:
-    """A webhook with delivered events, and later events that were not fanned out yet."""
+    """A webhook with delivered events, and later events that have no deliveries yet."""
     merchant, receiver = builder.merchant, builder.receiver
     answer = await merchant.put("/v1/integration/webhook", {"url": receiver.url})
     assert answer.status == 200, answer.body

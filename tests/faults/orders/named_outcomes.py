@@ -1,4 +1,4 @@
-"""Correct outcomes that no serial order has, each with its reason."""
+"""Correct outcomes that differ from both serial orders, each with its reason."""
 
 import re
 from collections.abc import Mapping
@@ -9,9 +9,9 @@ from tests.faults.orders.outcome import Outcome
 
 @dataclass(frozen=True, slots=True)
 class NamedOutcome:
-    """Like the outcome of a serial order (`a b`, `b a`) or one side alone (`a`, `b`), with exceptions.
+    """An outcome that resembles a serial order (`a b`, `b a`) or one side alone (`a`, `b`), with differences.
 
-    `answers` are patterns of differing answers; rows of `ignored_tables` are not compared.
+    `answers` are patterns of the responses that differ. Rows of `ignored_tables` are not compared.
     """
 
     reason: str
@@ -20,7 +20,7 @@ class NamedOutcome:
     ignored_tables: frozenset[str] = frozenset()
 
     def is_met(self, outcome: Outcome, reference: Outcome) -> bool:
-        """Whether an outcome is this one; `reference` is the outcome of the run it resembles."""
+        """Return whether an outcome matches. `reference` is the outcome of the run that it resembles."""
         return outcome.rows_except(self.ignored_tables) == reference.rows_except(self.ignored_tables) and all(
             re.search(self.answers[side], answer)
             if side in self.answers
@@ -71,4 +71,4 @@ NAMED_OUTCOMES: Mapping[tuple[str, str], tuple[NamedOutcome, ...]] = {
         ),
     ),
 }
-"""By the names of the pair's operations."""
+"""Named outcomes by the names of the two operations."""

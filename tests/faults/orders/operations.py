@@ -1,4 +1,4 @@
-"""The operations that run concurrently: API calls and lane batches, with their answers."""
+"""The operations that run concurrently: API calls and lane batches, with their responses."""
 
 import json
 import time
@@ -19,11 +19,11 @@ class Operation:
     name: str
     act: Act
     lane: str | None = None
-    """A lane to run again afterwards, since a batch may skip locked rows."""
+    """A lane to run again after both operations, because a batch skips locked rows."""
 
 
 def seen(answer: Answer) -> Json:
-    """Return the comparable part of an answer, without request id and latency."""
+    """Return the comparable part of a response, without request id and latency."""
     body = json.loads(answer.body) if answer.body else None
     if isinstance(body, dict):
         body.pop("requestId", None)
@@ -35,7 +35,10 @@ def seen(answer: Answer) -> Json:
 
 
 def call(name: str, method: str, path: str, body: Json = None, *, key: str | None = "") -> Operation:
-    """Return a call. `<names>` in it are facts of the fixture. Its Idempotency-Key is its name unless given."""
+    """Return an API call. `<name>` in path or body is replaced by the fixture's value.
+
+    By default its Idempotency-Key is derived from its name.
+    """
 
     async def act(merchant: Merchant, fixture: Fixture) -> Json:
         filled = None if body is None else json.loads(_fill(json.dumps(body), fixture))

@@ -1,4 +1,4 @@
-"""The outcome of two operations, normalized so that runs with equal meaning are equal."""
+"""The outcome of two operations, normalized so that equivalent runs have equal outcomes."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ _SECRET = re.compile(r"whsec_[A-Za-z0-9+/=]+")
 _LATENCY = re.compile(r'("latencyMs": )\d+')
 _BYTES = re.compile(r"\\\\x([0-9a-f]*)")
 _REAL = timedelta(days=60)
-"""Instants this close to the run are real ones; the account's clock is years ahead."""
+"""An instant this close to the start is real time, because the account's clock is years ahead."""
 
 LEFT_OUT: Mapping[str, frozenset[str]] = {
     "account": frozenset({"clock_offset"}),
@@ -27,15 +27,15 @@ LEFT_OUT: Mapping[str, frozenset[str]] = {
     "pricing_attempt": frozenset({"latency_ms"}),
     "webhook": frozenset({"at_once"}),
 }
-"""Columns in which two serial runs differ: measurements, the set clock, rounds of a push."""
+"""Columns that differ between serial runs: measurements, the clock's setting, rounds of deliveries."""
 JITTERED: Mapping[str, frozenset[str]] = {"price_pull": frozenset({"next_attempt_at"})}
-"""Random columns: only whether they are set is compared."""
+"""Columns with random values. Only whether they are null is compared."""
 ANSWERS_KEPT = "idempotency_key"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Both answers and every row of the account, with ids and instants replaced by what they mean."""
+    """Both responses and every row of the account. Ids and instants are replaced by normalized names."""
 
     answers: Mapping[str, str]
     rows: tuple[str, ...]
@@ -44,7 +44,7 @@ class Outcome:
         return [row for row in self.rows if row.split(" ", 1)[0] not in tables]
 
     def difference(self, other: "Outcome") -> str:
-        """Describe the differences from another outcome in a few lines."""
+        """Describe in a few lines how another outcome differs."""
         lines = [
             f"{side} answered {mine}, not {other.answers[side]}"
             for side, mine in self.answers.items()
@@ -64,7 +64,7 @@ def _without(rows: Sequence[str], others: Iterable[str]) -> list[str]:
 
 
 def outcome_of(answers: Mapping[str, Json], rows: Rows, *, saved: Rows, base: datetime) -> Outcome:
-    """Normalize an outcome. Ids of the fixture stay; new ids are named by the rows that contain them."""
+    """Normalize an outcome. Ids of the fixture stay; a new id is named after the rows that contain it."""
     before = json.dumps(saved)
     known, times = frozenset(_ID.findall(before)), _Times(base, _instants(before))
     written = [(table, _written(table, row, times)) for table, listed in rows.items() for row in listed]
@@ -81,7 +81,7 @@ def outcome_of(answers: Mapping[str, Json], rows: Rows, *, saved: Rows, base: da
 
 
 def _names(texts: Sequence[tuple[str, str]], known: frozenset[str]) -> dict[str, str]:
-    """Name each new id by its texts and, two rounds deep, by the new ids in the same texts."""
+    """Name each new id by the texts that contain it. In two rounds, add the names of other new ids in these texts."""
     places: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for place, text in texts:
         for found in set(_ID.findall(text)) - known:
@@ -111,7 +111,7 @@ def _written(table: str, row: dict[str, Any], times: "_Times") -> str:
 
 
 def _opened(found: re.Match[str]) -> str:
-    """Show stored bytes that are JSON; omit sealed and hashed bytes."""
+    """Decode stored bytes that are JSON. Omit encrypted and hashed bytes."""
     try:
         return json.dumps(json.loads(bytes.fromhex(found[1])), sort_keys=True)
     except ValueError:
@@ -120,7 +120,7 @@ def _opened(found: re.Match[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Times:
-    """Instants cut to the second. Real instants are written relative to the start; saved ones stay."""
+    """Truncates instants to the second. Real times become relative to the start; saved instants do not change."""
 
     base: datetime
     known: frozenset[datetime]
@@ -142,6 +142,6 @@ def _instants(text: str) -> frozenset[datetime]:
 
 
 def _to_the_millisecond(text: str) -> datetime:
-    """Read an instant with the precision of the API."""
+    """Parse an instant with the API's precision."""
     at = datetime.fromisoformat(text)
     return at.replace(microsecond=at.microsecond // 1000 * 1000)

@@ -1,4 +1,4 @@
-"""The pairs of operations that touch the same rows, and their fixtures."""
+"""The pairs of operations that change the same rows, and their fixtures."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from tests.faults.orders.setup import MakeFixture
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two operations, their fixture, and the outcomes allowed besides those of the serial orders."""
+    """Two operations, their fixture, and the outcomes that are allowed in addition to the serial ones."""
 
     a: Operation
     b: Operation
@@ -21,7 +21,7 @@ class Pair:
 
     @property
     def weight(self) -> int:
-        """Multiplier of the pair's share of schedules."""
+        """The factor by which this pair gets more schedules than others."""
         return WEIGHTS.get((self.fixture, self.a, self.b), 1)
 
     @property
@@ -33,7 +33,7 @@ WEIGHTS: Mapping[tuple[MakeFixture, Operation, Operation], int] = {
     (ready, does.ISSUANCE, does.ISSUANCE): 5,
     (due, does.GENERATION, does.SUBSCRIBE): 8,
 }
-"""Pairs in which few schedules reveal a missing mechanism: the invoice's lease, the order of event numbers."""
+"""Pairs that get more schedules, because few schedules reveal a missing lease or a wrong event order."""
 
 PAIRS: tuple[Pair, ...] = tuple(
     Pair(a, b, fixture, NAMED_OUTCOMES.get((a.name, b.name), ()))

@@ -1,6 +1,6 @@
-"""Step two operations on the same rows through many interleavings, statement by statement.
+"""Run two operations on the same rows in many interleavings, one statement at a time.
 
-Answers and rows must equal those of a serial order, or a named outcome that is also correct.
+Responses and rows must equal those of a serial order, or a named outcome that is also correct.
 
 `python -m tests.faults.orders.run "generation | cancel" "a3 b a"` repeats one schedule and prints it.
 """
@@ -29,12 +29,12 @@ from tests.faults.report import Options, Report, Scale
 from tests.support.world import Json
 
 TRIES_FOR_ONE = 20
-"""Maximum draws per wanted schedule. A pair that locks early has few distinct schedules."""
+"""Maximum random draws per wanted schedule. Few schedules are distinct if a pair locks early."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One schedule and what happened."""
+    """One schedule and its result."""
 
     outcome: Outcome
     trace: Sequence[Step]
@@ -43,7 +43,7 @@ class Trial:
 
     @property
     def schedule(self) -> Schedule:
-        """Return the schedule that was executed; blocked sides are skipped."""
+        """Return the schedule as executed. Turns of blocked sides are skipped."""
         return of_trace([step.thread for step in self.trace])
 
     def steps_of(self, side: str) -> int:
@@ -53,7 +53,7 @@ class Trial:
 async def try_order(
     setup: Setup, pair: Pair, fixture: Fixture, schedule: Schedule, *, sides: str = "ab"
 ) -> Trial:
-    """Reset the fixture, run both operations (or one) by a schedule, and read the outcome."""
+    """Restore the fixture, run one or both operations by a schedule, and return the outcome."""
     await setup.reset(fixture)
     acts = {"a": pair.a.act, "b": pair.b.act}
     follower = Follower(setup.root, fixture.merchant.account_id, since=fixture.last_event)
@@ -91,7 +91,7 @@ class Tally:
     problems: list[str] = field(default_factory=list[str])
 
     def add(self, pair: Pair, trial: Trial, references: Mapping[str, Outcome]) -> None:
-        """Count one trial and compare it with the outcomes of the serial runs."""
+        """Count one trial, and compare its outcome with those of the serial runs."""
         self.schedules += 1
         self.waits += any(step.waited for step in trial.trace)
         self.problems += [_described(pair, trial, each) for each in trial.wrong]
@@ -108,7 +108,7 @@ class Tally:
 async def try_pair(
     setup: Setup, pair: Pair, fixture: Fixture, tally: Tally, *, rng: random.Random, share: int
 ) -> None:
-    """Run a pair serially both ways, then by other schedules."""
+    """Run a pair in both serial orders, then by other schedules."""
     serial = [await try_order(setup, pair, fixture, schedule) for schedule in SERIAL]
     references = await _references(setup, pair, fixture, serial)
     for trial in serial:
@@ -128,7 +128,7 @@ async def try_pair(
 async def _references(
     setup: Setup, pair: Pair, fixture: Fixture, serial: Sequence[Trial]
 ) -> dict[str, Outcome]:
-    """Return the outcomes to compare with: both serial ones and, where allowed, that of one side alone."""
+    """Return the outcomes to compare with: both serial ones and, where allowed, those of one side alone."""
     references = {str(order): trial.outcome for order, trial in zip(SERIAL, serial, strict=True)}
     for side in {named.reference for named in pair.named_outcomes} - set(references):
         references[side] = (await try_order(setup, pair, fixture, SERIAL[0], sides=side)).outcome
@@ -155,12 +155,12 @@ async def _try_all(server_url: str, options: Options, pairs: Sequence[Pair]) -> 
 
 
 def _try_half(server_url: str, seed: int, half: int) -> Tally:
-    """Try every second pair at full scale, in its own process."""
+    """Try every second pair in its own process. Used at full scale."""
     return asyncio.run(_try_all(server_url, Options(seed, Scale.FULL), PAIRS[half::2]))
 
 
 def _try_halves(server_url: str, options: Options) -> list[Tally]:
-    """Try both halves concurrently: one waits for PostgreSQL while the other computes."""
+    """Try both halves concurrently, because each often waits for PostgreSQL."""
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as processes:
         halves = [processes.submit(_try_half, server_url, options.seed, half) for half in (0, 1)]
         tallies: list[Tally] = []
@@ -188,7 +188,7 @@ def run(options: Options) -> Report:
 
 
 async def _repeat(server_url: str, name: str, schedule: Schedule) -> bool:
-    """Run one schedule of one pair, and print its trace and outcome. Return whether it is correct."""
+    """Run one schedule of a pair and print its trace and outcome. Return whether the outcome is correct."""
     pair = next(each for each in PAIRS if each.name == name)
     tally = Tally()
     async with place.database(server_url) as url, open_setup(url) as setup:
@@ -203,7 +203,7 @@ async def _repeat(server_url: str, name: str, schedule: Schedule) -> bool:
 
 
 def main() -> int:
-    """Repeat the schedule on the command line. Return 1 if it is wrong."""
+    """Repeat the schedule given on the command line. Return 1 if its outcome is wrong."""
     with place.server({**FAST, **LOCK_SETTINGS}) as server_url:
         return 0 if asyncio.run(_repeat(server_url, sys.argv[1], Schedule.read(sys.argv[2]))) else 1
 

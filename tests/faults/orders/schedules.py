@@ -1,4 +1,4 @@
-"""The interleavings that are tried: all of them, or a sample that includes every one with few switches."""
+"""The interleavings to try: all, or a sample that includes every interleaving with few switches."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -9,18 +9,18 @@ from math import comb
 from tests.faults.orders.stepping import Choose
 
 LAST = 10_000
-"""More steps than any operation has."""
+"""A number of steps that no operation reaches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How many steps each side takes in turn, like `a3 b2 a`. Blocked sides are skipped."""
+    """The number of steps that each side makes in turn, such as `a3 b2 a`. Turns of blocked sides are skipped."""
 
     turns: tuple[tuple[str, int], ...]
 
     @classmethod
     def read(cls, text: str) -> "Schedule":
-        """Parse the result of `str`."""
+        """Parse a schedule's text form."""
         return cls(tuple((each[0], int(each[1:] or LAST)) for each in text.split()))
 
     def __str__(self) -> str:
@@ -42,7 +42,7 @@ class Schedule:
 
 
 def of_trace(threads: Sequence[str]) -> Schedule:
-    """Return the schedule of a trace, to recognize schedules that were tried."""
+    """Return the schedule of a trace, so that it is not tried again."""
     return Schedule(tuple((side, len(list(steps))) for side, steps in groupby(each[0] for each in threads)))
 
 
@@ -50,7 +50,7 @@ SERIAL = (Schedule.read("a b"), Schedule.read("b a"))
 
 
 def few_switches(steps: dict[str, int]) -> list[Schedule]:
-    """Return all schedules in which one side runs completely at one point of the other."""
+    """Return all schedules in which one side runs completely between two steps of the other."""
     return [
         Schedule(((side, count), (other, LAST), (side, LAST)))
         for side, other in (("a", "b"), ("b", "a"))
@@ -59,7 +59,7 @@ def few_switches(steps: dict[str, int]) -> list[Schedule]:
 
 
 def drawn(steps: dict[str, int], rng: random.Random) -> Iterator[Schedule]:
-    """Draw random schedules without end, with few and many switches."""
+    """Draw random schedules without end, some with few switches and some with many."""
     while True:
         left = dict(steps)
         stays = rng.choice((0.5, 0.7, 0.85))
@@ -75,9 +75,9 @@ def drawn(steps: dict[str, int], rng: random.Random) -> Iterator[Schedule]:
 
 
 def chosen(steps: dict[str, int], rng: random.Random, *, share: int) -> Iterator[Schedule]:
-    """Return all schedules if they fit into the share, otherwise those with few switches and then random ones.
+    """Return all schedules if they fit into the share; otherwise those with few switches, and random ones.
 
-    If those with few switches exceed the share, draw from both kinds. Random ones may repeat.
+    If even those with few switches exceed the share, draw from both kinds. Random schedules may repeat.
     """
     if comb(sum(steps.values()), steps["a"]) <= share:
         yield from all_of(steps)

@@ -28,16 +28,16 @@ from tests.support.world import LANE, NOW, Json, Merchant, World, open_account, 
 
 Rows = Mapping[str, list[Json]]
 START = NOW + timedelta(minutes=10)
-"""The account's clock at the start of a trial, later than the whole fixture."""
+"""The account's time at the start of a trial, later than all instants of the fixture."""
 TICK = timedelta(milliseconds=1)
 """Clock advance per step, so that later writes have later instants."""
 
 OF_WORKERS = "due_work_is_claimed_in_an_hour"
-"""The invariant that is not checked: no worker runs here, so work stays due."""
+"""The invariant that is not checked, because without workers due work remains."""
 
 
 class SteppedClock:
-    """Real time at the reset, plus a fixed tick for every step since."""
+    """Real time at the last reset, plus a fixed duration for every step since then."""
 
     def __init__(self, stepper: Stepper) -> None:
         self.base = datetime.now(UTC)
@@ -49,7 +49,7 @@ class SteppedClock:
 
 @dataclass(slots=True)
 class Fixture:
-    """An account before two operations begin: its API access, ids and saved rows."""
+    """An account before the two operations begin: its API access, ids and saved rows."""
 
     merchant: Merchant
     api_key: str
@@ -63,7 +63,7 @@ class Fixture:
 
 @dataclass(frozen=True, slots=True)
 class FixtureBuilder:
-    """What a fixture is made with: the account, the merchant's endpoints, and unrestricted SQL."""
+    """What fixtures are created with: the account, the merchant's endpoints, and unrestricted SQL."""
 
     merchant: Merchant
     prices: PriceServer
@@ -76,7 +76,7 @@ MakeFixture = Callable[[FixtureBuilder], Awaitable[dict[str, Any]]]
 
 @dataclass(slots=True)
 class Setup:
-    """The database, the stepper, and two sides, each with its own pool, application and lanes."""
+    """The database, the stepper, and two sides. Each side has its own pool, application and lanes."""
 
     world: World
     root: "asyncpg.Connection[Any]"
@@ -89,7 +89,7 @@ class Setup:
     """All invariants without parameters, as one prepared statement."""
 
     async def make(self, make_fixture: MakeFixture) -> Fixture:
-        """Open an account, build the fixture, and save its rows."""
+        """Open an account, create the fixture in it, and save its rows."""
         opened = await open_account(self.world.deps, Mode.SANDBOX)
         merchant = Merchant(self.world.deps, self.world._client, opened)
         builder = FixtureBuilder(merchant, self.prices, self.receiver, self.root)
@@ -99,7 +99,7 @@ class Setup:
         return Fixture(merchant, opened.api_key, facts, await self.rows(opened.account_id))
 
     def merchant(self, side: str, fixture: Fixture) -> Merchant:
-        """Return the account's API access to one side's process."""
+        """Return API access to the account through the process of one side."""
         deps, client = self.sides[side]
         merchant = Merchant.__new__(Merchant)
         merchant.deps, merchant._client = deps, client
@@ -107,7 +107,7 @@ class Setup:
         return merchant
 
     async def reset(self, fixture: Fixture) -> None:
-        """Restore the account's saved rows, at START of its clock."""
+        """Restore the account's saved rows and set its clock to START."""
         self.stepper.trace.clear()
         self.clock.base = datetime.now(UTC)
         offset = START - self.clock.base
@@ -116,7 +116,7 @@ class Setup:
         self.receiver.received.clear()
 
     async def sweep(self, fixture: Fixture, lane: str) -> None:
-        """Run a lane alone until nothing is due, as later sweeps of a worker would."""
+        """Run one lane until no work is due, as a worker would later."""
         merchant = self.merchant("a", fixture)
         account = await load_account(merchant.deps, merchant.account_id)
         while await LANE[lane].run(merchant.deps, account):
@@ -127,7 +127,7 @@ class Setup:
         return json.loads(await self.root.fetchval("SELECT saved.rows($1)", account_id))
 
     async def violated(self, account_id: UUID) -> list[str]:
-        """Return the names of the violated invariants (`fatura check`)."""
+        """Return the names of violated invariants (`fatura check`)."""
         violated = [row["name"] for row in await self.checks.fetch(account_id, 1)]
         tx, key_ids = Tx(self.root, account_id), self.world.deps.vault.key_ids
         violated += [
@@ -141,7 +141,7 @@ class Setup:
 
 @asynccontextmanager
 async def open_setup(database_url: str) -> AsyncGenerator[Setup]:
-    """Needs a migrated database on an embedded server with `stepping.LOCK_SETTINGS`."""
+    """Open the setup. Needs a migrated database on an embedded server with `stepping.LOCK_SETTINGS`."""
     async with AsyncExitStack() as stack:
         world = await stack.enter_async_context(open_world(database_url))
         prices = await stack.enter_async_context(price_server())
@@ -182,11 +182,11 @@ async def _side(
 
 
 def _drop_notification(_lane: str) -> None:
-    """Ignore notifications, since operations are run explicitly."""
+    """Ignore notifications, because operations are started explicitly."""
 
 
 async def _prepare_saving(root: "asyncpg.Connection[Any]") -> None:
-    """Create functions that save, restore (without triggers) and read an account's rows."""
+    """Create SQL functions that save, restore and read an account's rows. Restoring fires no triggers."""
     tables = [
         row["table_name"]
         for row in await root.fetch(

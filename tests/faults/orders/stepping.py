@@ -1,7 +1,6 @@
-"""A deterministic stepper for I/O: of several concurrent tasks, only one moves at a time, from statement to
-statement.
+"""A deterministic stepper for concurrent tasks: only one task runs at a time, from one statement to the next.
 
-The caller chooses which one is next, so every order can be tried, drawn from a seed, or repeated.
+The caller chooses the next task, so every order can be tried, drawn from a seed, or repeated.
 """
 
 import asyncio
@@ -20,27 +19,27 @@ from tests.faults.orders.stepping_connection import connection_class
 T = TypeVar("T")
 
 Choose = Callable[[Sequence[str]], str]
-"""Chooses one of the sorted names of the threads that can move (at least one)."""
+"""A function that chooses one of the sorted names of the threads that are not blocked (at least one)."""
 
 LOCK_SETTINGS = {"deadlock_timeout": "1ms"}
-"""Server settings with which the last thread of a deadlock is the one that detects it."""
+"""Server settings that make the last thread of a deadlock detect it."""
 
 _LOOK_AFTER_SECONDS = 0.002
-"""Duration of a statement before PostgreSQL is queried whether it waits for a lock."""
+"""When a statement takes longer, PostgreSQL is queried whether it waits for a lock."""
 _DEADLOCK_LOOKED_SECONDS = 0.01
-"""After this wait, a statement has done its only deadlock check."""
+"""After this time, a blocked statement has made its only deadlock check."""
 _PATIENCE_SECONDS = 2
-"""How long the others wait for an actor whose tasks wait for a socket or timer."""
+"""How long other actors wait for one that waits for a socket or a timer."""
 _STUCK_SECONDS = 60
 
 
 class StuckError(Exception):
-    """No thread reached its next step for a minute."""
+    """No task reached its next step for a minute."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One executed step: its thread, its label, and whether it waited for another thread's lock."""
+    """An executed step: its thread, its label, and whether it waited for a lock of another thread."""
 
     thread: str
     label: str
@@ -51,12 +50,12 @@ class Step:
 
 
 After = Callable[[Step], Awaitable[None]]
-"""Called after every step."""
+"""A function that is called after every step."""
 
 
 @dataclass(slots=True, eq=False)
 class _Thread:
-    """A task of an actor, waiting for its turn or executing a step (on a server process, for a statement)."""
+    """A task of an actor. It waits for its turn or executes a step, which for a statement has a server process."""
 
     name: str
     label: str = ""
@@ -68,7 +67,7 @@ class _Thread:
 
 @dataclass(slots=True, eq=False)
 class _Actor:
-    """A simulated process. Its tasks are threads, named in the order of their first I/O."""
+    """A simulated process. Its tasks are called threads, and named in the order of their first I/O."""
 
     name: str
     begin: asyncio.Event
@@ -77,7 +76,7 @@ class _Actor:
     named: int = 0
 
     def thread(self) -> _Thread:
-        """Return the running task's thread: the first is named like its actor, others `name.2`, `name.3` ..."""
+        """Return the thread of the running task. The first is named like its actor, others `name.2`, `name.3` ..."""
         task = asyncio.current_task()
         assert task is not None, "I/O is done in tasks"
         if task not in self.threads:
@@ -88,23 +87,21 @@ class _Actor:
 
 
 class Stepper:
-    """Holds every actor at its next step until it is chosen.
+    """Stops every actor before each step until the caller chooses it.
 
-    1. `connection_class` goes into `store.db.connect`, for each actor's pool or a shared one.
+    1. Pass `connection_class` to `store.db.connect`, for one pool per actor or a shared one.
 
-    2. `act(name, action)` registers an actor, before or during a run. The returned task holds its result or
-    exception.
+    2. `act(name, action)` registers an actor, before or during a run. The returned task has its result or exception.
 
-    3. `await run(choose)` moves them until all are done and returns the trace. Then new actors may be
-    registered.
+    3. `await run(choose)` runs all actors to their end and returns the trace. Then new actors may be registered.
 
-    Every network access of an actor must be a step: a statement is one by itself, other calls are made inside
-    `doing`. Open pools first (`stepping_connection.open_whole`), since connecting is not a step. Code outside
-    actors is not held. A stepper works in one asyncio loop, not in uvloop.
+    Every network access of an actor must be a step. Statements are steps already; other calls must be made inside
+    `doing`. Open pools first (`stepping_connection.open_whole`), because connecting is not a step. Code outside actors
+    is not stopped. A stepper works in one asyncio loop, not in uvloop.
     """
 
     def __init__(self, control: "asyncpg.Connection[Any]") -> None:
-        """`control` is a separate connection of a superuser or the same role, used to query lock waits."""
+        """`control` is another connection, with the same role or a superuser. It queries who waits for locks."""
         self._control = control
         self._actors: list[_Actor] = []
         self._changed = asyncio.Event()
@@ -114,11 +111,11 @@ class Stepper:
 
     @property
     def waiting(self) -> dict[str, str]:
-        """Return the next step of each thread that can move."""
+        """Return the next step of each thread that is not blocked."""
         return {thread.name: thread.label for thread in self._threads() if thread.gate is not None}
 
     def act(self, name: str, action: Callable[[], Awaitable[T]]) -> asyncio.Task[T]:
-        """Register an actor. It begins when `run` does, in registration order. Await the task after `run`."""
+        """Register an actor, which begins when `run` is called. Await the returned task after `run`."""
         assert all(name != each.name for each in self._actors), f"two actors named {name}"
         actor = _Actor(name, asyncio.Event(), WeakKeyDictionary())
         self._actors.append(actor)
@@ -135,10 +132,9 @@ class Stepper:
         return actor.task
 
     async def run(self, choose: Choose, *, after: After | None = None) -> Sequence[Step]:
-        """Move the actors one step at a time until all are done. Exceptions stay in their tasks. Raises
-        StuckError.
+        """Run the actors one step at a time until all are done. `after` is called after every step.
 
-        `after` is called after every step.
+        An actor's exception stays in its task. Raises StuckError.
         """
         self.trace = []
         while True:
@@ -151,11 +147,11 @@ class Stepper:
             elif all(each.task is not None and each.task.done() for each in self._actors):
                 self._actors.clear()
                 return self.trace
-            else:  # all wait for external locks or a timer; PostgreSQL's lock time-out ends that
+            else:  # all threads wait for a timer or for locks of other sessions, until PostgreSQL's lock time-out
                 await self._change()
 
     async def step(self, label: str) -> None:
-        """Wait to be chosen. The code up to the next step then runs alone."""
+        """Wait until this thread is chosen. The code up to its next step then runs alone."""
         actor = _ACTOR.get()
         if actor is not None:
             await self._ask(actor.thread(), label)
@@ -164,8 +160,8 @@ class Stepper:
     async def doing(
         self, label: str, *, pid: int | None = None, waits_for_turn: bool = True
     ) -> AsyncGenerator[None]:
-        """Wait to be chosen, then do I/O inside the block. No other thread is chosen until it ends or waits for
-        a lock.
+        """Wait until this thread is chosen, then do I/O inside the block. Others wait until it ends or is blocked by a
+        lock.
 
         `pid` is the server process of a statement. With `waits_for_turn=False` the I/O starts immediately.
         """
@@ -196,7 +192,7 @@ class Stepper:
             thread.gate = None
 
     async def _begin(self) -> None:
-        """Bring new actors to their first step, one after the other."""
+        """Run each new actor up to its first step, one after the other."""
         await self._settle()
         for actor in self._actors:
             if not actor.begin.is_set():
@@ -212,7 +208,7 @@ class Stepper:
         self.trace.append(Step(name, label, waited=bool(thread.waits_for)))
 
     async def _settle(self) -> None:
-        """Wait until every thread is at its next step, ended, or waits for another thread's lock."""
+        """Wait until every thread has reached its next step, ended, or been blocked by another thread's lock."""
         loop = asyncio.get_running_loop()
         patient_until = loop.time() + _PATIENCE_SECONDS
         while True:
@@ -226,7 +222,7 @@ class Stepper:
                 await self._mark_waiting(at_work)
 
     async def _mark_waiting(self, at_work: Sequence[_Thread]) -> None:
-        """If all statements wait, record for whom, once PostgreSQL has checked for a deadlock."""
+        """If all statements are blocked, record by whom, after PostgreSQL has checked for a deadlock."""
         found = await self._blockers(at_work)
         if not all(found.values()):
             return
@@ -237,7 +233,7 @@ class Stepper:
                 each.waits_for = found[each]
 
     async def _still_wait(self, at_work: Sequence[_Thread]) -> bool:
-        """Whether all still wait for the same threads. Released threads are marked as working."""
+        """Return whether all blocked threads are still blocked by the same threads. Mark the others as working."""
         if not all(each.waits_for for each in at_work):
             return False
         found = await self._blockers(at_work)
@@ -278,14 +274,14 @@ _ACTOR: ContextVar[_Actor | None] = ContextVar("actor", default=None)
 
 
 def _is_elsewhere(actor: _Actor) -> bool:
-    """Whether an actor waits for something that is not a step, such as opening a connection."""
+    """Return whether an actor waits for something other than a step, such as opening a connection."""
     if not actor.begin.is_set() or actor.task is None or actor.task.done():
         return False
     return not any(each.gate is not None or each.at_work for each in actor.threads.values())
 
 
 async def _drain_ready() -> None:
-    """Run the loop until only network or timers can make progress."""
+    """Run the loop until only network I/O or timers can make progress."""
     ready = attrgetter("_ready")
     loop = asyncio.get_running_loop()
     await asyncio.sleep(0)

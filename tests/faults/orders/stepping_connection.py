@@ -1,4 +1,4 @@
-"""Connections whose every statement is a step, and pools that are opened before stepping starts."""
+"""Connections on which every statement is a step, and pools that are opened before stepping starts."""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
@@ -9,13 +9,13 @@ import asyncpg
 from fatura.store.db import Database
 
 _NOT_A_STEP = ("BEGIN", "SET LOCAL")
-"""Statements without lock or snapshot. They are sent immediately, not as steps."""
+"""Statements that take no lock and no snapshot. They are sent without a step."""
 
 
 def connection_class(
     doing: Callable[..., AbstractAsyncContextManager[None]],
 ) -> "type[asyncpg.Connection[Any]]":
-    """Return a class that executes every statement inside `doing`, labelled with its text."""
+    """Return a connection class that executes each statement inside `doing`, with its text as label."""
 
     class SteppedConnection(asyncpg.Connection):
         def _as_step(self, sql: str) -> AbstractAsyncContextManager[None]:

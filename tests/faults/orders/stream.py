@@ -1,4 +1,4 @@
-"""A client that follows the account's event stream while two operations write to it (D-38)."""
+"""A client that reads the account's event stream while two operations write to it (D-38)."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +13,7 @@ _PAGE = 200
 
 @dataclass(slots=True)
 class Follower:
-    """Reads on from its cursor after every commit, like a polling client."""
+    """A polling client. It reads from its cursor after every commit."""
 
     connection: Any
     account_id: UUID
@@ -35,7 +35,7 @@ class Follower:
             self.cursor = found[-1].sequence
 
     async def missed_events(self) -> list[str]:
-        """Read the rest, and return the events that were skipped."""
+        """Read the remaining events. Return the events that the client never received."""
         await self.read_on()
         there = await events.after(self._tx, self.since, limit=_PAGE)
         return [

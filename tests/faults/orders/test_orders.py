@@ -1,4 +1,4 @@
-"""The orders run at the short scale, and tests that it detects missing locks."""
+"""The orders run at small scale, and tests that it detects missing locks."""
 
 import random
 from collections.abc import Callable, Generator
@@ -20,7 +20,7 @@ SCHEDULES = 16
 Weaker = Callable[[pytest.MonkeyPatch], None]
 
 
-@pytest.mark.timeout(600)  # half a minute on an idle machine
+@pytest.mark.timeout(600)  # time limit for a busy machine; an idle one needs half a minute
 def test_concurrent_operations_have_the_outcome_of_a_serial_order():
     """[D-14, D-27 charge, D-28, D-32, D-33]"""
     report = run.run(Options())

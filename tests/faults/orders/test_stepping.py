@@ -1,4 +1,4 @@
-"""Test the stepper: all orders are reachable, lock waits are detected, and schedules are repeatable."""
+"""The stepper reaches all orders, detects blocked statements, and repeats a schedule exactly."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Generator, Sequence
@@ -40,7 +40,7 @@ async def setup(url: str) -> AsyncGenerator[tuple[Stepper, Database]]:
 
 
 class Script:
-    """Chooses by a list of names, then the first one."""
+    """Chooses the names of a list in turn, then always the first name."""
 
     def __init__(self, *names: str) -> None:
         self._names = list(names)

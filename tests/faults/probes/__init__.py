@@ -1,1 +1,1 @@
-"""Request every route with foreign, random and malformed input."""
+"""Send requests with foreign, random and malformed input to every route."""

@@ -1,4 +1,4 @@
-"""Fill an account with resources in every state."""
+"""Create an account with resources in every state."""
 
 from tests.support.account_resources import Owned, own_everything
 from tests.support.world import Merchant, World, item, subscription_body
@@ -23,7 +23,7 @@ MALFORMED = (
 
 
 async def fill_account(world: World, merchant: Merchant) -> Owned:
-    """Give an account one resource of every kind in the usual states, and some in rarer ones."""
+    """Create one resource of every kind in the common states, and some in rare states."""
     own = await own_everything(world, merchant)
     held_product = await merchant.variable_product()
     held_plan = await merchant.plan(item(held_product))

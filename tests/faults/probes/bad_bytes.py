@@ -1,4 +1,4 @@
-"""Send bytes that are hardly HTTP to a real `fatura api` over sockets."""
+"""Send invalid HTTP over sockets to a real `fatura api`."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from tests.support.populated import connected
 from tests.support.postgres_processes import until
 
 WAIT_SECONDS = 5
-"""Time limit of an answer. The server's time-out for partial requests is longer and tested elsewhere."""
+"""Time limit for a response. The server's own time-out is longer and has other tests."""
 
 
 @dataclass(slots=True)
@@ -25,9 +25,7 @@ class Sent:
 
 
 def send_all(server_url: str, options: Options) -> Sent:
-    """Send each kind of bytes many times, seeded. No request may cause a 5xx or a write, and the API must stay
-    up.
-    """
+    """Send each kind of invalid bytes many times. None may cause a 5xx or a write, and the API must keep running."""
     return asyncio.run(_with_api(server_url, options))
 
 
@@ -61,7 +59,7 @@ async def _with_api(server_url: str, options: Options) -> Sent:
 
 
 async def _judged(port: int, raw: bytes) -> list[str]:
-    """Send bytes and half-close the connection. Return what is wrong with the answers, which may be absent."""
+    """Send bytes and close the sending side. Return the problems of the responses; a missing response is correct."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         async with asyncio.timeout(WAIT_SECONDS):
@@ -94,7 +92,7 @@ def _faults(answer: bytes) -> list[str]:
 
 
 def _bytes(chance: random.Random, key: str) -> tuple[str, bytes]:
-    """Return a broken request, and what is broken in it."""
+    """Return an invalid request and a description of its fault."""
     body = b'{"name": "x"}'
     auth = b"Authorization: Bearer " + key.encode() + b"\r\n"
     host = b"Host: x\r\n"

@@ -1,4 +1,4 @@
-"""Send generated bad requests. None may cause a 5xx, change anything when refused, or leak data."""
+"""Send generated bad requests. None may cause a 5xx, change data when refused, or reveal secrets."""
 
 import json
 import random
@@ -26,9 +26,9 @@ from tests.support.world import Json, Merchant, World, plan_body
 
 PROCESSES = 2
 SENT_AGAIN = 500
-"""Number of refused requests that are repeated between two digests."""
+"""Number of refused requests that are repeated between two comparisons of all rows."""
 CALLS_OUT = ("pricing-test", "retry-pricing")
-"""Routes that call an endpoint. They are requested less often because of their rate limit."""
+"""Routes that call a merchant's endpoint. They get fewer requests because of their rate limit."""
 
 
 @dataclass(slots=True)
@@ -108,13 +108,13 @@ async def _send(server_url: str, seed: int, count: int) -> Found:
 
 
 def _schedules_poll(wire: Wire, answer: Answer) -> bool:
-    """Whether the gateway refused to cancel a charge, which schedules a poll of it (D-27)."""
+    """Return whether the gateway refused to cancel a charge. Such a refusal schedules a poll (D-27)."""
     not_cancelable = INVOICE_NOT_CANCELABLE.type.encode() in answer.body
     return wire.route == "post /v1/invoices/{invoiceId}/cancel" and answer.status == 409 and not_cancelable
 
 
 async def _advancing_clock(world: World) -> Merchant:
-    """Return an account whose test clock is advancing, so a valid advance is refused immediately."""
+    """Return an account whose test clock is advancing, so that even a valid advance is refused."""
     merchant = await world.another()
     async with connected(world.database_url, merchant.account_id) as connection:
         await connection.execute("UPDATE test_clock SET status = 'advancing', target_at = '2050-01-01'")
@@ -123,7 +123,7 @@ async def _advancing_clock(world: World) -> Merchant:
 
 
 async def _resend(world: World, app: Any, refused: Sequence[Wire]) -> list[str]:
-    """Send refused requests again. Every row of the account must stay as it is."""
+    """Repeat refused requests. No row of the account may change."""
     async with connected(world.database_url, world.account_id) as connection:
         before = await digest(connection, world.account_id)
         answers = [await ask(app, wire) for wire in refused]
@@ -135,7 +135,7 @@ async def _resend(world: World, app: Any, refused: Sequence[Wire]) -> list[str]:
 
 
 def _valid_requests(document: Json, own: Owned, clock: Merchant) -> Iterator[Wire]:
-    """Yield a valid request for every operation, and more for bodies of several forms."""
+    """Yield one valid request per operation, and one per form of a body with several forms."""
     bodies = valid_bodies(own)
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
@@ -191,7 +191,7 @@ def _wire(route: str, path: str, body: Json, *, merchant: Merchant) -> Wire:
 
 
 def _answered_fields(document: Json) -> Mapping[str, Json]:
-    """Return every field of any answer, with a value to send back."""
+    """Return every field name that occurs in a response, with one of its values."""
     samples = {"string": "x", "integer": 1, "boolean": True, "array": [], "object": {}, "number": 1}
     return {
         name: samples.get(schema.get("type", ""))
@@ -201,13 +201,13 @@ def _answered_fields(document: Json) -> Mapping[str, Json]:
 
 
 def _secrets(world: World, other: Owned) -> list[bytes]:
-    """Return what no answer may show: the keys of both accounts, and the other account's ids."""
+    """Return the texts that no response may contain: both accounts' keys and the other account's ids."""
     ids = [each for name, found in other.ids.items() if name != "accountId" for each in found]
     return [each.encode() for each in (world.api_key, other.merchant.api_key, *ids)]
 
 
 async def _names(world: World) -> list[bytes]:
-    """Return names of constraints, indexes, triggers and tables that are not words of the API."""
+    """Return the names of database objects (constraints, indexes, triggers, tables) that are not API terms."""
     rows = await world.sql(
         """
         SELECT conname::text AS name FROM pg_constraint WHERE connamespace = 'public'::regnamespace

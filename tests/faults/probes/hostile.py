@@ -1,4 +1,4 @@
-"""Values, bytes, headers, paths and queries of bad requests."""
+"""Values, bytes, headers, paths and queries for bad requests."""
 
 import random
 from collections.abc import Callable
@@ -101,7 +101,7 @@ SPOILT: tuple[tuple[str, Callable[[bytes, random.Random], bytes]], ...] = (
     ("a scalar", lambda _body, chance: chance.choice(TOKENS).encode()),
     ("single quotes", lambda body, _chance: body.replace(b'"', b"'")),
 )
-"""Ways to corrupt the bytes of a body."""
+"""Functions that corrupt the bytes of a body."""
 
 MEDIA_TYPES = (
     "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/json5", "",

@@ -1,4 +1,4 @@
-"""Check every answer to a bad request: catalogued, documented, no 5xx, and no leaked data."""
+"""Check every response to a bad request: it must match the OpenAPI document, be no 5xx, and reveal no secret."""
 
 import json
 import re
@@ -26,14 +26,14 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Knows the OpenAPI document and the `secret` texts that no answer may show."""
+    """Has the OpenAPI document and the `secret` texts that no response may contain."""
 
     document: Json
     secret: Collection[bytes]
     names: Collection[bytes]
 
     def faults(self, wire: Wire, answer: Answer) -> list[str]:
-        """Return what is wrong with an answer."""
+        """Return the problems of a response."""
         if answer.status >= 500:
             return [f"{answer.status}: {answer.body[:300]!r}"]
         found = [f"shows {each!r}" for each in self.secret if each in answer.body]

@@ -12,7 +12,7 @@ from tests.support.world import Json
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """A request as sent; `route` is the operation it is meant for, if any."""
+    """A request as sent. `route` is the intended operation, or None."""
 
     route: str | None
     method: str
@@ -31,7 +31,7 @@ class Wire:
 
 @dataclass(frozen=True, slots=True)
 class Mutator:
-    """`fields` are all field names of any answer, each with a value."""
+    """`fields` has a value for each field name that occurs in a response."""
 
     chance: random.Random
     fields: Mapping[str, Json]
@@ -49,10 +49,10 @@ class Mutator:
         return kind(wire)
 
     def _body(self, wire: Wire) -> Wire:
-        """Change a JSON value, add or remove a member, or write one twice."""
+        """Change one JSON value, or add, remove or duplicate a member."""
         try:
             body: Any = json.loads(wire.body)
-        except (ValueError, RecursionError):  # already corrupted
+        except (ValueError, RecursionError):  # the body is already corrupted
             return self._raw_body(wire)
         places = [*_places(body)]
         if not places:
@@ -78,7 +78,7 @@ class Mutator:
         return replace(wire, body=text.encode(), done=(*wire.done, done))
 
     def _raw_body(self, wire: Wire) -> Wire:
-        """Corrupt the bytes of the body, or its content headers."""
+        """Corrupt the bytes of the body or its content headers."""
         name, spoil = self.chance.choice(hostile.SPOILT)
         if name.startswith("media"):
             media = self.chance.choice(hostile.MEDIA_TYPES)
@@ -101,7 +101,7 @@ class Mutator:
         return replace(kept.having(name, value) if value != hostile.ABSENT else kept, done=done)
 
     def _path(self, wire: Wire) -> Wire:
-        """Change a part of the path, or the method."""
+        """Change a part of the path or the method."""
         if self.chance.random() < 0.15:
             method = self.chance.choice(hostile.METHODS)
             return replace(wire, method=method, route=None, done=(*wire.done, f"{method} for {wire.method}"))

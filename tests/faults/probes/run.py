@@ -1,6 +1,6 @@
-"""Request every id position of every route with own, foreign, unknown and malformed ids.
+"""Send own, foreign, unknown and malformed ids at every id position of every route.
 
-The probes come from the OpenAPI document, so new routes and fields are included automatically.
+The positions come from the OpenAPI document, so new routes and fields are included automatically.
 """
 
 import asyncio
@@ -27,12 +27,12 @@ MADE_ELSEWHERE = {
     "pricing-test": "the products here have prices of their own",
     "/gateways/": "nothing here is signed",
 }
-"""Routes that answer own ids like unknown ones here. Scenarios test their other answers."""
+"""Routes that respond to own ids as to unknown ones in this run. Scenarios test their other responses."""
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A request with one id; `where` is its position, `name` what the API calls such ids."""
+    """A request with one id. `where` is the position of the id, `name` its name in the API."""
 
     route: str
     where: str
@@ -80,7 +80,7 @@ def _of_operation(route: str, path: str, operation: Json, *, body: Json, own: Ow
 
 
 def masked(answer: Answer, sought: str) -> tuple[Any, ...]:
-    """Return an answer without its date and the echoed id."""
+    """Return a response without its date and without the id that it repeats."""
     headers = [(name, value) for name, value in answer.headers.items() if name != "date"]
     body = answer.body.replace(sought.encode(), b"<the id>").replace(sought.lower().encode(), b"<the id>")
     return answer.status, headers, body
@@ -93,7 +93,7 @@ def unknown(name: str, chance: random.Random) -> str:
 
 
 def run(options: Options) -> Report:
-    """Compare the answers for foreign and unknown ids byte for byte, and check that nothing changes."""
+    """Check that responses to foreign and unknown ids are equal byte for byte, and that nothing changes."""
     report = Report("probes", options.seed)
     with place.server() as url:
         asyncio.run(_run(url, options, report))
@@ -121,7 +121,7 @@ async def _run(server_url: str, options: Options, report: Report) -> None:
             report.count(f"probes with {kind} ids", tried[kind], at_least=50)
         report.count("probes", tried.total(), at_least=options.pick(short=500, full=2000))
         report.count("tables of the other accounts that changed", len(changed), at_most=0)
-        broken = set(await world.broken()) - {"due_work_is_claimed_in_an_hour"}  # no lane runs here
+        broken = set(await world.broken()) - {"due_work_is_claimed_in_an_hour"}  # this run has no worker
         report.problems += [f"the invariant {name} is violated" for name in broken]
         if options.pick(short=0, full=1):
             await compare_times(world, others[0], chance=chance, report=report)
@@ -141,7 +141,7 @@ async def _probe_foreign(
     chance: random.Random,
     report: Report,
 ) -> Counter[str]:
-    """Request with ids of other accounts. Return the number of probes of each kind."""
+    """Request ids of other accounts. Return the number of probes of each kind."""
     tried = Counter[str]()
     listed = list(probes((await world.get("/docs-json")).json, own))
     for place_, probe in enumerate(listed):
@@ -173,7 +173,7 @@ def _id_forms(probe: Probe, sought: str) -> list[str]:
 
 
 def _not_as_unknown(answer: Answer, expected: tuple[Any, ...]) -> bool:
-    """Whether a malformed id in a path is answered differently from an unknown one, apart from the id."""
+    """Return whether the response to a malformed id differs from that to an unknown id, apart from the id."""
     status, headers, body = expected
     kept = {name: value for name, value in headers if name != "content-length"}
     found = {name: value for name, value in answer.headers.items() if name not in {"date", "content-length"}}
@@ -186,14 +186,12 @@ def _not_as_unknown(answer: Answer, expected: tuple[Any, ...]) -> bool:
 
 
 async def _own(world: World, own: Owned, *, chance: random.Random, report: Report) -> int:
-    """Request with own ids. They must be answered differently from unknown ones, otherwise the probes prove
-    nothing.
-    """
+    """Request own ids. Their responses must differ from those to unknown ids; otherwise the probes prove nothing."""
     tried = 0
     listed = list(probes((await world.get("/docs-json")).json, own))
     for probe in sorted(
         listed, key=lambda each: each.where != "body"
-    ):  # later requests archive what bodies name
+    ):  # bodies first, because later probes archive the resources that bodies need
         if probe.name == "cursor" or any(mark in probe.path for mark in MADE_ELSEWHERE):
             continue
         nobodys = unknown(probe.name, chance)
@@ -217,14 +215,14 @@ async def _use_keys(merchant: Merchant) -> list[Answer]:
 
 
 async def _keys_of_others(merchant: Merchant, *, report: Report) -> None:
-    """Use the Idempotency-Keys that other accounts used for equal requests."""
+    """Send the same requests with Idempotency-Keys that other accounts have used."""
     for answer in await _use_keys(merchant):
         if answer.status != 201 or "Idempotent-Replayed" in answer.headers:
             report.problems.append(f"an Idempotency-Key of another account counts: {answer.body!r}")
 
 
 async def _cursors_of_others(world: World, other: Owned, *, report: Report) -> None:
-    """Use another account's cursors. Each must be a position in the own stream."""
+    """Use another account's cursors. Each must count as a position in the own stream."""
     mine = [each["id"] for each in await world.events()]
     for limit in range(1, 11):
         cursor = (await other.merchant.get(f"/v1/events?limit={limit}")).json["nextCursor"]

@@ -1,4 +1,4 @@
-"""Test that response times do not distinguish another account's ids from unknown ones."""
+"""Test that response times do not reveal whether an id exists in another account."""
 
 import random
 import time
@@ -10,11 +10,11 @@ from tests.support.world import World, plan_body, subscription_body
 
 PAIRS = 500
 FAR_OFF = 0.15
-"""Allowed distance from 0.5 on a shared machine; on an idle one it is within 0.05."""
+"""Allowed difference from 0.5 on a busy machine. On an idle one it is below 0.05."""
 
 
 async def compare_times(world: World, other: Owned, *, chance: random.Random, report: Report) -> None:
-    """Time foreign and unknown ids in turn, and report how well times distinguish them (0.5: not at all)."""
+    """Measure foreign and unknown ids in turn. Report how well their times can be told apart (0.5: not at all)."""
 
     async def plan(sought: str) -> None:
         await world.post("/v1/plans", plan_body({"id": sought}))
@@ -44,7 +44,7 @@ async def compare_times(world: World, other: Owned, *, chance: random.Random, re
 
 
 def _auc(foreign: list[float], unknown: list[float]) -> float:
-    """Return the probability that a foreign time is longer than an unknown one (area under the ROC curve)."""
+    """Return the probability that a foreign id takes longer than an unknown one (area under the ROC curve)."""
     ranked = sorted([(each, True) for each in foreign] + [(each, False) for each in unknown])
     ranks = sum(rank for rank, (_, is_one_of_these) in enumerate(ranked, 1) if is_one_of_these)
     return (ranks - len(foreign) * (len(foreign) + 1) / 2) / (len(foreign) * len(unknown))

@@ -1,4 +1,4 @@
-"""The application called in this process, with detection of committed writes."""
+"""The application, called in this process, with detection of committed writes."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -23,7 +23,7 @@ _CHANGES: ContextVar[list[str] | None] = ContextVar("changes", default=None)
 
 
 class Watched(asyncpg.Connection):
-    """Records before each commit whether the transaction has an id, which PostgreSQL assigns to writers only."""
+    """A connection that records before each commit whether the transaction wrote. Only writers get an id."""
 
     async def execute(self, query: str, *args: Any, **options: Any) -> str:
         changes = _CHANGES.get()
@@ -36,7 +36,7 @@ class Watched(asyncpg.Connection):
 
 @asynccontextmanager
 async def open_watched(database_url: str) -> AsyncGenerator[tuple[World, Any]]:
-    """Open the world on watched connections; also yield the application."""
+    """Open the engine on watched connections. Yield its world and the application."""
     read = settings.read({"FATURA_RATE_LIMIT": "0", "FATURA_OUTBOUND_ALLOW": "127.0.0.1"})
     db = await connect(database_url, max_connections=5, connection_class=Watched)
     try:
@@ -51,7 +51,7 @@ async def open_watched(database_url: str) -> AsyncGenerator[tuple[World, Any]]:
 
 
 async def ask(app: Any, wire_: Wire) -> tuple[Answer, Sequence[str]]:
-    """Send a request. Return the answer, and the ids of the writing transactions that it committed."""
+    """Send a request. Return the response and the ids of the transactions in which it wrote."""
     changes: list[str] = []
     token = _CHANGES.set(changes)
     sent: list[dict[str, Any]] = []
@@ -73,7 +73,7 @@ async def ask(app: Any, wire_: Wire) -> tuple[Answer, Sequence[str]]:
 
 
 def _scope(wire_: Wire) -> dict[str, Any]:
-    """Return the scope that uvicorn would create: path unquoted, query not."""
+    """Return the ASGI scope as uvicorn creates it: the path decoded, the query not."""
     raw = wire_.path.encode("latin-1", "replace")
     return {
         "type": "http",

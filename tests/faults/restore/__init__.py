@@ -1,1 +1,1 @@
-"""Restore backups that are older than the gateway."""
+"""Restore backups when the gateway has newer charges than the database."""

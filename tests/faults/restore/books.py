@@ -1,4 +1,4 @@
-"""A gateway whose charges are in a file, so that a restore of the database does not affect them."""
+"""A gateway that keeps its charges in a file, so that restoring the database does not change them."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -28,12 +28,12 @@ from tests.faults.journal import Journal
 
 PROVIDER = "books"
 NEVER_PAID_EVERY = 5
-"""One of this many charges is never paid."""
+"""One in this many charges is never paid."""
 PAGE = 50
 
 
 class BookGateway:
-    """Implements `port.Gateway` with look-ups only: a repeat creates a second charge."""
+    """Implements `port.Gateway` with look-ups only. A repeated request creates a second charge."""
 
     provider: ClassVar[str] = PROVIDER
 
@@ -52,7 +52,7 @@ class BookGateway:
         )
 
     async def check_credentials(self) -> None:
-        """Accept all."""
+        """Accept all credentials."""
 
     async def create_charge(self, request: ChargeRequest) -> Charge:
         self._journal.write("gateway_call", operation="create", invoice_id=str(request.invoice_id))
@@ -110,7 +110,7 @@ class BookGateway:
         raise PermanentError("no_catalog", str(product.product_id))
 
     def _read(self, condition: str, *values: Any) -> Sequence[Charge]:
-        """Return the connection's charges after applying payments at the due date."""
+        """Return the connection's charges, after applying payments that are due."""
         found = list(
             self._journal.read(
                 f"SELECT * FROM charge WHERE connection_id = ? AND {condition}",  # noqa: S608 - written here
@@ -133,7 +133,7 @@ class BookGateway:
 
 
 def take_back(journal: Journal, charge_id: str) -> None:
-    """Cancel a charge in any state, as a person can in the gateway's dashboard."""
+    """Cancel a charge in any state, as a person can in a gateway's dashboard."""
     journal.change("UPDATE charge SET state = 'canceled' WHERE charge_id = ?", charge_id)
 
 
@@ -150,7 +150,7 @@ def _charge(row: Mapping[str, Any]) -> Charge:
 
 
 def book_providers(journal: Journal) -> Callable[[Database], AbstractAsyncContextManager[Providers]]:
-    """Return a provider factory with this gateway for live accounts."""
+    """Return a provider factory that offers this gateway to live accounts."""
 
     @asynccontextmanager
     async def opened(_db: Database) -> AsyncGenerator[Providers]:

@@ -1,7 +1,7 @@
-"""Restore backups that are older than the gateway, repeatedly. No charge may be lost or made twice.
+"""Restore old backups repeatedly. No charge may be lost or created twice.
 
-Each trial backs up during work, continues, drops the database, restores it, runs the comparison (which may be
-killed) and continues. Then the gateway's charges are compared with the database.
+Each trial makes a backup during work, continues, drops and restores the database, and runs the comparison, which may be
+killed. After more work, the gateway's charges are compared with the database.
 """
 
 import asyncio
@@ -24,9 +24,9 @@ from tests.faults.restore.truth import Truth, judge
 STORIES = 4
 RESTORES_A_STORY = 5
 DAYS_AFTER = 3
-"""Days that the engine has after a restore until everything must be final."""
+"""Days after a restore within which all work must be final."""
 DIES = 0.7
-"""Chances that work is killed before a backup, and that a comparison is killed before it is repeated."""
+"""The chance that work is killed before a backup, and the chance that a comparison is killed."""
 
 
 def run(options: Options) -> Report:
@@ -106,7 +106,7 @@ async def _trial(story: Story, truth: Truth) -> None:
 
 
 async def _sweep(story: Story, truth: Truth) -> None:
-    """Repeat the comparison until it completes: in killed processes, canceled tasks, or with concurrent workers."""
+    """Repeat the comparison until it completes, in killed processes, in canceled tasks, or with concurrent workers."""
     rng, since = story.rng, truth.since
     if rng.random() < 0.2:
         await story.sweep_in_process(since=since, kill_at=rng.randrange(20, 120))

@@ -1,4 +1,4 @@
-"""One account through many backups and restores."""
+"""One account that goes through many backups and restores."""
 
 import asyncio
 import json
@@ -34,12 +34,12 @@ from tests.support.world import Json, Merchant, item
 
 BEGIN = datetime(2033, 1, 10, 15, tzinfo=UTC)
 OTHER_PRICE_EVERY = 6
-"""One of this many values entered again after a restore differs from before."""
+"""After a restore, one in this many manual values differs from the first time."""
 
 
 @dataclass(slots=True)
 class Story:
-    """`now` is the clock of all its engines, `rng` the source of all its choices."""
+    """`now` is the clock of all engines on this account. `rng` makes all random choices."""
 
     server_url: str
     folder: Path
@@ -81,15 +81,13 @@ class Story:
                 yield Merchant(deps, client, self.opened)
 
     def _count(self) -> None:
-        """Fail at a statement, if requested."""
+        """Fail at this statement if a failure was requested."""
         self.statements_left -= 1
         if not self.statements_left and self.running is not None:
             self.running.cancel()
 
     async def work(self, deps: Deps, *, die_at: int = 0) -> bool:
-        """Run all lanes until nothing is due, or fail at the n-th statement (0: never). Return whether it
-        completed.
-        """
+        """Run lanes until no work is due, or fail at the n-th statement (0: never). Return whether all completed."""
         self.running = asyncio.create_task(run_until_idle(deps, LANES))
         self.statements_left = die_at
         try:
@@ -101,7 +99,7 @@ class Story:
         return True
 
     async def enroll(self, merchant: Merchant, count: int) -> None:
-        """Subscribe customers to a fixed and a variable plan, each due on its own day."""
+        """Subscribe customers to a fixed and a variable plan, with different due dates."""
         fixed = await merchant.plan(await merchant.product(cents=self.rng.randrange(100, 100_000)))
         variable = await merchant.plan(
             item(await merchant.product(cents=500)), item(await merchant.variable_product())
@@ -112,7 +110,7 @@ class Story:
             self.subscriptions.append(made["id"])
 
     async def live_on(self, merchant: Merchant, *, steps: int) -> None:
-        """Let days pass with work, manual values and a few cancellations."""
+        """Let days pass with billing, manual values and a few cancellations."""
         for _ in range(steps):
             self.now += timedelta(days=self.rng.randrange(1, 13))
             await self.work(merchant.deps)
@@ -126,7 +124,7 @@ class Story:
         await self.work(merchant.deps)
 
     async def enter_values(self, merchant: Merchant) -> None:
-        """Enter manual values for held invoices. After a restore some differ from before."""
+        """Enter manual values for held invoices. After a restore, some values differ from the first time."""
         for status in ("draft", "awaiting_value"):
             for held in (await merchant.get(f"/v1/invoices?status={status}&pageSize=100")).json["data"]:
                 detail = (await merchant.get(f"/v1/invoices/{held['id']}")).json
@@ -141,11 +139,11 @@ class Story:
         await self._copy("template_fatura", self.name)
 
     async def back_up(self) -> None:
-        """Copy the database in its current state, whatever is in progress."""
+        """Copy the database in its current state, even if work is in progress."""
         await self._copy(self.name, f"{self.name}_backup")
 
     async def restore(self) -> None:
-        """Replace the database by the backup. The gateway's charges stay."""
+        """Replace the database by the backup. The gateway's charges do not change."""
         await self._copy(f"{self.name}_backup", self.name)
         self.restores += 1
 
@@ -170,7 +168,7 @@ class Story:
             await connection.close()
 
     async def sweep(self, deps: Deps, *, since: datetime, die_at: int = 0) -> comparison.RestoreReport | None:
-        """Run `fatura restored` in this process; None when it failed at a statement."""
+        """Run `fatura restored` in this process. Return None if it failed at a statement."""
         assert self.opened is not None
 
         async def command() -> comparison.RestoreReport:
@@ -188,7 +186,7 @@ class Story:
             self.running, self.statements_left = None, 0
 
     async def sweep_in_process(self, *, since: datetime, kill_at: int) -> Json | None:
-        """Run `tests.faults.restore.sweep`; None when it was killed."""
+        """Run `tests.faults.restore.sweep`. Return None if it was killed."""
         words = [self.url, self.ring, str(self.folder / f"{self.name}.sqlite")]
         words += [self.now.isoformat(), since.isoformat(), str(kill_at)]
         process = await asyncio.create_subprocess_exec(

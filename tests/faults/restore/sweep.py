@@ -1,7 +1,7 @@
-"""`fatura restored` in its own process with the run's gateway and clock, killed at its n-th statement.
+"""`fatura restored` in its own process, with the run's gateway and clock, killed at its n-th statement.
 
-`python -m tests.faults.restore.sweep URL RING BOOKS NOW SINCE KILL_AT` (0: not killed) prints its counts as
-JSON.
+`python -m tests.faults.restore.sweep URL RING BOOKS NOW SINCE KILL_AT` prints its counts as JSON. KILL_AT 0 means that
+it is not killed.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ STATEMENTS = ("execute", "fetch", "fetchrow", "fetchval")
 
 
 def counting(before_each: Callable[[], None]) -> "type[asyncpg.Connection[asyncpg.Record]]":
-    """Return a connection class that calls back before every statement, including commits."""
+    """Return a connection class that calls a function before every statement, including commits."""
 
     def watched(name: str) -> Any:
         async def call(self: Any, *arguments: Any, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The restore run at the short scale."""
+"""The restore run at small scale."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from tests.faults.report import Options
 from tests.faults.restore import run
 
 
-@pytest.mark.timeout(600)  # seconds on a shared machine; one minute on an idle one
+@pytest.mark.timeout(600)  # time limit for a busy machine; an idle one needs one minute
 def test_no_charge_is_made_twice_or_lost_by_a_restore() -> None:
     """[D-123, D-33]"""
     report = run.run(Options())

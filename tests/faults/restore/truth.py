@@ -1,4 +1,4 @@
-"""What must hold after a restore, computed from the lost database."""
+"""What must hold after a restore, computed from the database before it was lost."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -15,12 +15,12 @@ from tests.faults.restore.story import BEGIN, Story
 from tests.support.world import Merchant
 
 Cycle = tuple[str, int]
-"""A subscription and a cycle, which may be charged once."""
+"""A subscription and a cycle number. Each may be charged once."""
 
 
 @dataclass(slots=True)
 class Truth:
-    """Counts over all trials. For the current trial, what the lost database knew and what was reported."""
+    """Counts of all trials. For the current trial also the lost database's invoices and the reported charges."""
 
     restores: int = 0
     newer: int = 0
@@ -38,7 +38,7 @@ class Truth:
     reported: set[str] = field(default_factory=set[str])
 
     async def disaster(self, story: Story, *, since: datetime) -> None:
-        """Record the charges since the backup, and the cycle that each bills, before the database is lost."""
+        """Before the database is lost, record the charges since the backup and the cycle that each one bills."""
         self.since = since
         self.charges = story.charges(since)
         self.billed = {str(row["invoice_id"]): _cycle(row) for row in await _invoices(story)}
@@ -47,7 +47,7 @@ class Truth:
 
 
 async def judge(story: Story, merchant: Merchant, truth: Truth) -> None:
-    """Compare the charges with the database, resolve what needs a person, and check the three ledgers."""
+    """Compare the charges with the database, do what a person must do, and compare the three ledgers."""
     invoices = await _invoices(story)
     at = f"story {story.seed}, restore {story.restores}"
     born_later = {
@@ -64,7 +64,7 @@ async def judge(story: Story, merchant: Merchant, truth: Truth) -> None:
 
 
 def _check_unmatched(story: Story, truth: Truth, born_later: set[str], *, at: str) -> None:
-    """Exactly the charges of subscriptions missing from the backup are reported. Remove them afterwards."""
+    """Check that exactly the charges of lost subscriptions were reported, then remove these charges."""
     live = {each["charge_id"] for each in truth.charges if each["state"] in LIVE}
     truth.unmatched += len(born_later & live)
     if truth.reported != born_later & live:
@@ -78,7 +78,7 @@ def _check_unmatched(story: Story, truth: Truth, born_later: set[str], *, at: st
 def _check_matched(
     truth: Truth, invoices: Sequence[Mapping[str, Any]], born_later: set[str], *, at: str
 ) -> None:
-    """Every live charge belongs to the invoice that it billed, under its id, or was reported."""
+    """Check that each live charge belongs to the invoice of its cycle, with the same id, or was reported."""
     restored = {_cycle(row): row for row in invoices}
     for charge in truth.charges:
         if charge["charge_id"] in born_later or charge["state"] not in LIVE:
@@ -101,7 +101,7 @@ def _check_matched(
 
 
 def _check_once(story: Story, truth: Truth, invoices: Sequence[Mapping[str, Any]], *, at: str) -> None:
-    """No cycle has two live charges, whatever their ids. What was canceled is not charged again."""
+    """Check that no cycle has two live charges, and that canceled invoices are not charged again."""
     billed = truth.billed | {str(row["invoice_id"]): _cycle(row) for row in invoices}
     live = Counter[Cycle | None]()
     canceled: defaultdict[Cycle | None, str] = defaultdict(str)
@@ -122,7 +122,7 @@ def _check_once(story: Story, truth: Truth, invoices: Sequence[Mapping[str, Any]
 async def _resolve(
     story: Story, merchant: Merchant, truth: Truth, invoices: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Cancel a charge with a wrong amount at the gateway, as a person would, then retry issuance."""
+    """Cancel a charge with a wrong amount at the gateway, as a person would. Then retry issuance."""
     for row in invoices:
         if row["attempt_state"] == "parked":
             for charge_id in row["known_charge_ids"]:
@@ -138,7 +138,7 @@ def _cycle(row: Mapping[str, Any]) -> Cycle:
 
 
 async def _invoices(story: Story) -> Sequence[Mapping[str, Any]]:
-    """Return all invoices, each with its newest attempt."""
+    """Return all invoices, each with its last attempt."""
     connection = await asyncpg.connect(story.url)
     try:
         assert story.opened is not None

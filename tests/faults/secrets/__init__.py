@@ -1,1 +1,1 @@
-"""Look for secrets outside the places where they are sealed."""
+"""Search for secrets outside the places where they are stored encrypted."""

@@ -1,4 +1,4 @@
-"""Use fifty secrets in every possible way, with faults, then search for them everywhere."""
+"""Use fifty known secrets (canaries) in every possible way, with faults, then search for them everywhere."""
 
 import base64
 import json
@@ -36,18 +36,18 @@ SHOWN = {
         database password  | -                        | D-47
     """)
 }
-"""The kinds of secrets, and where their own account may see them. Logs, errors and metrics never show them."""
+"""The kinds of secrets, and where their own account may read them. Logs, errors and metrics never show them."""
 
 
 @dataclass(slots=True)
 class Canaries:
-    """The secrets, each with its kind."""
+    """The known secrets, each with its kind."""
 
     chance: random.Random
     kinds: dict[str, str] = field(default_factory=dict[str, str])
 
     def make(self, kind: str) -> str:
-        """Return a new secret of 18 characters, a valid length everywhere."""
+        """Return a new secret. Its 18 characters are a valid length for every kind."""
         return self.add(kind, "cnry" + "".join(self.chance.choices("abcdefghijkmnpqrstuvwxyz23456789", k=14)))
 
     def add(self, kind: str, text: str) -> str:
@@ -58,7 +58,7 @@ class Canaries:
 
 
 async def search(server_url: str, folder: Path, *, options: Options, report: Report) -> None:
-    """Use the secrets with real processes at log level debug, and search for them in every encoding."""
+    """Use the secrets in real processes that log at level debug, then search for them in every encoding."""
     canaries = Canaries(random.Random(options.seed))  # noqa: S311 - repeatable by seed
     ring = ",".join(canaries.add("ring key", new_key()) for _ in range(2))
     options.progress(2, 4, "canaries")
@@ -111,7 +111,7 @@ def _contains(canaries: Canaries, text: str) -> set[str]:
 
 
 def _forms(canary: str) -> Iterator[str]:
-    """Yield a text in clear, in JSON, in hexadecimal, and in base64 at any offset."""
+    """Yield a text in clear, in JSON, in hexadecimal, and in base64 at every offset."""
     raw = canary.encode()
     yield canary
     yield json.dumps(canary)[1:-1]

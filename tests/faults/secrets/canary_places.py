@@ -1,4 +1,4 @@
-"""Every place where a secret could be exposed: logs, rows, answers, events, merchants' requests, metrics."""
+"""Every place where a secret could appear: logs, rows, responses, events, requests to merchants, metrics."""
 
 import json
 from collections.abc import AsyncIterator

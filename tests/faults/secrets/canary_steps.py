@@ -1,4 +1,4 @@
-"""Send secrets to the engine, accepted and refused, while database, gateway and endpoints fail."""
+"""Send secrets to the engine in valid and invalid requests, and while database, gateway and endpoints fail."""
 
 import asyncio
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ FAULTS = ("server_error", "timeout_after", "rate_limited", "rejected")
 async def push(
     client: Client, canaries: "Canaries", receiver: Receiver, *, server_url: str, url: str
 ) -> None:
-    """Use every kind of secret correctly, then wrongly, then during failures."""
+    """Use every kind of secret correctly, then incorrectly, then during failures."""
     await _wrong_keys(client, canaries)
     connection_id = await _gateways(client, canaries)
     await _keys_and_secrets(client, canaries)
@@ -111,7 +111,7 @@ async def _enroll(client: Client, canaries: "Canaries", plan: Any) -> None:
 
 
 async def _refused(client: Client, canaries: "Canaries") -> None:
-    """Send secrets in invalid bodies: in wrong places, of wrong types, too long."""
+    """Send secrets in invalid bodies: in wrong fields, with wrong types, or too long."""
     secret = [canaries.make("refused body") for _ in range(6)]
     customer = {"externalRef": "x", "name": "x", "email": "no address", "document": secret[0]}
     await client.ask("POST", "/v1/subscriptions", {"planId": "x", "customer": customer})
@@ -131,7 +131,7 @@ async def _advance(client: Client) -> None:
 
 
 async def _outage(client: Client, canaries: "Canaries", *, server_url: str, url: str) -> None:
-    """Refuse all database connections for a while, and continue with requests."""
+    """Refuse all database connections for a while, during which requests continue."""
     name = urlsplit(url).path.strip("/")
     connection = await asyncpg.connect(server_url)
     try:

@@ -1,4 +1,4 @@
-"""Revoke an API key under load. No process may accept a request that began after the answer."""
+"""Revoke an API key under load. After the response, no process may accept the key in a new request."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ REQUESTS_A_SECOND = 50
 
 
 async def revoke(client: Client, canaries: "Canaries", *, report: Report, requests: int) -> None:
-    """Send 50 requests per second to all APIs, revoke the key meanwhile, and compare the instants."""
+    """Send 50 requests per second to all APIs, revoke the key, and compare the times."""
     made = (await client.ask("POST", "/v1/integration/api-keys", {"name": "to be revoked"})).json()
     key = canaries.add("api key", made["key"])
     before: list[int] = []

@@ -1,4 +1,7 @@
-"""Rotate the key ring under load: old; old and new; new and old; sealed again; new. Nothing may fail."""
+"""Rotate the key ring under load. Nothing may fail.
+
+The rings are in turn: old; old and new; new and old; the same after re-encryption; new.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -16,11 +19,11 @@ from tests.faults.secrets.swapped import enroll
 from tests.support.world import World, open_account
 
 REPEATED = 15
-"""Requests under the old key, repeated under every later ring."""
+"""Requests made under the old key and repeated under each later ring."""
 
 
 async def rotate_under_load(world: World, report: Report) -> None:
-    """Change the ring as a rolling restart does, with two rings at a time; seal again during requests."""
+    """Change the ring as a rolling restart does, with two rings in use at a time. Re-encrypt during requests."""
     old, new = new_key(), new_key()
     rings = ([old], [old, new], [new, old], [new])
     async with _under(world, [Vault(ring) for ring in rings]) as worlds:
@@ -47,7 +50,7 @@ async def rotate_under_load(world: World, report: Report) -> None:
 
 
 async def _seal_anew(world: World, made: Sequence[bytes], *, report: Report) -> int:
-    """Seal again in small batches, with an interruption and concurrent requests. Return the number sealed."""
+    """Re-encrypt in small batches, with an interruption and concurrent requests. Return the number of values."""
 
     async def rotate(*, batches: int) -> int:
         resealed = 0
@@ -78,7 +81,7 @@ async def _make(world: World, number: int) -> bytes:
 
 @asynccontextmanager
 async def _under(world: World, vaults: Sequence[Vault]) -> AsyncGenerator[list[World]]:
-    """Yield one account as processes with these rings serve it."""
+    """Yield one account as seen by processes with these rings."""
     async with AsyncExitStack() as stack:
         every = [replace(world.deps, vault=vault) for vault in vaults]
         opened = await open_account(every[0], Mode.SANDBOX)

@@ -14,7 +14,7 @@ from tests.support.world import plan_body, subscription_body
 
 
 async def roll(server_url: str, folder: Path, report: Report) -> None:
-    """Change the rings of two APIs and a worker during continuous requests. None may fail."""
+    """Change the rings of two APIs and a worker while requests continue. No request may fail."""
     old, new = new_key(), new_key()
     logged = folder / "rolling"
     logged.mkdir()
@@ -81,7 +81,7 @@ def _judge(stack: Stack, client: Client, rotated: dict[str, object], *, report: 
 
 
 def _check_startup(stack: Stack, folder: Path, *, other: str, report: Report) -> None:
-    """Processes start only with the ring of the live accounts, and report what is missing."""
+    """Check that processes refuse to start without a needed key, and name the missing key."""
     live = run("account", "create", "Live", "--mode", "live", "--json", env=stack.environment())
     assert live.returncode == 0, live.stderr
     (folder / "empty").mkdir()

@@ -1,4 +1,4 @@
-"""Test that secrets are stored only sealed, and stay readable while the key ring changes."""
+"""Test that secrets are stored only in encrypted form, and stay readable while the key ring changes."""
 
 import tempfile
 from pathlib import Path

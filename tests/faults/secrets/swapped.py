@@ -1,4 +1,4 @@
-"""Move ciphertexts by SQL to other rows. None may open; dependent work waits until the secret is sent again."""
+"""Move ciphertexts to other rows with SQL. None may decrypt; dependent work waits until the secret is sent again."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -17,7 +17,7 @@ DOCUMENTS = ("529.982.247-25", "111.444.777-35")
 
 
 async def swap_all(world: World, report: Report) -> None:
-    """Swap the values of every sealed column, and use them through the API and the lanes."""
+    """Swap the values of every encrypted column, then use them through the API and the lanes."""
     other = await world.another()
     for merchant in (world, other):
         await _fill(merchant)
@@ -44,7 +44,7 @@ async def enroll(merchant: Merchant, document: str) -> Json:
 
 
 async def _nothing_opens_elsewhere(world: World, other: Merchant, *, report: Report) -> None:
-    """Try every value of two accounts in the place of every other one."""
+    """Try to decrypt every value of two accounts in the place of every other value."""
     values: list[tuple[str, Any, str, bytes]] = []
     for account_id in (world.account_id, other.account_id):
         async with world.deps.db.transaction(account_id) as tx:
@@ -78,7 +78,7 @@ async def _by_hand(world: World) -> AsyncGenerator[asyncpg.Connection]:
 
 
 async def _documents(world: World, report: Report) -> None:
-    """The invoice waits, the others continue, and no customer is charged with another's document."""
+    """Invoices with a swapped tax document wait, and other invoices are issued. No charge uses the wrong document."""
     async with _by_hand(world) as connection:
         await connection.execute(
             """
@@ -106,7 +106,7 @@ async def _documents(world: World, report: Report) -> None:
 
 
 async def _credentials(world: World, report: Report) -> None:
-    """The connection waits until its credentials are sent again."""
+    """Invoices of a connection with swapped credentials wait until the credentials are sent again."""
     async with _by_hand(world) as connection:
         await connection.execute(
             """
@@ -131,7 +131,7 @@ async def _credentials(world: World, report: Report) -> None:
 
 
 async def _signing_secrets(world: World, report: Report) -> None:
-    """Nothing unsigned is sent until a rotation."""
+    """Without its own signing secret, an account sends no event until a rotation."""
     async with open_receiver() as receiver:
         await world.put("/v1/integration/webhook", {"url": receiver.url})
         async with _by_hand(world) as connection:
@@ -153,7 +153,7 @@ async def _signing_secrets(world: World, report: Report) -> None:
 
 
 async def _stored_answers(world: World, report: Report) -> None:
-    """A stored secret of another key is never answered."""
+    """A response stored for another Idempotency-Key is never returned."""
     for column in ("answer", "body_hash"):
         async with _by_hand(world) as connection:
             swap = """

@@ -1,4 +1,4 @@
-"""The secrets run at the short scale."""
+"""The secrets run at small scale."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from tests.faults.report import Options
 from tests.faults.secrets import run
 
 
-@pytest.mark.timeout(600)  # seconds on a shared machine; some 15 on an idle one
+@pytest.mark.timeout(600)  # time limit for a busy machine; an idle one needs 15 s
 def test_secrets_stay_sealed_and_readable_during_rotation() -> None:
     """[D-15] [D-41] [D-42] [D-43]"""
     report = run.run(Options())

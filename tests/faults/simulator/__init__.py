@@ -1,1 +1,1 @@
-"""Simulate whole accounts under seeded faults."""
+"""Simulate the whole engine under faults that a seed determines."""

@@ -1,4 +1,4 @@
-"""The random actions of simulated merchants: everything that the API allows."""
+"""The random actions of simulated merchants. They cover everything that the API allows."""
 
 import random
 from collections.abc import Awaitable, Callable
@@ -13,12 +13,12 @@ from tests.faults.simulator.side import World
 
 CONFLICT = (409, 422)
 LISTENS = 0.45
-"""Share of merchants with a webhook from the start; the others read the stream."""
+"""Share of merchants that have a webhook from the start. The others read the event stream."""
 PERIODS = (1, 1, 1, 1, 1, 1, 1, 3)
 
 
 class Merchant(Client):
-    """One account's merchant and the resources that it created."""
+    """The merchant of one account, with the ids that it created."""
 
     def __init__(self, world: World, account_id: str, api_key: str, rng: random.Random) -> None:
         super().__init__(world, account_id, api_key, rng)
@@ -119,7 +119,7 @@ class Merchant(Client):
             body["gatewayConnectionId"] = self.rng.choice(self.connections)
         answer = await self.post(
             "/v1/subscriptions", body, allowed=(400, *CONFLICT)
-        )  # its day may have passed
+        )  # refused if its date has passed
         if answer.status == 201:
             self.subscriptions.append(answer.json["id"])
             self.acknowledged[reference] = answer.json["id"]

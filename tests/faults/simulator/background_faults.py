@@ -1,6 +1,6 @@
-"""Faults outside any I/O: database and endpoint outages, changed gateway tokens, refunds.
+"""Faults that no I/O triggers: outages of database and endpoints, changed gateway tokens, refunds.
 
-The gateway's webhooks also come from here. They may come twice, late, or never.
+The gateway's webhooks are sent here too. They may arrive twice, late, or never.
 """
 
 import json
@@ -20,7 +20,7 @@ GIVEN_BACK_IN_A_HUNDRED = 12
 
 
 async def make(world: World, merchants: Sequence[Merchant]) -> None:
-    """Inject faults at random while faults are on."""
+    """Inject faults at random times until faults are switched off."""
     kinds: list[tuple[int, Callable[[World, Sequence[Merchant]], Awaitable[None]]]] = [
         (3, _stop_database),
         (2, _stop_endpoint),
@@ -48,7 +48,7 @@ async def _stop_endpoint(world: World, merchants: Sequence[Merchant]) -> None:
 
 
 async def _change_token(world: World, merchants: Sequence[Merchant]) -> None:
-    """Make the gateway refuse an account's credentials until its merchant sends new ones hours later."""
+    """Make the gateway refuse an account's credentials. Its merchant sends new ones hours later."""
     merchant = world.rng.choice(merchants)
     world.side.books.token_of[UUID(merchant.account_id)] += 1
     await world.schedule.sleep(world.rng.randrange(60, 4000))
@@ -62,7 +62,7 @@ async def _send_webhooks(world: World, _merchants: Sequence[Merchant]) -> None:
 
 
 async def _send_webhook(world: World, charge: BookedCharge) -> None:
-    """Send the gateway's webhook about a charge, once or twice."""
+    """Send the gateway's webhook for a charge, once or twice."""
     path = f"/gateways/{charge.account_id}/{charge.connection_id}/webhook"
     headers = {"Content-Type": "application/json", HOOK_HEADER: str(charge.account_id)}
     for _ in range(world.rng.choice((1, 1, 2))):
@@ -79,7 +79,7 @@ async def _send_webhook(world: World, charge: BookedCharge) -> None:
 
 
 async def _refund(world: World, _merchants: Sequence[Merchant]) -> None:
-    """Refund or dispute some paid charges, and send webhooks about them."""
+    """Refund or dispute some paid charges, and send webhooks for them."""
     for charge in list(world.side.books.charges.values()):
         paid = charge.state == "paid" and charge.given_back is None
         if paid and world.rng.randrange(100) < GIVEN_BACK_IN_A_HUNDRED // 6:

@@ -1,4 +1,4 @@
-"""The simulated gateway's charges, the behaviour of their payers, and the tokens that it accepts."""
+"""The simulated gateway's charges, the behaviour of their payers, and the accepted tokens."""
 
 import random
 from collections import defaultdict
@@ -12,8 +12,11 @@ from fatura.gateways.port import ChargeRequest, ConnectionConfig
 from tests.faults.journal import Journal
 
 LATEST = timedelta(seconds=90)
-"""How long after a call its charge is made and shown at the latest; the engine waits longer before it believes in
-absence (D-33), and a gateway that is slower still is beyond what anybody can promise."""
+"""Maximum delay until a requested charge exists and look-ups show it.
+
+The engine waits longer before it treats a charge as absent (D-33). With a slower gateway, a second charge cannot be
+excluded.
+"""
 _PAYERS = (
     ("paid", 66, (-40, 20)),
     ("paid", 9, (30, 150)),
@@ -22,12 +25,12 @@ _PAYERS = (
     ("canceled", 3, (-30, 40)),
     ("open", 11, (0, 0)),
 )
-"""What payers do: the percentage, and the range of hours after the start of the due date."""
+"""What payers do: the percentage of payers, and a range of hours from the start of the due date."""
 
 
 @dataclass(slots=True)
 class BookedCharge:
-    """One charge; `next_state` is what its payer does at `moves_at`."""
+    """One charge. `next_state` is its payer's next action, at the time `moves_at`."""
 
     charge_id: str
     account_id: UUID
@@ -59,7 +62,7 @@ class Books:
     def make(
         self, config: ConnectionConfig, request: ChargeRequest, *, now: datetime, shown: datetime
     ) -> BookedCharge:
-        """Create a charge that look-ups show from `shown` on. Repeats are not recognized."""
+        """Create a charge that look-ups show from the time `shown` on. A repeated request creates another charge."""
         state, hours = self._payer()
         charge = BookedCharge(
             charge_id=f"sim_{len(self.charges) + 1}",
@@ -102,14 +105,14 @@ class Books:
         raise AssertionError
 
     def of_reference(self, invoice_id: UUID, attempt: int) -> Sequence[BookedCharge]:
-        """Return the charges with a reference, oldest first, including hidden ones."""
+        """Return all charges with a reference, oldest first, even if look-ups do not show them yet."""
         return self._of_reference.get((invoice_id, attempt), ())
 
     def of_invoice(self, invoice_id: str) -> Sequence[BookedCharge]:
         return [each for each in self.charges.values() if str(each.invoice_id) == invoice_id]
 
     def as_of(self, charge: BookedCharge, now: datetime) -> BookedCharge:
-        """Return a charge after applying its payer's actions up to `now`."""
+        """Return a charge after its payer's actions up to `now`."""
         if charge.state not in {charge.next_state, "paid", "canceled"} and charge.moves_at <= now:
             self.move(charge, charge.next_state, at=charge.moves_at)
         return charge
@@ -126,7 +129,7 @@ class Books:
         )
 
     def let_all_pay(self, now: datetime) -> None:
-        """Make all payers pay what they can, now and from now on."""
+        """From now on, make every payer pay immediately, unless the charge is canceled."""
         self.payers_rest = True
         for charge in self.charges.values():
             if "canceled" not in {charge.state, charge.next_state}:

@@ -13,7 +13,7 @@ from tests.faults.simulator.books import BookedCharge
 from tests.faults.simulator.side import World
 
 ASKED_WITHIN = timedelta(days=8)
-"""An old open charge is polled once a week (D-35)."""
+"""Maximum time between polls. An old open charge is polled once a week (D-35)."""
 _SHOWN = 3
 _MONEY = """
 SELECT i.item_id FROM invoice_item i
@@ -37,7 +37,7 @@ SELECT account_id::text AS account_id, sequence, event_id::text AS event_id, typ
 
 
 class Checker:
-    """Checks one world repeatedly. Compared arrivals are not compared again."""
+    """Checks one world repeatedly. Each arrived event is compared only once."""
 
     def __init__(self, world: World, account_ids: Sequence[str]) -> None:
         self._world = world
@@ -49,7 +49,7 @@ class Checker:
         self._last: dict[str, int] = {}
 
     async def check(self, *, at_rest: bool = False) -> None:
-        """Report every violation; with `at_rest`, also unfinished work."""
+        """Report every violation. With `at_rest`, also report unfinished work."""
         await self._invariants(at_rest=at_rest)
         await self._charges(at_rest=at_rest)
         await self._prices()
@@ -59,7 +59,7 @@ class Checker:
         return await self._world.observer.fetch(sql, *values)
 
     async def _invariants(self, *, at_rest: bool) -> None:
-        """Check all invariants; those about late work only at rest, since outages last for days."""
+        """Check all invariants. Those about late work are checked only at rest, because outages last for days."""
         world = self._world
         for account_id in self._accounts:
             tx = Tx(world.observer, UUID(account_id))
@@ -172,7 +172,7 @@ def _errors(invoice: Mapping[str, Any], made: Sequence[BookedCharge], *, asked: 
 def _unfinished(
     status: str, named: Sequence[BookedCharge], live: Sequence[BookedCharge], *, asked: datetime
 ) -> list[str]:
-    """Return the unfinished work of an invoice. Every open charge was polled since `asked`."""
+    """Return the unfinished work of an invoice. Every open charge must have been polled since `asked`."""
     found: list[str] = []
     if status in {"draft", "awaiting_value", "ready"}:
         found.append("is not final")

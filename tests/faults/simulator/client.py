@@ -1,4 +1,4 @@
-"""A merchant's API client that repeats requests with unknown outcome."""
+"""A merchant's API client that repeats each request until its outcome is known."""
 
 import json
 import random
@@ -16,11 +16,11 @@ REPEAT_SECONDS = (1, 4, 20, 60, 300)
 
 
 class NoAnswerError(Exception):
-    """The API gave no definite answer in many attempts."""
+    """Many attempts gave no known outcome."""
 
 
 class Client:
-    """Calls the API of one account. Every POST has an Idempotency-Key, and repeats use the same one."""
+    """Calls the API of one account. Each POST has an Idempotency-Key, which its repeats use too."""
 
     def __init__(self, world: World, account_id: str, api_key: str, rng: random.Random) -> None:
         self.world = world
@@ -32,7 +32,7 @@ class Client:
     async def call(
         self, method: str, path: str, body: Any = None, *, allowed: Collection[int] = (), keyed: bool = True
     ) -> Answer:
-        """Send a request until its outcome is known. It must be a success or one of `allowed`.
+        """Send a request until its outcome is known, which must be a success or a status in `allowed`.
 
         Two successes with one key must have the same bytes (D-14). Raises NoAnswerError.
         """

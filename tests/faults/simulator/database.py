@@ -1,7 +1,6 @@
-"""A simulated connection pool on a real PostgreSQL: every statement is a step that may fail before or after its
-effect.
+"""A simulated connection pool on a real PostgreSQL. Every statement is a step, and may fail before or after its effect.
 
-Losing a connection ends its session with ROLLBACK; the server process is then reused as a new connection.
+Losing a connection rolls its transaction back. The real connection is then reused as a new one.
 """
 
 import asyncio
@@ -22,22 +21,23 @@ CONNECTION: dict[str, Any] = {
     "server_settings": {
         "application_name": "fatura",
         "timezone": "UTC",
-        "lock_timeout": "0",  # the schedule has its own, on the world's clock
+        "lock_timeout": "0",  # the schedule has its own time-outs, on the world's clock
         "jit": "off",
         "plan_cache_mode": "force_generic_plan",
     },
     "statement_cache_size": 1000,
-    "max_cached_statement_lifetime": 0,  # world seconds are not real seconds
+    "max_cached_statement_lifetime": 0,  # no limit: asyncpg would measure it in real seconds
 }
-"""A statement is planned once per connection."""
+"""Options of each connection. Generic plans are made once per connection."""
 _AWAY = "the database is unavailable"
 SHOWN_CHARS = 60
 _LOCKS = re.compile(r"\b(INSERT|UPDATE|DELETE|FOR SHARE|FOR KEY SHARE)\b")
 
 
 class ConnectionStore:
-    """Connections to the world's database. An outage of `goes_away_for` seconds starts at the next use and ends
-    at `away_until`.
+    """Connections to the world's database.
+
+    If `goes_away_for` is set, an outage of as many seconds starts at the next use and ends at `away_until`.
     """
 
     def __init__(self, url: str) -> None:
@@ -57,7 +57,7 @@ class ConnectionStore:
         return connection
 
     def put(self, connection: "asyncpg.Connection[Any]") -> None:
-        """Take back a connection whose transaction has ended."""
+        """Return a connection to the store. Its transaction must have ended."""
         self.lent -= 1
         self._idle.append(connection)
 
@@ -67,7 +67,7 @@ class ConnectionStore:
 
 
 class Session:
-    """One connection as the engine sees it, with the methods of asyncpg that `store.db` uses."""
+    """A connection as the engine sees it, with the asyncpg methods that `store.db` uses."""
 
     def __init__(self, pool: "SimPool") -> None:
         self._pool = pool
@@ -78,7 +78,7 @@ class Session:
         self.is_busy = False
 
     async def execute(self, sql: str, *values: object) -> str:
-        """Run a statement. BEGIN is sent with the first statement, since it has no effect alone."""
+        """Run a statement. BEGIN has no effect by itself, so it is sent together with the first statement."""
         if self._lost:
             raise asyncpg.InterfaceError("connection is closed")
         if sql.startswith("BEGIN"):
@@ -99,16 +99,16 @@ class Session:
         return await self._step("fetchval", sql, values)
 
     def add_log_listener(self, _listener: object) -> None:
-        """Hear nothing: there is no standby."""
+        """Do nothing, because there is no standby."""
 
     def remove_log_listener(self, _listener: object) -> None:
-        """As above."""
+        """Do nothing, because there is no standby."""
 
     def terminate(self) -> None:
         self._lost = True
 
     async def end(self) -> None:
-        """End the session, as PostgreSQL does when its client is gone."""
+        """End the session as PostgreSQL does when its client disconnects."""
         self._lost, self._begin = True, None
         if self._real is not None:
             real, self._real = self._real, None
@@ -167,7 +167,7 @@ class Session:
         return answer
 
     async def _fail(self, fault: str, sql: str) -> None:
-        """Raise the driver's exception for a fault, after the effect if the fault includes it."""
+        """Raise the driver's exception for a fault. Execute the statement first if the fault follows the effect."""
         match fault:
             case "statement: lock time-out":
                 self._failed = True
@@ -185,7 +185,7 @@ class Session:
 
 @cache
 def _known(sql: str) -> tuple[str, bool]:
-    """Return how a statement is shown, and whether it may wait for a lock."""
+    """Return the statement's label in the trace, and whether it may wait for a lock."""
     return " ".join(sql.split())[:SHOWN_CHARS], _LOCKS.search(sql) is not None
 
 
@@ -202,7 +202,7 @@ class SimPool:
         self._open: list[Session] = []
 
     def is_away(self) -> bool:
-        """Whether the database is unavailable. Counts the attempt."""
+        """Return whether the database is unavailable. An attempt during an outage is counted as a fault."""
         connections, now = self.connections, self.schedule.now
         if connections.goes_away_for:
             connections.away_until, connections.goes_away_for = (
@@ -233,7 +233,7 @@ class SimPool:
             await each.end()
 
     async def end_idle_sessions(self) -> None:
-        """End the sessions that are idle in a transaction, but not those that wait for a lock."""
+        """End sessions that are idle in a transaction, except those that wait for a lock."""
         for each in list(self._open):
             if not each.is_busy:
                 await each.end()

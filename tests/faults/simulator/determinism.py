@@ -1,4 +1,4 @@
-"""Replace the engine's sources of chance, ids, pauses and time by those of a world."""
+"""Replace random numbers, ids, pauses and time in the engine by those of a world."""
 
 import asyncio
 import logging
@@ -26,7 +26,7 @@ _PLAIN_SLEEP = asyncio.sleep
 
 
 class _Seconds:
-    """The module `time` with the world's clock."""
+    """Replaces the module `time`. It shows the world's time."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
@@ -40,7 +40,7 @@ class _Seconds:
 
 
 class _Ids:
-    """The module `uuid_utils` with ids from the world's seed."""
+    """Replaces the module `uuid_utils`. Its ids are determined by the world's seed."""
 
     def __init__(self, schedule: Schedule, seed: int) -> None:
         self._schedule = schedule
@@ -59,7 +59,7 @@ def _millis(at: datetime) -> int:
 
 @contextmanager
 def deterministic(world: World) -> Generator[None]:
-    """Replace chance, ids, pauses and time in this process during the block."""
+    """Replace random numbers, ids, pauses and time in this process during the block."""
     replaced = {"time": _Seconds(world.schedule), "uuid_utils": _Ids(world.schedule, world.seed)}
     known = {"time": time, "uuid_utils": uuid_utils}
     places = [
@@ -95,7 +95,7 @@ def deterministic(world: World) -> Generator[None]:
 
 
 class _ErrorListener:
-    """A log processor: an error that no injected fault explains is a problem."""
+    """A log processor. It reports each logged error that no injected fault explains as a problem."""
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -1,4 +1,4 @@
-"""The kinds of faults of a simulated world, their chances, and counts of how often they occurred."""
+"""The faults of a simulated world, their chances, and how often each occurred."""
 
 import random
 from collections import Counter
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 Chances = Mapping[str, int]
-"""Chances per ten thousand for one I/O."""
+"""Names of faults and their chances per ten thousand I/Os."""
 
 COMMIT: Chances = {"commit: lost before": 120, "commit: done, answer lost": 250}
 STATEMENT: Chances = {
@@ -15,7 +15,7 @@ STATEMENT: Chances = {
     "statement: deadlock": 15,
 }
 STEP: Chances = {"process: killed": 5, "process: frozen": 16}
-"""Faults of an engine process at any step."""
+"""Faults that may hit an engine process at any step."""
 CREATE: Chances = {
     "create: made, answer lost": 600,
     "create: made late": 300,
@@ -54,7 +54,7 @@ OF_NO_CHANCE = (
     "process: all killed, for days",
     "webhook: down for hours",
 )
-"""Faults from `background_faults` and `world`."""
+"""Faults that `background_faults` and `world` inject. They are not drawn per I/O."""
 KINDS = frozenset(
     (
         *OF_NO_CHANCE,
@@ -63,12 +63,12 @@ KINDS = frozenset(
     )
 )
 EAGER = 5
-"""Factor for a kind of fault that the world has not had yet."""
+"""Multiplies the chance of a fault until it has occurred once in the world."""
 
 
 @dataclass(slots=True)
 class Faults:
-    """The chances of one world, varied per kind. `on` is false while a world comes to rest."""
+    """The chances of faults in one world. They vary by kind, and `on` is false while the world finishes its work."""
 
     rng: random.Random
     moods: Sequence[float] = (0.5, 1.0, 1.0, 1.5)
@@ -77,7 +77,7 @@ class Faults:
     _mood_of: dict[int, float] = field(default_factory=dict[int, float])
 
     def draw(self, chances: Chances) -> str | None:
-        """Draw a fault for this I/O and count it; None for no fault."""
+        """Return a fault for this I/O and count it, or return None."""
         if not self.on:
             return None
         mood = self._mood_of.get(id(chances))
@@ -95,5 +95,5 @@ class Faults:
         return None
 
     def count(self, name: str) -> None:
-        """Count a fault that was not drawn here."""
+        """Count a fault that was not drawn by `draw`."""
         self.met[name] += 1

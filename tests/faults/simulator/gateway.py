@@ -1,4 +1,4 @@
-"""The adapter to the simulated gateway, with faults before and after each effect, on the world's clock."""
+"""The adapter to the simulated gateway. Faults occur before and after each effect, on the world's clock."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ KEYS_LAST = timedelta(hours=24)
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What every adapter of a world shares."""
+    """The schedule, faults and charges that all adapters of a world share."""
 
     schedule: Schedule
     faults: Faults
@@ -104,7 +104,7 @@ class SimGateway:
         return found[0] if found else None
 
     async def find_charges(self, invoice_id: UUID, attempt: int) -> Sequence[Charge]:
-        """Return the visible charges with this reference, oldest first. Raises TransientError."""
+        """Return the charges with this reference that look-ups show, oldest first. Raises TransientError."""
         found = await self._looked("find", lambda: self._side.books.of_reference(invoice_id, attempt))
         return [self._shown(each) for each in found]
 
@@ -153,7 +153,7 @@ class SimGateway:
         return f"simp_{product.product_id}"
 
     async def _looked(self, name: str, look: Callable[[], Sequence[BookedCharge]]) -> Sequence[BookedCharge]:
-        """Look up charges. A new charge is found by reference after a delay, by id immediately."""
+        """Look charges up. A new charge is shown by reference only after a delay, but by its id immediately."""
 
         def seen(_fate: str | None) -> Sequence[BookedCharge]:
             now = self._side.schedule.now
@@ -169,7 +169,7 @@ class SimGateway:
     async def _call(
         self, name: str, chances: Chances, effect: Callable[[str | None], T]
     ) -> tuple[str | None, T]:
-        """Execute one effect at the gateway, or a fault. The answer takes some time."""
+        """Do one operation at the gateway, or a fault. The response takes some simulated time."""
         side = self._side
 
         async def work() -> tuple[str | None, T]:

@@ -1,4 +1,4 @@
-"""What simulated merchants do with invoices: cancel, enter prices, retry, and resolve what waits for a person."""
+"""How simulated merchants handle invoices: cancel, enter prices, retry, and do what a person must do."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -9,7 +9,7 @@ HELD = "awaiting_value"
 
 
 async def cancel(merchant: Merchant) -> None:
-    """Cancel an invoice, usually one that can be canceled."""
+    """Cancel an invoice, in most cases one in a cancelable state."""
     if found := await _some(merchant, merchant.rng.choice(("", "&status=issued", "&status=overdue"))):
         await merchant.post(f"/v1/invoices/{found}/cancel", allowed=(409,), keyed=False)
 
@@ -25,7 +25,7 @@ async def price_by_hand(merchant: Merchant) -> None:
 
 
 async def close_by_hand(merchant: Merchant, invoice_id: str) -> None:
-    """Enter values for all pending items. The endpoint may answer first."""
+    """Enter values for all pending items. The price endpoint may return its value first."""
     for item in (await merchant.get(f"/v1/invoices/{invoice_id}"))["items"]:
         if item["pricingStatus"] == "pending":
             path = f"/v1/invoices/{invoice_id}/items/{item['id']}/value"
@@ -33,13 +33,13 @@ async def close_by_hand(merchant: Merchant, invoice_id: str) -> None:
 
 
 async def retry_issuance(merchant: Merchant) -> None:
-    """Check the gateway by hand first, as D-113 requires, then retry issuance."""
+    """Check the gateway's charges by hand, as D-113 requires, then retry issuance."""
     for found in await _all(merchant, "&status=ready"):
         await issue_again(merchant, found["id"])
 
 
 async def issue_again(merchant: Merchant, invoice_id: str) -> None:
-    """Cancel or return by hand the charges that the engine does not know, then retry."""
+    """Cancel or refund charges that the engine does not know, then retry issuance."""
     world = merchant.world
     if any(each.visible_at > world.schedule.now for each in world.side.books.of_invoice(invoice_id)):
         return
@@ -54,7 +54,7 @@ async def issue_again(merchant: Merchant, invoice_id: str) -> None:
 
 
 async def _needs_operator(merchant: Merchant, invoice_id: str) -> bool:
-    """Whether the engine waits for a person, as `invoice.issue_failed` reported."""
+    """Return whether the engine waits for a person, according to `invoice.issue_failed`."""
     world = merchant.world
 
     async def work() -> Any:

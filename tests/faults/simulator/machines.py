@@ -1,4 +1,4 @@
-"""The machines of a simulated world, its event loop, and its trace."""
+"""The simulated machines of a world, its event loop, and its trace."""
 
 import asyncio
 import selectors
@@ -11,12 +11,12 @@ from operator import attrgetter
 from typing import Any
 
 QUIET_SECONDS = 0.002
-"""Real seconds without an answer after which PostgreSQL is queried for lock waits."""
+"""After this many real seconds without finished I/O, PostgreSQL is queried for lock waits."""
 
 
 @dataclass(slots=True, eq=False)
 class Host:
-    """A machine. The tasks of a dead machine never continue."""
+    """A simulated machine. When it dies, its tasks never continue."""
 
     name: str
     alive: bool = True
@@ -47,12 +47,12 @@ class Trace:
 
 
 class _Selector(selectors.DefaultSelector):
-    """Waits for I/O only when no task is ready, so that the order is deterministic."""
+    """Waits for I/O only when no task is ready, which makes the order deterministic."""
 
     on_quiet: Callable[[], None] | None = None
 
     def select(self, timeout: float | None = None) -> "list[tuple[selectors.SelectorKey, int]]":
-        """Return finished I/O; wait only if no task is ready. `on_quiet` is called when that takes long."""
+        """Return finished I/O. Wait only if no task is ready, and call `on_quiet` if that takes long."""
         if timeout is not None and timeout <= 0:
             return []
         found = super().select(None if self.on_quiet is None else QUIET_SECONDS)
@@ -62,7 +62,7 @@ class _Selector(selectors.DefaultSelector):
 
 
 class WorldLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time is the world's."""
+    """An event loop that uses the world's time."""
 
     seconds = 0.0
 
@@ -74,7 +74,7 @@ class WorldLoop(asyncio.SelectorEventLoop):
         return self.seconds
 
     async def done_or_quiet(self, running: asyncio.Future[Any]) -> None:
-        """Wait until some I/O ends, or until nothing arrived for QUIET_SECONDS."""
+        """Wait until some I/O ends, or until nothing has ended for QUIET_SECONDS."""
         woken = self.create_future()
 
         def wake(_running: object = None) -> None:
@@ -89,7 +89,7 @@ class WorldLoop(asyncio.SelectorEventLoop):
 
 
 class _Turn:
-    """Lets everything that is ready run once. `asyncio.sleep` is replaced in worlds."""
+    """Lets all ready tasks run once. Worlds need it because `asyncio.sleep` is replaced."""
 
     def __await__(self) -> Generator[None]:
         yield

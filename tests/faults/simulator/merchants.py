@@ -1,4 +1,4 @@
-"""The simulated merchants' price and webhook endpoints, called without a socket, with a journal."""
+"""The price and webhook endpoints of simulated merchants. They are called without a socket and keep a journal."""
 
 import contextlib
 import json
@@ -20,15 +20,15 @@ from tests.faults.simulator.schedule import Schedule
 
 PRICE, WEBHOOK = "price", "webhook"
 LATENCIES_MS = (40, 40, 40, 40, 700)
-"""Latencies of complete answers: many end together and are recorded in sets."""
+"""Latencies of complete responses. Many are equal, so that several responses are recorded together."""
 
 
 @dataclass(slots=True)
 class SimMerchants:
     """Replaces `outbound.http.MerchantClient` for all merchants of a world.
 
-    `down_until` is when an endpoint is up again. Accounts in `rotating` requested a secret that they may not
-    know yet.
+    `down_until` is the end of an endpoint's outage. Accounts in `rotating` requested a new secret and may not have
+    received it yet.
     """
 
     schedule: Schedule
@@ -44,7 +44,7 @@ class SimMerchants:
         yield self
 
     async def close(self) -> None:
-        """Close nothing."""
+        """Do nothing."""
 
     async def post(self, url: str, *, body: bytes, headers: Mapping[str, str]) -> Exchange:
         """Call an endpoint `https://<kind>.<account>.example.com/...`."""
@@ -54,7 +54,7 @@ class SimMerchants:
 
         async def work() -> Exchange:
             if self.schedule.now > give_up_at:
-                return self._failed("timed out")  # the process was frozen past the call's deadline
+                return self._failed("timed out")  # the process was frozen until after the call's deadline
             answer = self._price if kind == PRICE else self._push
             return answer(account_id, url, body, headers)
 

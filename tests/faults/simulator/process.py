@@ -1,4 +1,4 @@
-"""One engine process of a simulated world: the real application and lanes. It can be killed or frozen."""
+"""One engine process of a simulated world, with the real application and lanes. It can be killed or frozen."""
 
 import asyncio
 import base64
@@ -34,22 +34,22 @@ from tests.faults.simulator.steps import Step
 
 POOL_SIZE = 3
 NAPS_SECONDS = (61, 3600, 14_400, 14_400, 28_800)
-"""Minimum pause between two polls of a worker, so that due work is done in sets."""
+"""Minimum pauses between two polls of a worker. They are long, so that much work is due at once."""
 CALM_NAP = timedelta(hours=2)
-"""The same while a world comes to rest."""
+"""Minimum pause between two polls while the world finishes its work."""
 LONGEST_NAP = timedelta(hours=16)
 HINT_HEARD = 0.1
 GOES_ON = 0.3
-"""Chance that a worker polls again immediately after it did something."""
+"""Chance that a worker polls again soon after a poll that found work."""
 IDLE_TIMEOUT_SECONDS = 30
-"""Idle time in a transaction after which PostgreSQL ends a session."""
+"""PostgreSQL ends a session after this idle time in a transaction."""
 _LANE = {lane.name: lane for lane in LANES}
 _RING = base64.b64encode(b"simulator simulator simulator 12").decode()
 _SETTINGS = settings.read({"FATURA_RATE_LIMIT": "0"})
 
 
 class ConnectionCutError(Exception):
-    """The process was killed or its answer lost. The outcome is unknown."""
+    """The process was killed or its response lost, so the outcome is unknown."""
 
 
 class Process:
@@ -102,7 +102,7 @@ class Process:
         return task
 
     def _hint(self) -> None:
-        """Wake another process's worker, as a NOTIFY would, unless it is lost."""
+        """Notify another process's worker, as NOTIFY does. Some notifications are lost."""
         schedule = self.world.schedule
         if schedule.rng.random() < HINT_HEARD or not self.world.faults.on:
             other = schedule.rng.choice(self.world.processes)
@@ -121,7 +121,7 @@ class Process:
             await schedule.sleep_until(self._wakes_at(due, done=done))
 
     def _wakes_at(self, due: Mapping[str, datetime], *, done: int) -> datetime:
-        """Return when the worker polls again: soon after it did something, otherwise when work is due."""
+        """Return when the worker polls next: soon if it found work, otherwise when work is due."""
         now = self.world.schedule.now
         soon = now + timedelta(seconds=0.5)
         if done and (self.rng.random() < GOES_ON or not self.world.faults.on):
@@ -136,11 +136,11 @@ class Process:
         try:
             accounts = await lane.due(self.deps)
         except (DatabaseUnavailableError, DeadlockError, LockTimeoutError):
-            return 0  # like the runner: logged and retried
+            return 0  # the real worker loop logs these errors and retries
         return sum([await run_batch(self.deps, lane, each) for each in accounts])
 
     async def inject(self, step: Step) -> bool:
-        """Perhaps kill or freeze the process before or after a step. Return whether it did."""
+        """Kill or freeze the process at random, before or after a step. Return whether it did."""
         world = self.world
         fault = world.faults.draw(STEP)
         if fault is None:
@@ -148,7 +148,7 @@ class Process:
         world.schedule.trace.add(f"{self.host.name} {fault} at {step.label}")
         if fault == "process: killed":
             if step.label == "COMMIT" and world.schedule.rng.random() < 0.5:
-                with contextlib.suppress(asyncpg.ConnectionDoesNotExistError):  # its commit may be lost too
+                with contextlib.suppress(asyncpg.ConnectionDoesNotExistError):  # the commit may be lost too
                     await step.work()
             await self.die()
             return True
@@ -159,7 +159,7 @@ class Process:
         return True
 
     async def die(self) -> None:
-        """Kill the process: its tasks stop, its sessions end, its clients' connections are cut."""
+        """Kill the process: its tasks stop, its sessions end, and its clients' connections are closed."""
         world = self.world
         self.host.alive = False
         for step in world.schedule.forget(self.host):
@@ -176,7 +176,7 @@ class Process:
         self.world.abandoned += self._tasks
 
     async def call(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Answer:
-        """Send a request to this process. Raises ConnectionCutError when it dies before answering."""
+        """Send a request to this process. Raises ConnectionCutError if the process dies before it responds."""
         if not self.host.alive:
             raise ConnectionCutError
         assert self._cut is not None

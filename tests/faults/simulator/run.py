@@ -1,7 +1,7 @@
-"""The whole engine in simulated worlds. A seed decides clock, order, chance and everything external.
+"""Run the whole engine in simulated worlds. A seed determines the clock, order, random numbers and external services.
 
-`python -m tests.faults simulator --seed N` with N of 1,000 or more runs only world N. A smaller seed n runs
-the worlds n000 and following. Worlds of the short run are smaller (`--short`).
+`python -m tests.faults simulator --seed N` with N of 1,000 or more runs only world N. A smaller seed n runs the worlds
+from n000 on. Worlds of the short run are smaller (`--short`).
 """
 
 import asyncio
@@ -32,12 +32,12 @@ SERVER = {
     "track_activities": "off",
     "track_counts": "off",
     "update_process_title": "off",
-    "deadlock_timeout": "1h",  # the schedule resolves deadlocks itself, deterministically
+    "deadlock_timeout": "1h",  # the schedule resolves deadlocks deterministically
 }
 
 
 def run(options: Options) -> Report:
-    """Run many worlds. The first runs twice and must have the same trace."""
+    """Run many worlds. The first one runs twice, and both traces must be equal."""
     seeds = _seeds(options)
     report = Report("simulator", options.seed)
     outcomes = list(_outcomes(seeds, options))
@@ -78,12 +78,12 @@ def _count(report: Report, worlds: Sequence[Outcome], options: Options, *, alone
 
 
 def _outcomes(seeds: Sequence[int], options: Options) -> Iterator[Outcome]:
-    """Run all worlds, and the first again in another process.
+    """Run all worlds, and the first one again in another process.
 
-    Each world has its own server, since other transactions affect when PostgreSQL prunes a page, and so the
-    order of unordered rows.
+    Each world has its own server. Other transactions on a server would affect when PostgreSQL prunes pages, and
+    therefore the order of rows without ORDER BY.
     """
-    os.environ["PYTHONHASHSEED"] = "0"  # for the children: it decides the order of sets
+    os.environ["PYTHONHASHSEED"] = "0"  # child processes inherit it; it determines the order of sets
     context = multiprocessing.get_context("spawn")
     small = options.scale is Scale.SHORT
     with ExitStack() as open_ones:
@@ -101,7 +101,7 @@ def _outcomes(seeds: Sequence[int], options: Options) -> Iterator[Outcome]:
 def run_world(server_url: str, seed: int, *, small: bool = False) -> Outcome:
     breaks.apply()
     gc.collect()
-    gc.disable()  # finalizers must run at deterministic times
+    gc.disable()  # with automatic collection, finalizers would run at random times
 
     async def on_a_database() -> Outcome:
         async with place.database(server_url) as url:

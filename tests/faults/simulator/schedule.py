@@ -1,7 +1,7 @@
-"""The simulator's scheduler: a seed decides which task moves next, what the clock shows, and so the trace.
+"""The simulator's scheduler. From a seed, it decides which task continues next and what the clock shows.
 
-Every I/O of a task is a step. One step is done at a time, and the loop runs dry before the next is chosen. A
-statement that waits for a lock is set aside until the lock is free.
+Every I/O of a task is a step. One step is done at a time, and all ready tasks run before the next is chosen. A
+statement that waits for a lock is set aside until it gets the lock.
 """
 
 import asyncio
@@ -22,24 +22,24 @@ from tests.faults.simulator.steps import Step, do_at_once, hand_over, signal
 T = TypeVar("T")
 
 STEP = timedelta(microseconds=900)
-"""Duration of one step on the world's clock."""
+"""Time that one step takes on the world's clock."""
 STAYS = 0.8
-"""Chance that the last task continues; otherwise any task is drawn."""
+"""Chance that the same task continues. Otherwise any task is drawn."""
 LOCK_TIMEOUT = timedelta(seconds=5)
 MOST_STEPS = 150_000
 
 
 class StuckError(Exception):
-    """No task can move, and no time-out will change that."""
+    """No task can continue, and no time-out will change that."""
 
 
 class OverError(BaseException):
-    """Ends the remaining tasks of a finished world."""
+    """Ends the remaining tasks when a world is finished."""
 
 
 @dataclass(slots=True, order=True)
 class Sleeper:
-    """A task that waits for a time or, if `host` is woken, for a notification."""
+    """A task that waits until a time. If `host` is set, a notification to that machine wakes it earlier."""
 
     until: datetime
     number: int
@@ -48,7 +48,7 @@ class Sleeper:
 
 
 class Schedule:
-    """Moves all tasks of one world, one I/O at a time. `inject` may prevent a step."""
+    """Runs all tasks of one world, one I/O at a time. `inject` may prevent a step."""
 
     def __init__(self, rng: random.Random, now: datetime, loop: WorldLoop) -> None:
         self.rng = rng
@@ -71,9 +71,9 @@ class Schedule:
     async def io(
         self, label: str, work: Callable[[], Awaitable[T]], *, pid: Callable[[], int | None] | None = None
     ) -> T:
-        """Execute some I/O when its turn comes.
+        """Execute some I/O when this task is chosen.
 
-        A statement that may wait for a lock gives its server process (`pid`). The end of a transaction sets
+        `pid` is the server process of a statement that may wait for a lock. The end of a transaction sets
         `locks_were_freed`.
         """
         await self._live_only()
@@ -91,14 +91,14 @@ class Schedule:
         await done
 
     async def _live_only(self) -> None:
-        """Block tasks of dead machines without end; raise in all tasks when the world is over."""
+        """Block tasks of dead machines forever. When the world is finished, raise in all tasks."""
         if self.over:
             raise OverError
         if not HOST.get().alive:
             await self._loop.create_future()
 
     def wake_early(self, sleeper_of: Host, until: datetime) -> None:
-        """Wake a machine's longest sleeper earlier: a notification of work."""
+        """Wake the machine's task that has slept longest, because of a notification."""
         mine = [each for each in self._sleepers if each.host is sleeper_of and each.until > until]
         if mine:
             latest = max(mine)
@@ -108,9 +108,9 @@ class Schedule:
             heapq.heapify(self._sleepers)
 
     async def drive(self, main: asyncio.Task[T]) -> T:
-        """Move all tasks until the main task is done, and return its result. Raises StuckError.
+        """Run all tasks until the main task is done, and return its result. Raises StuckError.
 
-        The clock advances at the end of a turn; what becomes due runs before the next I/O begins.
+        The clock advances after each turn. Tasks that are due then run before the next I/O begins.
         """
         while True:
             await drain_ready()
@@ -120,7 +120,7 @@ class Schedule:
                 raise StuckError(f"no end after {MOST_STEPS} steps")
             if self._wake_one():
                 continue
-            if any(each.done.done() for each in self._steps):  # a deadline passed first
+            if any(each.done.done() for each in self._steps):  # canceled at a deadline before its turn
                 self._steps = [each for each in self._steps if not each.done.done()]
             ready = [each for each in self._steps if self._may_go(each.host)]
             if ready:
@@ -131,7 +131,7 @@ class Schedule:
                 self._pass_time()
 
     def forget(self, host: Host) -> list[Step]:
-        """Drop a dead machine's waiting tasks. Return its steps that PostgreSQL still executes."""
+        """Remove a dead machine's waiting tasks. Return its steps that PostgreSQL still executes."""
         self._steps = [each for each in self._steps if each.host is not host]
         self._sleepers = [each for each in self._sleepers if each.host is not host]
         heapq.heapify(self._sleepers)
@@ -186,7 +186,7 @@ class Schedule:
         self._go_on(self.now + STEP)
 
     async def _ends_or_waits(self, step: Step) -> bool:
-        """True when a step's I/O ended, False when it waits for a lock."""
+        """Return True when a step's I/O ended, False when it waits for a lock."""
         assert step.running is not None
         assert step.pid is not None
         while True:
@@ -201,9 +201,7 @@ class Schedule:
         return bool(await self.watch.fetchval("SELECT cardinality(pg_blocking_pids($1)) > 0", pid))
 
     async def _settle_blocked(self) -> None:
-        """Hand over the waiting statements that ended, one after the other, so that waiters do not race for a
-        row.
-        """
+        """Let statements that got their lock end, one after the other, so that they do not compete for a row."""
         if not self.locks_were_freed:
             return
         self.locks_were_freed = False
@@ -219,7 +217,7 @@ class Schedule:
                 signal(step, SIGSTOP)
 
     async def _time_out_locks(self) -> None:
-        """No other task can move: end the lock waits by PostgreSQL's lock time-out."""
+        """End lock waits with PostgreSQL's lock time-out. Called when no other task can continue."""
         step = self._blocked.pop(0)
         await self.cancel(step)
         self.trace.add(f"{step.host.name} lock time-out")
@@ -246,7 +244,7 @@ class Schedule:
         self._go_on(max(self.now, min(instants)))
 
     def _wake_one(self) -> bool:
-        """Wake one sleeper whose time has come. Return whether there was one."""
+        """Wake one task whose time has come. Return whether there was one."""
         while self._sleepers and self._sleepers[0].until <= self.now:
             sleeper = heapq.heappop(self._sleepers)
             if sleeper.done.done():

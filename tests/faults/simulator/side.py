@@ -1,4 +1,4 @@
-"""What the parts of one simulated world share."""
+"""The objects that all parts of a simulated world share."""
 
 import asyncio
 import random
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class World:
     """One world: its clock, faults, external services, engine processes, and problems found.
 
-    `observer` reads all accounts without faults, for checks.
+    `observer` reads all accounts for checks. No faults are injected into it.
     """
 
     seed: int
@@ -39,7 +39,7 @@ class World:
     restart_later: "Callable[[Process], None]" = lambda _process: None
 
     def report_problem(self, problem: str) -> None:
-        """Record a problem, once."""
+        """Record a problem, unless it is recorded already."""
         if problem not in self.problems:
             self.schedule.trace.add(f"FOUND {problem}")
             self.problems.append(problem)

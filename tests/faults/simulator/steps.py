@@ -12,7 +12,7 @@ from tests.faults.simulator.machines import Host
 
 @dataclass(slots=True, eq=False)
 class Step:
-    """I/O that waits for its turn. `pid` returns the server process of a statement that may wait for a lock."""
+    """I/O that waits for its turn. If it is a statement that may wait for a lock, `pid` returns its server process."""
 
     host: Host
     task: object
@@ -31,7 +31,7 @@ def signal(step: Step, number: Signals) -> None:
 
 
 async def do_at_once(step: Step) -> None:
-    """Execute a step that cannot block, and hand over its result."""
+    """Execute a step that cannot block, and return its result to its task."""
     try:
         result = await step.work()
     except Exception as error:  # noqa: BLE001 - belongs to the task

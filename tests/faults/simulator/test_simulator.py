@@ -1,4 +1,4 @@
-"""The simulator at the short scale, and the same seed twice."""
+"""The simulator at small scale, with one seed run twice."""
 
 import pytest
 

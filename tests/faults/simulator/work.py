@@ -1,4 +1,4 @@
-"""When each lane of a simulated world has work next, so that the clock can skip idle time."""
+"""When each lane of a simulated world next has work, so that the clock can skip idle time."""
 
 from datetime import datetime
 
@@ -42,7 +42,7 @@ SELECT lane, min(at) AS at FROM (
 
 
 async def look(world: World) -> dict[str, datetime]:
-    """Return the next time of work for each lane that has any."""
+    """Return the next due time of each lane that has work."""
 
     async def work() -> dict[str, datetime]:
         rows = await world.observer.fetch(_NEXT)

@@ -1,4 +1,4 @@
-"""One simulated world, from its first account until all work is final."""
+"""One simulated world, from opening its first account until all work is final."""
 
 import asyncio
 import contextlib
@@ -41,8 +41,10 @@ REST_DAYS = 9
 MENDING_DAYS = 4
 TAIL_LINES = 25
 ELSEWHERE: dict[str, Any] = {"user": "postgres", "database": "postgres"}
-"""Whoever looks on does so from another database: a snapshot in the world's own decides what PostgreSQL may prune, and
-with it the order of rows that no statement orders."""
+"""Observers connect to another database.
+
+Their snapshots would otherwise affect when PostgreSQL prunes pages, and therefore the order of rows without ORDER BY.
+"""
 _APPS: list[FastAPI] = []
 
 
@@ -61,7 +63,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The parameters that a seed gives a world."""
+    """The parameters of a world, determined by its seed."""
 
     accounts: int
     subscribers: int
@@ -72,7 +74,7 @@ class Plan:
 
 
 def plan_of(rng: random.Random, *, small: bool) -> Plan:
-    """Draw a world. A small one has fewer subscribers, for the short run."""
+    """Return the parameters of a world. Small worlds have fewer subscribers, for the short run."""
     outage_on = rng.randrange(3, 5)
     return Plan(
         accounts=rng.choice((1, 1, 1, 2)),
@@ -147,7 +149,7 @@ def _injector(world: World) -> Callable[[Step], Awaitable[bool]]:
 
 
 async def _end(world: World, tasks: list[asyncio.Task[object]]) -> None:
-    """End all tasks, including those of dead machines, and all connections."""
+    """End all tasks, including those of dead machines, and close all connections."""
     world.schedule.end()
     for process in world.processes:
         process.end_tasks()
@@ -217,7 +219,7 @@ class Story:
         self.tasks.append(asyncio.get_running_loop().create_task(reporting(), name=name, context=context))
 
     async def _run_merchant(self, merchant: Merchant, *, subscribers: int) -> None:
-        """Set an account up, then act at random while faults are on."""
+        """Set an account up, then act at random until faults are switched off."""
         world = self._world
         await merchant.set_up(subscribers=subscribers)
         choices = [*merchant.actions(), *invoices.actions(merchant)]
@@ -236,7 +238,7 @@ class Story:
         self._begin(f"start of {process.host.name}", restart())
 
     async def _outage(self, length: timedelta) -> None:
-        """Kill every process and restart them days later."""
+        """Kill every process, and restart them days later."""
         world = self._world
         world.restart_later = lambda _process: None
 
@@ -270,7 +272,7 @@ class Story:
         await self._check_acknowledged()
 
     async def _check_acknowledged(self) -> None:
-        """Every acknowledged subscription exists exactly once."""
+        """Check that every acknowledged subscription exists exactly once."""
         for merchant in self._merchants:
             path = "/v1/subscriptions?pageSize=100"
             known = {each["externalRef"]: each["id"] for each in (await merchant.get(path))["data"]}
