@@ -39,7 +39,7 @@ format: .venv/dev.stamp ## put the code into its form and mend what can be mende
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 
-contract: .venv/dev.stamp ## judge the OpenAPI document with the generators and linters that its users have
+contract: .venv/dev.stamp ## check the OpenAPI document with common linters and client generators
 	@$(BIN)/python -m tools.contract $(ARGS)
 
 spec: .venv/dev.stamp ## list what is built and cited by no test; ALL=1 lists what comes later, too

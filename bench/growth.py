@@ -87,7 +87,7 @@ async def _bill(
     share, wal = (big.subscriptions - SPARE) // ROUNDS, 0
     costs, small_costs, megabytes = list[float](), list[float](), list[float]()
     async with AsyncExitStack() as clones:
-        # Cloned first: a clone causes checkpoints, after which the large side writes full pages to WAL.
+        # Clone first: cloning causes checkpoints, after which PostgreSQL writes full pages to WAL.
         urls = [
             await clones.enter_async_context(cloned(server_url, ten_thousand.name, apart=f"round{number}"))
             for number in range(ROUNDS)

@@ -1,1 +1,1 @@
-"""Programs of the repository itself, run by make; nothing here is installed with the engine."""
+"""Programs for developing this repository, run by make; they are not installed with the engine."""

@@ -1,4 +1,4 @@
-"""Writes the pages of docs/reference that are printed from the code; behind `make docs`."""
+"""Write the pages of docs/reference that are generated from the code (`make docs`)."""
 
 import sys
 from pathlib import Path
@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def stale(root: Path = ROOT) -> dict[str, str]:
-    """Return the pages that differ from what the code prints now, each with its new text."""
+    """Return the outdated pages with their new text, by path."""
     printed = {path: page() for path, page in PAGES.items()}
     return {path: text for path, text in printed.items() if not _says(root / path, text)}
 
@@ -19,7 +19,7 @@ def _says(path: Path, text: str) -> bool:
 
 
 def main() -> None:
-    """Write what is stale, and name it."""
+    """Write the outdated pages and print their paths."""
     for path, text in stale().items():
         (ROOT / path).parent.mkdir(parents=True, exist_ok=True)
         (ROOT / path).write_text(text, "utf-8")

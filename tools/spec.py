@@ -1,4 +1,4 @@
-"""The index of clauses, the tests' citations of it, and the program behind `make spec`."""
+"""Read the index of clauses and the tests' citations, and list uncited clauses (`make spec`)."""
 
 import difflib
 import re
@@ -21,7 +21,7 @@ _DECISION = re.compile(r"\bD-\d+[a-z]?\b")
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """One fact that the specification or a decision demands; `built` clauses must be cited by a test."""
+    """One requirement of the specification or of a decision. If it is `built`, a test must cite it."""
 
     id: str
     says: str
@@ -31,7 +31,7 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class Citation:
-    """One mention of a clause or of a section, and where it stands."""
+    """One mention of a clause or section, with its place."""
 
     id: str
     path: Path
@@ -39,9 +39,9 @@ class Citation:
 
 
 def clauses(root: Path = ROOT) -> dict[str, Clause]:
-    """Return every clause of the index by id, this project's own decisions included.
+    """Return every clause by id, from the index and from this project's own decisions.
 
-    Raises ValueError for a row of a table that cannot be read and for an id that stands twice.
+    Raises ValueError for a table row that cannot be read, and for a duplicate id.
     """
     found: dict[str, Clause] = {}
     for clause in [*_index(root / INDEX), *_own_decisions(root / DECISIONS)]:
@@ -75,7 +75,7 @@ def cited_by_tests(root: Path = ROOT) -> Iterator[Citation]:
 
 
 def bracketed(path: Path) -> Iterator[Citation]:
-    """Yield the ids that stand in square brackets in a file, comma-separated or alone."""
+    """Yield the ids in square brackets in a file; a bracket may contain several, separated by commas."""
     for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
         for brackets in _BRACKETS.finditer(line):
             for id_ in brackets[1].split(","):
@@ -83,7 +83,7 @@ def bracketed(path: Path) -> Iterator[Citation]:
 
 
 def mentioned(path: Path) -> Iterator[Citation]:
-    """Yield the sections and decisions that a file's prose names, as `spec 4.4` and `D-14`."""
+    """Yield the sections and decisions mentioned in a file's text, such as `spec 4.4` and `D-14`."""
     for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
         for sections in _SECTIONS.finditer(line):
             for section in re.findall(r"\d[\d.]*\d|\d", sections[0]):
@@ -93,24 +93,24 @@ def mentioned(path: Path) -> Iterator[Citation]:
 
 
 def resolves(mention: str, ids: Iterable[str]) -> bool:
-    """Say whether a section or decision has a clause: its own, or one below it."""
+    """Return whether a section or decision has a clause, itself or in a subsection."""
     return any(id_ == mention or id_.startswith((f"{mention} ", f"{mention}.")) for id_ in ids)
 
 
 def nearest(id_: str, ids: Iterable[str]) -> str:
-    """Return the known ids that look most like an unknown one, for a message."""
+    """Return the known ids that are most similar to an unknown one, as text for a message."""
     near = difflib.get_close_matches(id_, list(ids), n=3, cutoff=0.4)
     return ", ".join(f"[{match}]" for match in near) or "none"
 
 
 def uncited(known: Mapping[str, Clause], citations: Iterable[Citation], *, later: bool) -> list[Clause]:
-    """Return the clauses that no test cites: the built ones, and the later ones when asked."""
+    """Return the `built` clauses that no test cites; with `later`, the others too."""
     cited = {citation.id for citation in citations}
     return [clause for clause in known.values() if clause.id not in cited and (clause.built or later)]
 
 
 def main(arguments: list[str]) -> int:
-    """Print what no test cites, by group; 1 when a built clause is among it or a citation is unknown."""
+    """Print uncited clauses and unknown citations. Return 1 if a `built` clause is uncited or a citation unknown."""
     known, citations = clauses(), list(cited_by_tests())
     missing = uncited(known, citations, later="--all" in arguments)
     group = ""

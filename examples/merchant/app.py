@@ -1,8 +1,8 @@
-"""A merchant's side in one file, on Python's standard library: a price endpoint and a webhook receiver.
+"""An example merchant in one file, using only Python's standard library: a price endpoint and a webhook receiver.
 
 POST /price      the price of a metered item in a cycle
 POST /webhooks   receives events and handles each one once
-GET /summary     counts of both
+GET /summary     counts of price calls and events
 """
 
 import argparse
@@ -22,7 +22,7 @@ from typing import Any
 
 try:
     from fatura.signature import HEADER, SignatureError, verify
-except ModuleNotFoundError:  # run from a checkout without an installation
+except ModuleNotFoundError:  # so that it also runs from a checkout where Fatura is not installed
     sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
     from fatura.signature import HEADER, SignatureError, verify
 
@@ -95,12 +95,11 @@ class Books:
             return True
 
     def act(self, event: dict[str, Any]) -> None:
-        """Handle an event. A real program might open the gym's door or write to the customer; this one counts."""
+        """Handle an event. A real program might send an e-mail to the customer; this one only counts."""
         with self._lock:
             self._types[event["type"]] += 1
 
     def summary(self) -> dict[str, Any]:
-        """Return all counts."""
         with self._lock:
             return {
                 "priceCalls": dict(self._asked),
@@ -114,7 +113,7 @@ class Books:
 
 
 def price(request: dict[str, Any], books: Books) -> Answer:
-    """Answer with the price of an item in a cycle: `amount` in cents, or `skip` when nothing was used."""
+    """Return an item's price in a cycle: `amount` in cents, or `skip` if nothing was used."""
     product = request["product"]["externalRef"]
     meter = METERS.get(product)
     if meter is None:
@@ -132,7 +131,7 @@ def price(request: dict[str, Any], books: Books) -> Answer:
 
 
 def _used(meter: Meter, what: str) -> int:
-    """Return a number that depends only on the arguments; a real program reads its meter."""
+    """Return the usage, here a number derived from the arguments; a real program would read its meter."""
     digest = hashlib.sha256(f"{meter.one} {what}".encode()).digest()
     return digest[0] % (meter.most_a_month + 1)
 
@@ -180,7 +179,7 @@ class Endpoints(BaseHTTPRequestHandler):
         return price(json.loads(body), self._merchant.books)
 
     def _take_event(self, body: bytes) -> Answer:
-        """Answer immediately and handle the event later, so that slow work causes no retry."""
+        """Answer immediately and handle the event later, so that slow handling does not cause a retry."""
         event, books = json.loads(body), self._merchant.books
         books.count("received")
         books.count("verified")
@@ -212,7 +211,7 @@ class Merchant(ThreadingHTTPServer):
         self.inbox: SimpleQueue[dict[str, Any]] = SimpleQueue()
 
     def handle_events(self) -> None:
-        """Handle queued events one after the other, in a thread of its own."""
+        """Handle queued events one after another; runs in its own thread."""
         while True:
             self.books.act(self.inbox.get())
 

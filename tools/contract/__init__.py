@@ -1,1 +1,1 @@
-"""`make contract`: judge the OpenAPI document with the generators and linters that its users have."""
+"""`make contract`: check the OpenAPI document with common linters and client generators."""

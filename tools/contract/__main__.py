@@ -1,4 +1,4 @@
-"""Judge the OpenAPI document, or another one named as the argument; exit code 1 on any finding."""
+"""Check the OpenAPI document, or another one given as the argument; exit with 1 on any finding."""
 
 import shutil
 import sys

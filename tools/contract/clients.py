@@ -1,4 +1,4 @@
-"""Generate a client with each generator, compile it, and let it call a running engine."""
+"""Generate a client with each generator, compile it, and call a running engine with it."""
 
 import shutil
 from collections.abc import Callable, Mapping
@@ -8,8 +8,8 @@ from tools.contract.engine import Engine
 from tools.contract.process import CLIENTS, DEV_BIN, DOCUMENT, HERE, TOOLS_PYTHON, empty, run
 
 _JAVA_NOISE = (
-    "OpenAPI 3.1 support is still in beta",  # printed for every document of version 3.1
-    "Failed to get the schema name: null",  # as above, even for a document of one schema
+    "OpenAPI 3.1 support is still in beta",  # a warning for every OpenAPI 3.1 document
+    "Failed to get the schema name: null",  # the same, even for a document with a single schema
 )
 _IMPORT_ALL = """
 import importlib, pkgutil, sys
@@ -20,12 +20,12 @@ for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
 
 
 def findings_of(name: str, engine: Engine) -> list[str]:
-    """Return what is wrong with a generator's client."""
+    """Generate, check and run a client; return what failed."""
     return GENERATORS[name](empty(CLIENTS / name.replace(" ", "-")), engine)
 
 
 def _java_python(folder: Path, engine: Engine) -> list[str]:
-    # its own runtime is not written for strict type checkers, so only the call is checked
+    # the generator's runtime does not pass strict type checks, so only the call is checked
     return _generate_with_java(folder, "python", "--additional-properties=packageName=fatura_openapi") or (
         _check_python(folder, engine, package="fatura_openapi", checked=["fatura_openapi_call.py"])
     )
@@ -63,7 +63,7 @@ def _generate_with_java(folder: Path, *words: str) -> list[str]:
 
 
 def _check_python(folder: Path, engine: Engine, *, package: str, checked: list[str]) -> list[str]:
-    """Import every module with warnings as errors, type-check, and make the call."""
+    """Import every module with warnings as errors, type-check the client, and run the call."""
     call = f"{package}_call.py"
     shutil.copy(HERE / "calls" / call, folder)
     (folder / "pyrightconfig.json").write_text('{"typeCheckingMode": "standard"}', "utf-8")
@@ -76,7 +76,7 @@ def _check_python(folder: Path, engine: Engine, *, package: str, checked: list[s
 
 
 def _check_typescript(folder: Path, engine: Engine, *, call: str) -> list[str]:
-    """Compile the client and the call strictly, then make the call."""
+    """Compile client and call in strict mode, then run the call."""
     for name in (f"{call}.ts", "tsconfig.json"):
         shutil.copy(HERE / "calls" / name, folder)
     (folder / "package.json").write_text('{"type": "commonjs"}', "utf-8")

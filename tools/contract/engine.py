@@ -1,4 +1,4 @@
-"""A real engine, `fatura up` on a free port with a data folder of its own, for the generated clients to call."""
+"""Run `fatura up` on a free port with a temporary data folder, for the generated clients to call."""
 
 import json
 import os
@@ -21,7 +21,7 @@ STOPS_WITHIN_SECONDS = 60
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """A serving engine with one sandbox account."""
+    """A running engine with one sandbox account."""
 
     url: str
     api_key: str
@@ -29,7 +29,7 @@ class Engine:
 
 @contextmanager
 def running() -> Generator[Engine]:
-    """Run an engine. Raises ToolError when it does not get ready."""
+    """Run an engine. Raises ToolError if it does not become ready."""
     with TemporaryDirectory(prefix="fatura-contract-") as folder:
         own = {name: value for name, value in os.environ.items() if not name.startswith("FATURA_")}
         environment = {**own, "FATURA_DATA_DIR": folder}
@@ -59,7 +59,7 @@ def _await_ready(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
     give_up_at = time.monotonic() + READY_WITHIN_SECONDS
     while process.poll() is None and time.monotonic() < give_up_at:
         try:
-            with urllib.request.urlopen(f"{url}/health/ready", timeout=5):  # noqa: S310 - our own address
+            with urllib.request.urlopen(f"{url}/health/ready", timeout=5):  # noqa: S310 - a local address
                 return
         except (urllib.error.URLError, OSError):
             time.sleep(0.2)

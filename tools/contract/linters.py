@@ -1,4 +1,4 @@
-"""Lint the document with redocly and spectral; every finding counts, whatever its severity."""
+"""Lint the document with redocly and spectral; a finding of any severity is an error."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ from tools.contract.process import DOCUMENT, HERE, run
 def _redocly() -> list[str]:
     code, output = run(
         ["redocly", "lint", DOCUMENT, "--format", "json"], cwd=HERE
-    )  # where its ignore file is
+    )  # the folder of its ignore file
     report = _json_in(output, start="{\n")
     if report is None:
         return [f"exit code {code}: {output}"]
@@ -31,7 +31,7 @@ def _spectral() -> list[str]:
 
 
 def _json_in(output: str, *, start: str) -> Any:
-    """Return the JSON value that begins with `start` among a tool's other lines; None when there is none."""
+    """Return the first JSON value in a tool's output that begins with `start`, or None."""
     at = output.find(start)
     try:
         return json.JSONDecoder().raw_decode(output[at:])[0] if at >= 0 else None

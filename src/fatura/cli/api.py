@@ -14,7 +14,7 @@ def api(
     data_dir: DataDir = None,
     until_stdin_closes: WithParent = False,
 ) -> None:
-    """Serve the HTTP API; background work needs a `fatura worker`, too."""
+    """Serve the HTTP API; run `fatura worker` for the background work."""
     settings = read_settings(data_dir)
     bootstrap.check_port(host, port)
     with bootstrap.migrated_database(settings) as url:

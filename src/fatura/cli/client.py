@@ -1,4 +1,4 @@
-"""A small client of the HTTP API, for commands that act like a merchant's program."""
+"""A small client of the HTTP API, for commands that use it as a merchant would."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""`fatura keys`: show which keys of the ring are in use, and reseal all secrets with the first one."""
+"""`fatura keys`: show which keys of the ring are in use, and re-encrypt all secrets with the first one."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ app = typer.Typer(help="Manage the key ring that encrypts secrets at rest.", no_
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """How many values each key sealed, by key id; `ring` has the ids in the ring's order."""
+    """How many values are encrypted with each key, by key id; `ring` has the ids in the ring's order."""
 
     ring: tuple[bytes, ...]
     used: Counter[bytes]
@@ -30,11 +30,11 @@ class _State:
 
     @property
     def done(self) -> bool:
-        """Say whether the first key sealed all values."""
+        """Return whether all values are encrypted with the first key."""
         return not (set(self.used) - {self.ring[0]})
 
     def lines(self) -> list[tuple[str, int, str]]:
-        """Return each key's id, how many values it sealed, and advice."""
+        """Return a line for each key: its id, the number of values, and whether it can be removed."""
         missing = sorted(set(self.used) - set(self.ring))
         return [(key.hex(), self.used[key], self._advice(key)) for key in (*self.ring, *missing)]
 
@@ -53,7 +53,7 @@ def keys() -> None:
 
 @app.command("list")
 def list_(data_dir: DataDir = None, *, json_: Json = False) -> None:
-    """Show how many secrets each key sealed and which keys can be removed; keys are shown by id."""
+    """Show how many secrets are encrypted with each key, by key id, and which keys can be removed."""
     settings = read_settings(data_dir)
     with bootstrap.migrated_database(settings) as url:
         state = asyncio.run(_with_deps(settings, url, rotate=False))
@@ -62,7 +62,7 @@ def list_(data_dir: DataDir = None, *, json_: Json = False) -> None:
 
 @app.command()
 def rotate(data_dir: DataDir = None, *, json_: Json = False) -> None:
-    """Reseal all secrets with the first key while the engine runs; exit 1 if some could not be resealed.
+    """Re-encrypt all secrets with the first key while the engine runs; exit 1 if some could not be re-encrypted.
 
     First give every process the ring with the new key at its end, then with the new key at its start. Then run this.
     """

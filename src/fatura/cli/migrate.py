@@ -1,4 +1,4 @@
-"""`fatura migrate`: update the tables to this version and distribute them over a Citus cluster."""
+"""`fatura migrate`: update the tables to this version; optionally distribute them over a Citus cluster."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the settings that result from them."""
+"""Options that several commands share, and settings read from environment and options."""
 
 import os
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Run until a signal arrives, and keep child processes running; children end with their parent."""
+"""Run until a signal arrives, and supervise child processes; children end when their parent ends."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ STOP_WITHIN_SECONDS = 20
 
 
 def run_until_stopped(work: Callable[[asyncio.Event], Awaitable[None]], *, with_parent: bool = False) -> None:
-    """Run `work` until SIGINT or SIGTERM; with `with_parent` also until stdin closes, as when the parent is killed."""
+    """Run `work` until SIGINT or SIGTERM; with `with_parent` also until stdin closes, as when the parent dies."""
 
     async def main() -> None:
         stop = asyncio.Event()
@@ -36,7 +36,7 @@ def run_until_stopped(work: Callable[[asyncio.Event], Awaitable[None]], *, with_
 
 
 async def run_until_set(stop: asyncio.Event, work: Callable[[], Awaitable[None]]) -> None:
-    """Run `work` to its end, or cancel it when `stop` is set; raises what `work` raises."""
+    """Run `work`, and cancel it when `stop` is set. Raises what `work` raises."""
     working, stopping = asyncio.ensure_future(work()), asyncio.create_task(stop.wait())
     await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
@@ -57,7 +57,7 @@ class Child:
     """A `fatura` command as a child process, restarted when it ends."""
 
     def __init__(self, arguments: Sequence[str], *, settings: Settings) -> None:
-        """The child gets its parent's log level and outbound exceptions."""
+        """The child gets the log level and the allowed outbound hosts from `settings`."""
         self._environment = {
             **os.environ,
             "FATURA_LOG_LEVEL": settings.log_level,

@@ -6,8 +6,8 @@ import typer
 
 
 def states() -> None:
-    """Print the invoice's table of states and moves as Markdown."""
-    from fatura import reference  # noqa: PLC0415 - it imports the web framework, which is slow
+    """Print the invoice's table of states and transitions as Markdown."""
+    from fatura import reference  # noqa: PLC0415 - slow, because it imports the web framework
 
     typer.echo(reference.states_page(), nl=False)
 

@@ -1,4 +1,4 @@
-"""`fatura restored`: what an operator runs after the database was restored from a backup (D-123)."""
+"""`fatura restored`: compare charges at the gateways with a database restored from a backup (D-123)."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ from fatura.usecases.restore.comparison import RestoreReport
 from fatura.usecases.restore.matching import MEANINGS, MatchKind
 
 A_PERSON_HAS_TO_LOOK = 3
-"""The exit code when charges are left that nothing here explains, or an account could not be compared."""
+"""Exit code when charges remain unmatched, or an account could not be compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def restored(
 ) -> None:
     """After a restore from a backup: find the charges that the gateways made since, so that none is made again.
 
-    Nothing is generated or issued in an account until it is compared. Safe to run again, from the start.
+    Nothing is generated or issued in an account until it is compared. Safe to run again.
     Exits with 3 when a person must act: some charges match nothing, or a connection did not answer.
     """
     asked = _Asked(_instant(since), frozenset(skip or ()), dry_run)
@@ -79,7 +79,7 @@ def _instant(text: str) -> datetime:
 
 
 async def _recover(settings: bootstrap.Settings, url: str, asked: _Asked) -> Sequence[RestoreReport]:
-    """Freeze all accounts before the first one is compared: what fails half-way leaves them frozen, not half-known."""
+    """Freeze all accounts, then compare each. After a failure, accounts that were not compared stay frozen."""
     async with bootstrap.opened(settings, url) as deps:
         accounts = await all_accounts(deps)
         with Progress(console=Console(stderr=True), transient=True) as progress:

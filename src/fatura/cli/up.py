@@ -48,7 +48,7 @@ async def run_engine(
     port: int,
     meanwhile: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Run API and worker as child processes until `stop` is set; if `meanwhile` fails, stop all."""
+    """Run API and worker as child processes, and `meanwhile` beside them, until `stop` is set or `meanwhile` fails."""
     children = [
         Child(["api", "--host", host, "--port", str(port)], settings=settings),
         Child(["worker"], settings=settings),

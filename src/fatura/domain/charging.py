@@ -123,6 +123,6 @@ def next_poll_at(charge_due_date: date, *, polled_at: datetime) -> datetime | No
 
 
 def retry_delay(failures: int) -> timedelta:
-    """Return the delay before the next call, after so many consecutive transient failures (D-34)."""
+    """Return the delay before the next call after the given number of consecutive transient failures (D-34)."""
     assert failures >= 1, failures
     return RETRY_DELAYS[min(failures, len(RETRY_DELAYS)) - 1]

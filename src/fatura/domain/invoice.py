@@ -23,7 +23,7 @@ class PricingSource(StrEnum):
 
 
 class PricingStatus(StrEnum):
-    """Whether an item has its value (spec 2.5)."""
+    """Whether an item has a price, still needs one, or is skipped (spec 2.5)."""
 
     PENDING = "pending"
     PRICED = "priced"

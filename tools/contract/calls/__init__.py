@@ -1,1 +1,1 @@
-"""Programs that call a running engine with a generated client; copied beside the client, checked and run there."""
+"""Programs that call a running engine with a generated client. Each is copied to its client, checked and run."""

@@ -10,15 +10,15 @@ from fatura.cli.client import Client
 SUBSCRIBERS = 20
 NEVER_PAY = frozenset({4, 11, 17})
 QUARTERLY, MONTHLY, CLASSES, TOWELS, SMOOTHIES = range(5)
-"""Indexes of the plans that `make_catalog` returns."""
+"""Positions of the plans in the list that `make_catalog` returns."""
 METERED = {1: CLASSES, 7: CLASSES, 10: TOWELS, 13: TOWELS, 5: SMOOTHIES, 14: SMOOTHIES}
-"""The plan of each subscriber with a metered plan."""
+"""The plans of the subscribers with metered plans, by the subscriber's number; the others have fixed plans."""
 CAP_CENTS = 50_000
 
 
 @dataclass(frozen=True, slots=True)
 class MeteredProduct:
-    """A product that the example merchant prices; `says` describes how it answers."""
+    """A product that the example merchant prices; `says` is a description of its answers."""
 
     external_ref: str
     name: str
@@ -75,7 +75,7 @@ def _items(*products: str) -> list[dict[str, str]]:
 
 
 async def enroll(client: Client, plans: list[str], *, progress: Progress) -> None:
-    """Subscribe twenty customers on different charge days; three use a gateway that never receives a payment."""
+    """Subscribe twenty customers on different charge days. Three use a gateway where no charge is ever paid."""
     prompt = (await client.get("/v1/integration"))["gateways"][0]["connectionId"]
     never = await client.post(
         "/v1/integration/gateways",

@@ -34,7 +34,7 @@ def demo(
     An example merchant also runs: it answers price calls for variable items and receives webhooks.
     """
     settings = read_settings(data_dir, quiet=True)
-    if data_dir is None:  # so that `fatura up` in the same folder starts without accounts
+    if data_dir is None:  # a folder of its own, so that the demo's account does not appear in `fatura up`
         settings = replace(settings, data_dir=settings.data_dir / "demo")
     bootstrap.check_port(host, port)
     console = Console()

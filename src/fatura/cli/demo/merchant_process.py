@@ -15,7 +15,7 @@ START_WITHIN_SECONDS = 20
 
 
 def find_program() -> Path:
-    """Return the path of the example, inside the package (wheel) or at the top of a checkout."""
+    """Return the example's path: inside the installed package, or at the top of a checkout."""
     package = Path(fatura.__file__).resolve().parent
     installed = package / PROGRAM
     return installed if installed.exists() else package.parents[1] / PROGRAM

@@ -13,7 +13,7 @@ from fatura.cli.demo.tables import events, invoices, metered_table, months_table
 MONTHS_DAYS = 92
 STEP_DAYS = 4
 SETTLE_DAYS = 1
-"""Days after the last manual release, so that the released invoices are paid."""
+"""Days to advance after the last invoice was released by hand, so that it is paid."""
 POLL_SECONDS = 0.2
 WEBHOOKS_WITHIN_SECONDS = 20
 BY_HAND_CENTS = 3600
@@ -45,7 +45,7 @@ async def run_story(client: Client, console: Console, *, merchant: str) -> None:
 
 
 async def _advance_days(client: Client, progress: Progress, what: str, days: int) -> None:
-    """Advance the test clock a few days at a time, so that progress is visible."""
+    """Advance the test clock in steps of a few days, to show progress."""
     task = progress.add_task(what, total=days, note="")
     for passed in range(0, days, STEP_DAYS):
         step = min(STEP_DAYS, days - passed)

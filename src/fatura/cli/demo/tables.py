@@ -30,7 +30,7 @@ async def months_table(client: Client) -> Table:
     async for invoice in invoices(client):
         for month in (months[invoice["dueDate"][:7]], total):
             month.invoices += 1
-            month.invoiced_cents += invoice["totalCents"] or 0  # null while an item awaits its value
+            month.invoiced_cents += invoice["totalCents"] or 0  # null while an item has no value
             month.by_status[invoice["status"]] += 1
     heads = ("month", "invoices", "invoiced", "paid", "overdue", "not due yet", "held")
     table = _table("Invoices by due month", heads, ("total", *_cells(total)))
@@ -92,7 +92,7 @@ def webhooks_line(merchant: dict[str, Any], *, emitted: int) -> str:
 
 
 def money(cents: int) -> str:
-    """Return cents as people in Brazil write them."""
+    """Return an amount in the Brazilian format."""
     reais, rest = divmod(cents, 100)
     return f"R$ {reais:,}".replace(",", ".") + f",{rest:02}"
 
@@ -116,7 +116,7 @@ async def invoices(client: Client, query: str = "") -> AsyncIterator[dict[str, A
 
 
 async def events(client: Client) -> AsyncIterator[dict[str, Any]]:
-    """Yield all events emitted so far."""
+    """Yield all events that exist now."""
     cursor = "0"
     while answer := await client.get(f"/v1/events?cursor={cursor}&limit=200"):
         for event in answer["data"]:

@@ -25,7 +25,7 @@ class EventLines:
         Console(stderr=True).print(text, highlight=False, markup=False, soft_wrap=True)
 
     def report(self, event: StreamEvent, post: Post) -> None:
-        """Print an attempt; as text, a failure that repeats is printed once."""
+        """Print an attempt. In text format, a repeated failure is printed only once."""
         now = datetime.now(UTC)
         if self._as_json:
             typer.echo(json.dumps(_members(event, post, now)))

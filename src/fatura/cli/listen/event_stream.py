@@ -11,7 +11,7 @@ from fatura.cli.client import ApiError, ApiUnavailableError, Client
 PAGE = 200
 POLL_SECONDS = 0.5
 RETRY_SECONDS = 1
-"""Pause before the API is called again after it was unavailable."""
+"""Pause before calling the API again when it was unavailable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class _Element(msgspec.Struct):
 
 
 class Stream:
-    """Reads one account's events. While the API is unavailable it retries; `print_note` reports that once."""
+    """Reads one account's events. While the API is unavailable it retries, and prints one note with `print_note`."""
 
     def __init__(self, client: Client, *, print_note: Callable[[str], None]) -> None:
         self._client = client
@@ -43,7 +43,7 @@ class Stream:
         self._is_unavailable = False
 
     async def follow(self, after: int) -> AsyncGenerator[StreamEvent]:
-        """Yield every event after a number, without end. Raises ApiError."""
+        """Yield every event after a number, and wait for new ones without end. Raises ApiError."""
         while True:
             events = await self._page(after, limit=PAGE)
             for event in events:
@@ -55,7 +55,7 @@ class Stream:
     async def last_sequence(self) -> int:
         """Return the number of the newest event, 0 when there is none. Raises ApiError.
 
-        Numbers have no gaps (D-37), so a binary search finds it with a few dozen calls.
+        Event numbers have no gaps (D-37), so a binary search finds the newest with a few dozen calls.
         """
         low, high = 0, 1
         while await self._page(high - 1, limit=1):
@@ -69,7 +69,7 @@ class Stream:
         return low
 
     async def _page(self, after: int, *, limit: int) -> list[StreamEvent]:
-        """Read the events after a number, which is also their cursor."""
+        """Return up to `limit` events after a number; the API uses the number as cursor."""
         while True:
             try:
                 answer = await self._client.read("GET", f"/v1/events?cursor={after}&limit={limit}")

@@ -15,14 +15,14 @@ from fatura.cli.listen.event_stream import Stream, StreamEvent
 from fatura.outbound.webhook import WebhookMessage, headers_of
 
 DEADLINE_SECONDS = 10
-"""The same as for webhooks (D-39)."""
+"""Timeout of one request, the same as for webhooks (D-39)."""
 RETRY_SECONDS = (0.5, 1, 2, 5)
 """Pauses between the attempts of one event; the last one repeats."""
 
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """The result of one request; `status` is null when there was no response, and `error` says why."""
+    """The result of one request; without a response, `status` is None and `error` says why."""
 
     number: int
     status: int | None
@@ -31,13 +31,13 @@ class Post:
 
     @property
     def is_delivered(self) -> bool:
-        """Say whether the status is 2xx (D-39)."""
+        """Return whether the status is 2xx (D-39)."""
         return self.status is not None and HTTPStatus.OK <= self.status < HTTPStatus.MULTIPLE_CHOICES
 
 
 @dataclass(frozen=True, slots=True)
 class Forwarding:
-    """Where events are posted and how they are signed; `report` gets every attempt."""
+    """Where and how to post events; `report` is called for every attempt."""
 
     url: str
     secret: str
@@ -48,13 +48,13 @@ class Forwarding:
 
 @dataclass(slots=True)
 class Position:
-    """The number of the last forwarded event; None until the number of the newest event is known."""
+    """The number of the last forwarded event. With None, `forward` starts after the newest existing event."""
 
     after: int | None
 
 
 async def forward(client: Client, position: Position, *, of: Forwarding) -> None:
-    """Post every event after a position, in order and without end; retry an event until it is accepted.
+    """Post every event after a position in order, without end; retry an event until it is accepted.
 
     Raises ApiError.
     """

@@ -1,1 +1,1 @@
-"""SQL of a restore from a backup: frozen accounts, matching of charges, and invoices that the backup lacks (D-123)."""
+"""SQL used after a restore from a backup: frozen accounts, matching of charges, and lost invoices (D-123)."""

@@ -7,9 +7,9 @@ Read `issuance` first, then `gateway_calls`, `outcomes` and `late_charge_checks`
 # What happens when an answer is lost and the gateway offers look-ups. T is the reservation, on the account's clock.
 #   T              the invoice is leased for 60 s, the attempt is stored as `sending`, and the request is sent
 #   T + 20 s       the call times out; the attempt stays `sending`, because its outcome is unknown
-#   T + 25 s       first look-up; if it finds no charge, that does not count, because it was made before T + 80 s
-#   T + 80 s       first look-up that counts when it finds no charge
-#   T + 140 s      second one; then the attempt is marked `absent` and sent again under the same number
+#   T + 25 s       first look-up; an empty result is ignored, because the request may still be on its way
+#   T + 80 s       first look-up whose empty result counts
+#   T + 140 s      second empty look-up; the attempt is marked `absent` and sent again under the same number
 #   10 min to 24 h after that: late charge checks look for a charge that appears later
 # When a look-up finds the charge, the invoice is issued with it. If a worker is killed, its lease expires and another
 # worker continues from the stored attempt.
