@@ -1,4 +1,4 @@
-"""The calendar of cycles against PostgreSQL's own date arithmetic, which is right when it counts from the anchor."""
+"""The calendar of cycles, compared with date arithmetic of PostgreSQL."""
 
 from datetime import date
 
@@ -10,8 +10,8 @@ PERIODS = (1, 3, 6, 12)
 YEARS = 40
 
 
-async def test_forty_years_of_every_charge_day(server_url: str):
-    """`anchor + n * interval '1 month'` for 28 charge days and 4 periods over 40 years is our n-th date. [D-4]"""
+async def test_due_dates_equal_the_anchor_plus_n_months(server_url: str):
+    """28 charge days and 4 periods over 40 years. [D-4]"""
     connection = await asyncpg.connect(server_url)
     try:
         found = await connection.fetch(

@@ -1,4 +1,4 @@
-"""A claim takes no more than its limit, whatever plan PostgreSQL chooses for it."""
+"""A claim locks no more rows than its limit, whatever plan PostgreSQL chooses."""
 
 from datetime import timedelta
 
@@ -22,11 +22,11 @@ TEMPTING = (
     "enable_material",
     "enable_memoize",
 )
-"""Without these a sub-select is run again for every row, and locks a fresh stretch each time."""
+"""Without these PostgreSQL may run a sub-select once per row, and lock other rows each time."""
 
 
 async def fill(world: World) -> None:
-    """Leave many invoices ready, many prices unasked and many products unmirrored."""
+    """Create many invoices to issue, prices to ask and products to mirror."""
     await world.connect(productCatalog=True)
     fixed = await world.plan(*[await world.product(100) for _ in range(5)])
     variable = await world.plan(*[await world.variable_product() for _ in range(5)])

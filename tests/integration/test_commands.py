@@ -33,8 +33,8 @@ COMMANDS = (
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])
-def test_help_of_every_command(command: str) -> None:
-    """Each says what it does. [D-47]"""
+def test_every_command_has_a_help_text(command: str) -> None:
+    """[D-47]"""
     shown = CliRunner().invoke(app, [*command.split(), "--help"])
 
     assert shown.exit_code == 0
@@ -43,15 +43,14 @@ def test_help_of_every_command(command: str) -> None:
         assert [each for each in COMMANDS if " " not in each and f" {each} " not in shown.output] == []
 
 
-def test_version_and_an_unknown_command() -> None:
-    """The command as installed; what it does not know is exit code 2."""
+def test_an_unknown_command_exits_with_2() -> None:
     assert re.fullmatch(r"fatura \d+\.\d+\.\d+\n", run("--version", env=environment()).stdout)
     assert CliRunner().invoke(app, ["bill"]).exit_code == 2
 
 
 @pytest.mark.parametrize(("mode", "prefix"), [("sandbox", "rk_test_"), ("live", "rk_live_")])
-def test_account_create(database_url: str, mode: str, prefix: str) -> None:
-    """One line of JSON with the three that are shown once; the account is there. [D-47, D-44]"""
+def test_account_create_prints_the_secrets_once(database_url: str, mode: str, prefix: str) -> None:
+    """As one line of JSON. [D-47, D-44]"""
     made = run_here("account", "create", "Gym", "--mode", mode, "--json", env=environment(database_url))
 
     assert made.returncode == 0, made.stderr
@@ -79,13 +78,13 @@ def _value_of(database_url: str, account_id: str, sql: str) -> Json:
     ],
     ids=["no mode", "unknown mode", "no name", "blank name", "long name"],
 )
-def test_account_create_refuses(words: list[str]) -> None:
-    """A mistake in the words is exit code 2, before anything is touched. [D-47]"""
+def test_account_create_refuses_invalid_options(words: list[str]) -> None:
+    """Exit code 2, before anything is changed. [D-47]"""
     assert CliRunner().invoke(app, ["account", "create", *words]).exit_code == 2
 
 
-def test_migrate_twice_and_what_comes_before(server_url: str) -> None:
-    """The first run applies, the second has nothing to do; other commands ask for it. [D-47]"""
+def test_a_second_migrate_does_nothing(server_url: str) -> None:
+    """Other commands ask for the first one. [D-47]"""
     value(server_url, "CREATE DATABASE empty_for_migrate")
     env = environment(database_url_of(server_url, "empty_for_migrate"))
 
@@ -103,7 +102,7 @@ def test_migrate_twice_and_what_comes_before(server_url: str) -> None:
 
 
 def test_openapi_and_states_print_the_reference(database_url: str) -> None:
-    """Without a database; the states are the page of the documentation."""
+    """They need no database."""
     document = CliRunner().invoke(app, ["openapi"])
     assert json.loads(document.output)["openapi"].startswith("3.")
     assert "/v1/test-clock/advance" in json.loads(document.output)["paths"]
@@ -113,8 +112,8 @@ def test_openapi_and_states_print_the_reference(database_url: str) -> None:
     assert "| issued" in states.output
 
 
-def test_check_of_whole_data(database_url: str) -> None:
-    """Exit code 0, and how much was checked."""
+def test_check_of_valid_data_exits_with_0(database_url: str) -> None:
+    """It prints what it checked."""
     env = environment(database_url)
     assert run_here("check", env=env).stdout == "clean: every invariant holds in 0 account(s)\n"
     run_here("account", "create", "Gym", "--mode", "live", env=env)
@@ -124,8 +123,8 @@ def test_check_of_whole_data(database_url: str) -> None:
     assert json.loads(run_here("check", "--json", env=env).stdout) == {"accounts": 1, "findings": []}
 
 
-def test_check_of_broken_data(database_url: str) -> None:
-    """Exit code 1, the promise that is broken and the id that breaks it."""
+def test_check_of_invalid_data_exits_with_1(database_url: str) -> None:
+    """It prints the invariant and the ids that violate it."""
     env = environment(database_url)
     made = json.loads(run_here("account", "create", "Gym", "--mode", "live", "--json", env=env).stdout)
     _value_of(database_url, made["accountId"], "UPDATE account_counter SET products = 7 RETURNING 1")
@@ -156,8 +155,8 @@ MISTAKES = (
 @pytest.mark.parametrize(
     ("variables", "says"), MISTAKES, ids=["level", "limit", "unreachable", "no postgres"]
 )
-def test_a_mistake_in_the_environment(variables: dict[str, str], says: str) -> None:
-    """One line that says what is wrong, exit code 1, and no trace. [D-47]"""
+def test_an_invalid_setting_is_reported_in_one_line(variables: dict[str, str], says: str) -> None:
+    """Exit code 1. [D-47]"""
     ended = run_here("check", env=environment(**variables))
 
     assert (ended.returncode, ended.stdout) == (1, "")
@@ -167,8 +166,8 @@ def test_a_mistake_in_the_environment(variables: dict[str, str], says: str) -> N
 
 
 @pytest.mark.parametrize("keys", ["not-a-key", "c2hvcnQ="])
-def test_a_key_ring_that_is_none(database_url: str, keys: str) -> None:
-    """One line that says how to make one, exit code 1, and nothing was stored. [D-47]"""
+def test_an_invalid_key_ring_is_refused(database_url: str, keys: str) -> None:
+    """One line that says how to create one; nothing is stored. [D-47]"""
     env = environment(database_url) | {"FATURA_SECRET_KEYS": keys}
 
     ended = run_here("account", "create", "Gym", "--mode", "live", env=env)
@@ -178,8 +177,8 @@ def test_a_key_ring_that_is_none(database_url: str, keys: str) -> None:
     assert run_here("check", env=environment(database_url)).stdout.endswith("in 0 account(s)\n")
 
 
-def test_another_key_ring_than_the_datas(database_url: str, tmp_path: Path) -> None:
-    """What was sealed with one ring is not served with another: it is ended at the start. [D-47]"""
+def test_a_key_ring_that_does_not_fit_the_data_is_refused(database_url: str, tmp_path: Path) -> None:
+    """At the start. [D-47]"""
     run_here("account", "create", "Gym", "--mode", "live", env=environment(database_url))
     env = environment(database_url) | {"FATURA_SECRET_KEYS": "", "FATURA_DATA_DIR": str(tmp_path)}
 
@@ -190,7 +189,7 @@ def test_another_key_ring_than_the_datas(database_url: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("command", ["up", "demo", "api"])
-def test_a_port_that_is_taken(database_url: str, tmp_path: Path, command: str) -> None:
+def test_a_port_in_use_is_reported(database_url: str, tmp_path: Path, command: str) -> None:
     """One line, exit code 1, before anything starts. [D-47]"""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
@@ -204,8 +203,8 @@ def test_a_port_that_is_taken(database_url: str, tmp_path: Path, command: str) -
     assert not (tmp_path / "data").exists()
 
 
-def test_api_and_worker_apart(database_url: str, tmp_path: Path) -> None:
-    """On a database of one's own: what is bound over the one is billed by the other. [D-47]"""
+def test_api_and_worker_share_a_database(database_url: str, tmp_path: Path) -> None:
+    """The worker bills a subscription created over the API. [D-47]"""
     env, port = environment(database_url), free_port()
     account = json.loads(run_here("account", "create", "Gym", "--mode", "sandbox", "--json", env=env).stdout)
     with (
@@ -224,8 +223,8 @@ def test_api_and_worker_apart(database_url: str, tmp_path: Path) -> None:
         assert "Traceback" not in api.said() + worker.said()
 
 
-def test_up_on_a_database_of_ones_own(database_url: str, tmp_path: Path) -> None:
-    """No other is started, and nothing is left in the data folder. [D-47]"""
+def test_up_with_a_database_url_starts_no_other_database(database_url: str, tmp_path: Path) -> None:
+    """The data folder stays empty. [D-47]"""
     port, data_dir = free_port(), tmp_path / "data"
     words = ("up", "--port", str(port), "--data-dir", str(data_dir))
     with running(*words, env=environment(database_url), output=tmp_path / "up.log") as up:

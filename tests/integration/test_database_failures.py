@@ -1,4 +1,4 @@
-"""What the database says when it cannot serve, and what a commit is worth that its standby did not confirm."""
+"""Failures of the database, and commits that the standby did not confirm."""
 
 import asyncio
 import socket
@@ -45,8 +45,8 @@ CANCEL_WAITS = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_e
         "08006",
     ],
 )
-async def test_whatever_the_database_lacks_is_a_503(world: World, code: str):
-    """Canceled, timed out, shut down, out of disk or memory, read-only: come again with the same key. [D-12, D-100]"""
+async def test_errors_of_the_database_are_503(world: World, code: str):
+    """Canceled, timed out, shut down, out of disk or memory, read-only: the same key works later. [D-12, D-100]"""
     await world.sql(
         "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS "
         f"$$ BEGIN RAISE EXCEPTION 'at work' USING ERRCODE = '{code}'; END $$"
@@ -63,7 +63,7 @@ async def test_whatever_the_database_lacks_is_a_503(world: World, code: str):
 
 
 async def test_a_statement_that_takes_too_long_is_a_503(world: World, monkeypatch: pytest.MonkeyPatch):
-    """`statement_timeout` ends it; nothing of the request stays. [D-100]"""
+    """`statement_timeout` ends it, and nothing is stored. [D-100]"""
     monkeypatch.setitem(pool.LIMITS, "statement_timeout", "1s")
     async with open_world(world.database_url) as hurried:
         await hurried.sql(
@@ -76,8 +76,8 @@ async def test_a_statement_that_takes_too_long_is_a_503(world: World, monkeypatc
         assert await hurried.all("/v1/products") == []
 
 
-async def test_a_silent_server_is_given_up(world: World, monkeypatch: pytest.MonkeyPatch):
-    """A transaction whose server says nothing any more ends, and its connection is not used again. [D-100]"""
+async def test_a_transaction_on_a_silent_server_ends(world: World, monkeypatch: pytest.MonkeyPatch):
+    """Its connection is not used again. [D-100]"""
     monkeypatch.setattr(db, "TRANSACTION_TIMEOUT_SECONDS", 0.2)
     with pytest.raises(DatabaseUnavailableError):
         async with world.deps.db.transaction(world.account_id) as tx:
@@ -85,8 +85,8 @@ async def test_a_silent_server_is_given_up(world: World, monkeypatch: pytest.Mon
     assert (await world.get("/v1/products")).status == 200
 
 
-async def test_a_failed_transaction_is_never_taken_for_committed(world: World):
-    """The server answers COMMIT of a failed transaction with ROLLBACK: whoever hid the failure learns of it. [D-14]"""
+async def test_a_failed_transaction_is_not_reported_as_committed(world: World):
+    """The server answers COMMIT with ROLLBACK, even if the caller caught the error. [D-14]"""
 
     async def hide_a_failure() -> None:
         async with world.deps.db.transaction(world.account_id) as tx:
@@ -100,7 +100,7 @@ async def test_a_failed_transaction_is_never_taken_for_committed(world: World):
 
 @pytest.fixture
 async def replicated(tmp_path: Path) -> AsyncIterator["Replicated"]:
-    """A world whose commits wait for a standby that is not there."""
+    """A world whose commits wait for a missing standby."""
     server = await asyncio.to_thread(postgres.start, tmp_path / "data", settings={"fsync": "off"})
     try:
         await migrate(server.url)
@@ -112,7 +112,7 @@ async def replicated(tmp_path: Path) -> AsyncIterator["Replicated"]:
 
 
 class Replicated:
-    """A world, and its database's owner, who says whether commits wait and ends their waiting."""
+    """A world, and a superuser that changes and cancels the wait of commits for a standby."""
 
     def __init__(self, world: World, owner_url: str) -> None:
         """Keep both."""
@@ -121,7 +121,7 @@ class Replicated:
 
     @asynccontextmanager
     async def without_standby(self) -> AsyncGenerator[None]:
-        """Let commits wait for a standby that is lost, until it is back."""
+        """Let commits wait for a missing standby."""
         await self._set("synchronous_standby_names", "lost")
         try:
             yield
@@ -129,19 +129,18 @@ class Replicated:
             await self._set("synchronous_standby_names", "")
 
     async def cancel_waiting(self, asked: "asyncio.Task[Answer]") -> Answer:
-        """End every commit's wait as an operator's cancel would, until the request is answered."""
+        """Cancel the waits of commits, as an operator could, until the request is answered."""
         while not asked.done():
             await self.sql(CANCEL_WAITS)
         return await asked
 
     async def until_commit_waits(self) -> None:
-        """Wait until a commit waits for the standby."""
         async with asyncio.timeout(20):
             while not await self.sql(COMMIT_WAITS):  # noqa: ASYNC110 - the server waits, not this process
                 await asyncio.sleep(0.01)
 
     async def waiting_create(self) -> "tuple[str, asyncio.Task[Answer]]":
-        """Return a create whose commit waits, and its key; the server learns of its settings in its own time."""
+        """Return a create request whose commit waits, and its key. The server reads its settings with a delay."""
         for key in map(str, range(1000)):
             asked = asyncio.create_task(self.world.post("/v1/products", BODY, key=key))
             while not asked.done():
@@ -162,8 +161,8 @@ class Replicated:
         await self.sql("SELECT pg_reload_conf()")
 
 
-async def test_a_commit_that_no_standby_confirmed_is_not_acknowledged(replicated: Replicated):
-    """Its wait was canceled: the client hears 503, and its key tells nothing before a standby has it. [D-14, D-100]"""
+async def test_a_commit_without_confirmation_of_the_standby_is_503(replicated: Replicated):
+    """A repeat of the request gets no answer until a standby has it. [D-14, D-100]"""
     world = replicated.world
     await world.get("/v1/products")  # that the API key was used is stored in a transaction of its own
     async with replicated.without_standby():
@@ -178,10 +177,10 @@ async def test_a_commit_that_no_standby_confirmed_is_not_acknowledged(replicated
     assert (await world.all("/v1/products"))[-1] == answer.json
 
 
-async def test_an_endpoint_is_given_back_when_the_database_returns(
+async def test_an_endpoint_is_released_after_an_outage_of_the_database(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
-    """A round whose record the database did not take holds up the account no longer than the outage. [D-39]"""
+    """A delivery round that could not be recorded delays the account only during the outage. [D-39]"""
     async with open_receiver() as receiver:
         await register(world, receiver)
         await world.enroll(await world.plan())
@@ -201,10 +200,10 @@ async def test_an_endpoint_is_given_back_when_the_database_returns(
     assert set(receiver.sequences) == {event["sequence"] for event in events}
 
 
-async def test_a_silent_host_hides_no_leader(tmp_path: Path):
-    """Of two hosts, one takes connections and says nothing: readiness and requests find the other. [D-100]"""
+async def test_a_silent_host_does_not_hide_the_primary(tmp_path: Path):
+    """One of two hosts accepts connections and sends nothing; requests use the other. [D-100]"""
     server = await asyncio.to_thread(postgres.start, tmp_path / "data", settings=FAST, tcp=True)
-    silent = socket.create_server(("127.0.0.1", 0))  # the kernel takes connections, and nobody answers
+    silent = socket.create_server(("127.0.0.1", 0))  # the kernel accepts connections, and nothing answers
     host, port = silent.getsockname()
     try:
         await migrate(server.url)

@@ -16,13 +16,13 @@ from tests.tidy.sources import ROOT
 
 
 def rows_of(output: str) -> list[list[str]]:
-    """Return the cells of the tables' rows, heads left out."""
+    """Return the cells of the tables without their headers."""
     lines = [line for line in output.splitlines() if "│" in line]
     return [re.split(r"\s*│\s*", line)[1:-1] for line in lines]
 
 
-def test_demo(tmp_path: Path) -> None:
-    """Its tables add up: months, metered items, held invoices and how they were released, verified webhooks.
+def test_the_tables_of_the_demo_are_consistent(tmp_path: Path) -> None:
+    """Months, metered items, held and released invoices, verified webhooks.
 
     [D-47, D-45, spec 4.7 rule 3, spec 3.3 awaiting_value to ready, spec 6.1, spec 6.3]
     """
@@ -63,8 +63,8 @@ def test_demo(tmp_path: Path) -> None:
     assert not is_open(int(port))
 
 
-def test_ctrl_c_in_the_middle(tmp_path: Path) -> None:
-    """It ends quietly, with exit code 0, and the example merchant with it. [D-47]"""
+def test_ctrl_c_ends_the_demo_and_the_merchant(tmp_path: Path) -> None:
+    """Exit code 0. [D-47]"""
     port, log = str(free_port()), tmp_path / "demo.log"
     words = ("demo", "--port", port, "--data-dir", str(tmp_path / "data"))
     with running(*words, env=environment(), output=log) as demo:
@@ -95,8 +95,8 @@ print(find_program())
 """
 
 
-def test_the_wheel_brings_the_merchant(tmp_path: Path, monkeypatch) -> None:
-    """What is installed from a wheel has the example beside it, and the demo finds it there. [D-47]"""
+def test_the_wheel_contains_the_example_merchant(tmp_path: Path, monkeypatch) -> None:
+    """And the demo finds it. [D-47]"""
     monkeypatch.chdir(ROOT)
     name = build_wheel(str(tmp_path))
     installed = tmp_path / "installed"

@@ -43,7 +43,7 @@ def refusal(data_dir: Path, *, bin_dir: Path | None = None, settings: dict[str, 
     return str(caught.value)
 
 
-def nobody() -> OsUser:
+def unprivileged() -> OsUser:
     entry = pwd.getpwnam("nobody")
     return OsUser(entry.pw_uid, entry.pw_gid, "nobody", switched=True)
 
@@ -191,14 +191,14 @@ def test_root_copies_programs_that_the_other_user_cannot_run(
 def test_root_runs_it_as_the_owner_of_the_folder(open_dir: Path):
     data_dir = open_dir / "data"
     data_dir.mkdir(mode=0o700)
-    os.chown(data_dir, nobody().uid, nobody().gid)
-    bin_dir = str(binaries.reachable(binaries.find(None, None), nobody()).folder)
+    os.chown(data_dir, unprivileged().uid, unprivileged().gid)
+    bin_dir = str(binaries.reachable(binaries.find(None, None), unprivileged()).folder)
     with start(data_dir):
-        assert Path(f"/proc/{postmaster(data_dir)}").stat().st_uid == nobody().uid
-        with using(data_dir, bin_dir=bin_dir, uid=nobody().uid) as user:
+        assert Path(f"/proc/{postmaster(data_dir)}").stat().st_uid == unprivileged().uid
+        with using(data_dir, bin_dir=bin_dir, uid=unprivileged().uid) as user:
             assert user.says().startswith("postgresql://")
             assert user.leave() == 0
-    with using(data_dir, bin_dir=bin_dir, uid=nobody().uid) as user:
+    with using(data_dir, bin_dir=bin_dir, uid=unprivileged().uid) as user:
         assert user.says().startswith("postgresql://")
         pid = postmaster(data_dir)
         assert user.leave() == 0
@@ -207,11 +207,11 @@ def test_root_runs_it_as_the_owner_of_the_folder(open_dir: Path):
 
 @AS_ROOT
 def test_an_ordinary_user_cannot_use_the_folder_of_another(open_dir: Path):
-    bin_dir = str(binaries.reachable(binaries.find(None, None), nobody()).folder)
+    bin_dir = str(binaries.reachable(binaries.find(None, None), unprivileged()).folder)
     with start(open_dir / "data"):
         pass
     for place in (open_dir / "data", open_dir / "absent"):
-        with using(place, bin_dir=bin_dir, uid=nobody().uid) as user:
+        with using(place, bin_dir=bin_dir, uid=unprivileged().uid) as user:
             error = user.says()
             assert "Permission denied" in error
             assert "make it yours or choose another data folder" in error

@@ -1,4 +1,4 @@
-"""Followers of GET /v1/events beside many writers: every event once, in order, its number without a gap."""
+"""Readers of GET /v1/events beside many writers get every event once, in order and without gaps."""
 
 import asyncio
 import random
@@ -20,14 +20,14 @@ MAX_LIMIT = 200
 
 @dataclass(slots=True)
 class Follower:
-    """A client that polls with its cursor, some events at a time, and keeps what it was shown."""
+    """A client that polls with its cursor, a few events at a time, and stores them."""
 
     merchant: Merchant
     seen: list[Json] = field(default_factory=list)
     cursor: str = "0"
 
     async def follow(self, written: asyncio.Event) -> None:
-        """Poll until the writers are done and the stream is at its end."""
+        """Poll until the writers have finished and the stream has ended."""
         while True:
             last_look = written.is_set()
             limit = random.randint(1, MAX_LIMIT)  # noqa: S311 - page sizes, not secrets
@@ -41,7 +41,7 @@ class Follower:
 
 
 async def write(merchant: Merchant, plan: Json, terms: Json) -> None:
-    """Enroll, customize and cancel, and ask for what is refused in between: one event each, or none."""
+    """Enroll, customize and cancel, with refused requests in between: one event each, or none."""
     for _ in range(ROUNDS):
         subscription = await merchant.enroll(plan)
         assert (
@@ -54,14 +54,14 @@ async def write(merchant: Merchant, plan: Json, terms: Json) -> None:
 
 
 async def bill(world: World, subscriptions: Sequence[Json]) -> None:
-    """Let the engine write, too: many events in one transaction, and transactions of many invoices."""
+    """Run the billing lanes: many events in a transaction, many invoices in a transaction."""
     for _ in subscriptions:
         await run_until_idle(world.deps, ENGINE)
         await asyncio.sleep(0.01)
 
 
-async def test_followers_beside_sixteen_writers(world: World) -> None:
-    """Nobody misses, repeats or reorders an event, however many are asked for at once. [D-38, D-37]"""
+async def test_readers_beside_sixteen_writers_get_every_event_once(world: World) -> None:
+    """In order, with any page size. [D-38, D-37]"""
     plan = await world.plan()
     terms = plan_body(await world.product(100))
     del terms["name"]
@@ -84,8 +84,8 @@ async def test_followers_beside_sixteen_writers(world: World) -> None:
     assert await world.broken() == []
 
 
-async def test_an_uncommitted_writer_holds_back_nobody_and_skips_nothing(world: World) -> None:
-    """A number is given as a transaction ends: a reader never passes one that is still to appear. [D-38]"""
+async def test_an_open_transaction_delays_no_reader_and_loses_no_event(world: World) -> None:
+    """Numbers are assigned when a transaction ends, so readers never pass one that appears later. [D-38]"""
     plan = await world.plan()
     slow_may_commit = asyncio.Event()
     account = await load_account(world.deps, world.account_id)

@@ -1,4 +1,4 @@
-"""The example merchant: started by an interpreter that knows no package, it verifies before it reads."""
+"""The example merchant runs without installed packages and verifies signatures before it reads."""
 
 import base64
 import json
@@ -22,7 +22,7 @@ OLD = "whsec_" + base64.b64encode(bytes(32)).decode()
 
 @pytest.fixture(scope="module")
 def merchant() -> Iterator[ExampleMerchant]:
-    """The example, running."""
+    """The running example."""
     with example_merchant(SECRET) as running:
         yield running
 
@@ -30,7 +30,7 @@ def merchant() -> Iterator[ExampleMerchant]:
 def signed(
     merchant: ExampleMerchant, path: str, message: Json, *, off: int = 0, secrets: str = SECRET
 ) -> Json:
-    """Post a message as the engine would, and return the status and the answer."""
+    """Post a message as the engine would; return status and body."""
     body = json.dumps(message).encode()
     header = sign(body, secrets.split(","), timestamp=int(time.time()) + off)
     answer = merchant.post(path, body, X_Service_Signature=header)
@@ -38,7 +38,7 @@ def signed(
 
 
 def question(product: str, request_id: str, *, mode: str = "live", cycle: int = 2) -> Json:
-    """Return what the engine asks a price endpoint (spec 4.7)."""
+    """Return the request that the engine sends to a price endpoint (spec 4.7)."""
     return {
         "version": 1,
         "mode": mode,
@@ -52,16 +52,16 @@ def question(product: str, request_id: str, *, mode: str = "live", cycle: int = 
     }
 
 
-def test_a_steady_price(merchant: ExampleMerchant) -> None:
-    """An integer of cents and a line; the same whenever it is asked; or skip. [spec 4.7 response, spec 4.7 skip]"""
+def test_a_price_is_the_same_for_repeated_requests(merchant: ExampleMerchant) -> None:
+    """Cents and a description, or skip. [spec 4.7 response, spec 4.7 skip]"""
     first = signed(merchant, "/price", question("classes", "steady"))
     assert first == (200, {"amount": 10500, "description": "3 classes until 2033-12-01"})
     assert signed(merchant, "/price", question("classes", "steady")) == first
     assert signed(merchant, "/price", question("classes", "none", cycle=1)) == (200, {"skip": True})
 
 
-def test_one_that_fails_first_and_one_that_stays_broken(merchant: ExampleMerchant) -> None:
-    """By the request's id, which a retry keeps; a test call is answered at once. [D-31, spec 4.7 rule 3]"""
+def test_prices_can_fail_first_or_always(merchant: ExampleMerchant) -> None:
+    """By the id of the request, which retries keep; test calls are answered at once. [D-31, spec 4.7 rule 3]"""
     towels = [signed(merchant, "/price", question("towels", "late"))[0] for _ in range(4)]
     assert towels == [503, 503, 200, 200]
     assert signed(merchant, "/price", question("towels", "tried out", mode="test"))[0] == 200
@@ -70,8 +70,8 @@ def test_one_that_fails_first_and_one_that_stays_broken(merchant: ExampleMerchan
     assert signed(merchant, "/price", question("unheard of", "x"))[0] == 404
 
 
-def test_an_event_is_acted_on_once(merchant: ExampleMerchant) -> None:
-    """Delivery is at least once: the second is answered alike and counted as what it is. [spec 6.1]"""
+def test_an_event_delivered_twice_is_processed_once(merchant: ExampleMerchant) -> None:
+    """The second delivery gets the same answer. [spec 6.1]"""
     event = {"id": "e1", "sequence": 1, "type": "invoice.canceled", "createdAt": "x", "data": {}}
     assert [signed(merchant, "/webhooks", event)[0] for _ in range(3)] == [200, 200, 200]
     until(lambda: merchant.summary()["events"].get("invoice.canceled") == 1, seconds=5)
@@ -79,8 +79,8 @@ def test_an_event_is_acted_on_once(merchant: ExampleMerchant) -> None:
 
 
 @pytest.mark.parametrize("path", ["/price", "/webhooks"])
-def test_what_is_not_signed_is_not_read(merchant: ExampleMerchant, path: str) -> None:
-    """Another secret, an old time, no signature, a changed body, nonsense: 401, and nothing happened. [spec 5.6]"""
+def test_requests_without_a_valid_signature_are_401(merchant: ExampleMerchant, path: str) -> None:
+    """Wrong secret, old timestamp, no signature, changed body or nonsense. [spec 5.6]"""
     before = merchant.summary()
     body = json.dumps(question("classes", "forged")).encode()
     good = sign(body, [SECRET], timestamp=int(time.time()))
@@ -97,15 +97,14 @@ def test_what_is_not_signed_is_not_read(merchant: ExampleMerchant, path: str) ->
     assert merchant.summary() == before | {"refused": before["refused"] + 7}
 
 
-def test_both_secrets_of_a_rotation(merchant: ExampleMerchant) -> None:
-    """Whichever of the two the receiver has, it accepts. [D-40 receiver]"""
+def test_either_secret_of_a_rotation_is_accepted(merchant: ExampleMerchant) -> None:
+    """[D-40 receiver]"""
     event = {"id": "rotated", "sequence": 1, "type": "invoice.paid", "createdAt": "x", "data": {}}
     assert signed(merchant, "/webhooks", event, secrets=f"{OLD},{SECRET}")[0] == 200
 
 
 @pytest.mark.parametrize("length", [b"", b"Content-Length: x\r\n", b"Content-Length: 99999999999\r\n"])
-def test_a_body_of_no_known_length(merchant: ExampleMerchant, length: bytes) -> None:
-    """It is not waited for."""
+def test_a_body_without_a_length_is_not_read(merchant: ExampleMerchant, length: bytes) -> None:
     host, port = merchant.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=5) as connection:
         connection.sendall(b"POST /webhooks HTTP/1.1\r\nHost: x\r\n" + length + b"\r\n")
@@ -114,8 +113,8 @@ def test_a_body_of_no_known_length(merchant: ExampleMerchant, length: bytes) -> 
 
 
 def test_without_a_secret_it_does_not_start() -> None:
-    """Nothing could be verified: it says what to give it."""
-    told = subprocess.run(
+    """It says how to provide one."""
+    ended = subprocess.run(
         [sys.executable, "-I", "-S", str(PROGRAM)],
         env=environment(),
         capture_output=True,
@@ -123,5 +122,5 @@ def test_without_a_secret_it_does_not_start() -> None:
         check=False,
         timeout=20,
     )
-    assert told.returncode == 2
-    assert "FATURA_INTEGRATION_SECRET" in told.stderr
+    assert ended.returncode == 2
+    assert "FATURA_INTEGRATION_SECRET" in ended.stderr

@@ -1,4 +1,4 @@
-"""Whatever URL a merchant gives, nothing but an allowed address is ever connected to: every connect is counted."""
+"""The engine connects only to allowed addresses, whatever URL a merchant gives. Every connect is recorded."""
 
 import asyncio
 import sys
@@ -19,7 +19,7 @@ LOOPBACK = ("127.0.0.1", "::1")
 
 
 def _on_event(event: str, arguments: tuple[Any, ...]) -> None:
-    """See every connect of this process; what would leave the machine is recorded, and refused."""
+    """Record every connect of this process, and refuse those that would leave the machine."""
     if event == "socket.connect" and _watched and isinstance(arguments[1], tuple):
         host, port = arguments[1][:2]
         _watched[-1].append((host, port))
@@ -32,7 +32,7 @@ sys.addaudithook(_on_event)
 
 @pytest.fixture
 def connects() -> Iterator[list[tuple[str, int]]]:
-    """Every address and port that this process connects to."""
+    """The addresses and ports that this process connects to."""
     _watched.append([])
     yield _watched[-1]
     _watched.pop()
@@ -40,7 +40,7 @@ def connects() -> Iterator[list[tuple[str, int]]]:
 
 @dataclass(slots=True)
 class Canary:
-    """Somebody who listens on every loopback address, and answers with `answer`."""
+    """A server on all loopback addresses that answers with `answer`."""
 
     port: int = 0
     accepted: int = 0
@@ -60,7 +60,7 @@ class Canary:
 
 @asynccontextmanager
 async def listening() -> AsyncGenerator[Canary]:
-    """Listen on one port, of IPv6 too where there is such a thing."""
+    """Listen on a port, with IPv6 if available."""
     canary = Canary()
     async with await asyncio.start_server(canary.serve, "127.0.0.1", 0) as server:
         canary.port = server.sockets[0].getsockname()[1]
@@ -73,27 +73,27 @@ async def listening() -> AsyncGenerator[Canary]:
 
 @pytest.fixture
 async def canary() -> AsyncIterator[Canary]:
-    """Somebody who must not be reached."""
+    """A server that must not be reached."""
     async with listening() as opened:
         yield opened
 
 
 @pytest.fixture
 async def strict_world(database_url: str) -> AsyncIterator[World]:
-    """The engine without any exception of the operator's."""
+    """The engine without hosts that the operator allows."""
     async with open_world(database_url, FATURA_OUTBOUND_ALLOW="") as opened:
         yield opened
 
 
 class Names:
-    """A resolver whose answers are scripted: each lookup of a name takes the next, the last one for ever."""
+    """A resolver with scripted answers: each lookup uses the next one, and the last one repeats."""
 
     def __init__(self, script: dict[str, Sequence[Sequence[str]]]) -> None:
         self._answers = {name: chain(answers[:-1], repeat(answers[-1])) for name, answers in script.items()}
         self.asked: list[str] = []
 
     async def __call__(self, host: str) -> Sequence[str]:
-        """Answer, or know nothing of the name."""
+        """Return the next answer, or fail for an unknown name."""
         self.asked.append(host)
         if host not in self._answers:
             raise OSError("no such name")
@@ -101,7 +101,7 @@ class Names:
 
 
 async def post(client: MerchantClient, url: str) -> Exchange:
-    """Call over a line of its own."""
+    """Call over a new client."""
     async with client.session() as session:
         return await session.post(url, body=b"{}", headers={})
 
@@ -119,10 +119,10 @@ DOORS: dict[str, Door] = {
 
 
 @pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
-async def test_no_hostile_url_is_taken(
+async def test_hostile_urls_are_refused_by_every_route(
     strict_world: World, canary: Canary, connects: list[tuple[str, int]], door: Door
 ) -> None:
-    """At every door, in every spelling: refused for what it is, and nobody called. [D-47 outbound, spec 7 400]"""
+    """In any spelling, with no call. [D-47 outbound, spec 7 400]"""
     method, path, body = door
     sound = "https://merchant.example/price"
     product = await strict_world.made("/v1/products", DOORS["create a product"][2](sound))
@@ -143,10 +143,10 @@ def _is_refused(answer: Answer) -> bool:
     return answer.status == 400 and answer.type == "engine.invalid_request"
 
 
-async def test_no_hostile_url_is_called(
+async def test_hostile_urls_in_the_database_are_not_called(
     strict_world: World, canary: Canary, connects: list[tuple[str, int]]
 ) -> None:
-    """Not even one that got into the database behind the API's back. [D-47 outbound, D-30]"""
+    """They were written without the API. [D-47 outbound, D-30]"""
     urls = hostile_urls(canary.port)
     await strict_world.sql(
         """INSERT INTO product (account_id, product_id, name, pricing_mode, endpoint_url, cap_cents, created_at)
@@ -176,10 +176,10 @@ async def test_no_hostile_url_is_called(
 
 
 @pytest.mark.parametrize("address", PRIVATE_ADDRESSES)
-async def test_a_name_of_a_private_address(
+async def test_names_with_a_private_address_are_not_called(
     canary: Canary, connects: list[tuple[str, int]], address: str
 ) -> None:
-    """Alone or among public ones, it is not called, nor are those beside it. [D-47 outbound, D-30]"""
+    """Even if other addresses of the name are public. [D-47 outbound, D-30]"""
     names = Names(
         {
             "only.example": [[address]],
@@ -200,8 +200,10 @@ async def test_a_name_of_a_private_address(
 
 
 @pytest.mark.parametrize("address", PUBLIC_ADDRESSES)
-async def test_a_name_of_a_public_address(connects: list[tuple[str, int]], address: str) -> None:
-    """Up to the edges of the denied blocks, that very address is dialled, and seen by what counts. [D-47 outbound]"""
+async def test_names_with_public_addresses_are_called_at_that_address(
+    connects: list[tuple[str, int]], address: str
+) -> None:
+    """Up to the edges of the denied blocks. [D-47 outbound]"""
     client = MerchantClient(allowed=(), resolver=Names({"merchant.example": [[address]]}))
 
     await post(client, "https://merchant.example:8443/")
@@ -209,8 +211,10 @@ async def test_a_name_of_a_public_address(connects: list[tuple[str, int]], addre
     assert connects == [(address, 8443)]
 
 
-async def test_a_name_that_turns(canary: Canary, connects: list[tuple[str, int]]) -> None:
-    """Public when looked up first, ours from then on: each call judges what it dials. [D-47 outbound]"""
+async def test_a_name_whose_address_changes_is_checked_on_each_call(
+    canary: Canary, connects: list[tuple[str, int]]
+) -> None:
+    """It is public at first and private later. [D-47 outbound]"""
     names = Names({"turning.example": [["8.8.8.8"], ["127.0.0.1"]]})
     client = MerchantClient(allowed=(), resolver=names)
     url = f"https://turning.example:{canary.port}/"
@@ -218,14 +222,16 @@ async def test_a_name_that_turns(canary: Canary, connects: list[tuple[str, int]]
     ended = [await post(client, url) for _ in range(3)]
 
     assert {each.outcome for each in ended} == {ExchangeOutcome.UNREACHABLE}
-    assert len({each.error for each in ended}) == 1, "a refusal and a failure are told alike"
+    assert len({each.error for each in ended}) == 1, "a refusal and a failure look the same"
     assert connects == [("8.8.8.8", canary.port)]
     assert len(names.asked) == 3, "one lookup a call: what was judged is what is dialled"
     assert canary.accepted == 0
 
 
-async def test_what_the_operator_allows(canary: Canary, connects: list[tuple[str, int]]) -> None:
-    """The very host and port, over http and private; no other port, no other name of the address. [D-47 outbound]"""
+async def test_only_the_allowed_host_and_port_are_called(
+    canary: Canary, connects: list[tuple[str, int]]
+) -> None:
+    """Over http and with a private address; no other port or name. [D-47 outbound]"""
     names = Names({name: [["127.0.0.1"]] for name in ("shop", "other.example")})
     client = MerchantClient(allowed={f"shop:{canary.port}"}, resolver=names)
 
@@ -244,7 +250,7 @@ async def test_what_the_operator_allows(canary: Canary, connects: list[tuple[str
 async def test_redirects_are_not_followed(
     canary: Canary, connects: list[tuple[str, int]], status: int
 ) -> None:
-    """The answer is the redirect. [D-30, D-30 bounds]"""
+    """The redirect is the response. [D-30, D-30 bounds]"""
     async with listening() as merchant:
         location = f"http://127.0.0.1:{canary.port}/"
         merchant.answer = (
@@ -258,10 +264,10 @@ async def test_redirects_are_not_followed(
     assert canary.accepted == 0
 
 
-async def test_no_proxy_no_password_no_stray_header(
+async def test_requests_use_no_proxy_and_no_other_headers(
     canary: Canary, connects: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
-    """What the environment names is not used; only what is said is sent. [D-47 outbound, D-30]"""
+    """Settings of the environment are ignored. [D-47 outbound, D-30]"""
     for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, f"http://127.0.0.1:{canary.port}")
     (tmp_path / "netrc").write_text("default login ana password secret\n")
@@ -283,5 +289,5 @@ async def test_no_proxy_no_password_no_stray_header(
 
 
 def _outside(connects: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Leave out the database, should it be reached over TCP."""
+    """Leave out connections to the database over TCP."""
     return [each for each in connects if each[0] not in LOOPBACK]

@@ -1,4 +1,4 @@
-"""The invoice's life in PostgreSQL, and through the one door, held against the table written by hand."""
+"""Invoice states in PostgreSQL and in the use case that changes them, against the table written by hand."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -51,7 +51,7 @@ MOVE: dict[str, str] = {
 
 @pytest.fixture
 async def engine_role(world: World) -> "AsyncIterator[asyncpg.Connection[Any]]":
-    """A connection as the engine's role, with the world's account opened."""
+    """A connection with the role of the engine and the account of the world."""
     connection = await asyncpg.connect(world.database_url)
     try:
         await connection.execute(f"SET app.account = '{world.account_id}'")
@@ -61,7 +61,7 @@ async def engine_role(world: World) -> "AsyncIterator[asyncpg.Connection[Any]]":
 
 
 async def drafts(world: World, count: int = 1) -> list[UUID]:
-    """Generate invoices that await a variable value."""
+    """Generate invoices with a pending item."""
     plan = await world.plan(await world.variable_product())
     for _ in range(count):
         await world.enroll(plan)
@@ -70,14 +70,14 @@ async def drafts(world: World, count: int = 1) -> list[UUID]:
 
 
 async def bring(connection: "asyncpg.Connection[Any]", invoice_id: UUID, state: str) -> None:
-    """Move a draft to a state by the legal moves."""
+    """Move a draft to a status by allowed moves."""
     for step in WAYS[state]:
         assert await connection.execute(MOVE[step], invoice_id) == "UPDATE 1"
     assert await connection.fetchval("SELECT status FROM invoice WHERE invoice_id = $1", invoice_id) == state
 
 
 async def tried(connection: "asyncpg.Connection[Any]", statement: str, *values: object) -> str:
-    """Run a statement and undo it; return "yes", or the name of the wall that refused it."""
+    """Run a statement and roll it back; return "yes" or the name of the constraint that refused it."""
     transaction = connection.transaction()
     await transaction.start()
     try:
@@ -91,15 +91,15 @@ async def tried(connection: "asyncpg.Connection[Any]", statement: str, *values: 
 
 
 async def in_every_state(world: World, connection: "asyncpg.Connection[Any]") -> dict[str, UUID]:
-    """Return an invoice in each state."""
+    """Return an invoice in each status."""
     found = dict(zip(STATES, await drafts(world, len(STATES)), strict=True))
     for state, invoice_id in found.items():
         await bring(connection, invoice_id, state)
     return found
 
 
-async def test_every_pair_of_states(world: World, engine_role):
-    """PostgreSQL lets the moves of the table pass and refuses every other hand-written one. [D-28]"""
+async def test_postgresql_allows_only_the_moves_of_the_table(world: World, engine_role):
+    """[D-28]"""
     found = {
         state: {to: await tried(engine_role, MOVE[to], invoice_id) for to in STATES}
         for state, invoice_id in (await in_every_state(world, engine_role)).items()
@@ -110,8 +110,8 @@ async def test_every_pair_of_states(world: World, engine_role):
     }
 
 
-async def test_births(world: World, engine_role):
-    """An invoice is born draft, ready or paid; PostgreSQL refuses any other birth. [D-24, D-28]"""
+async def test_invoices_are_inserted_as_draft_ready_or_paid(world: World, engine_role):
+    """[D-24, D-28]"""
     birth = """
         INSERT INTO invoice (account_id, invoice_id, subscription_id, connection_id, cycle, status, period_start,
             period_end, due_date, payment_method, total_cents, paid_at, created_at)
@@ -126,9 +126,9 @@ async def test_births(world: World, engine_role):
     assert found == {state: "yes" if state in invoice_table.BIRTHS else "invoice_birth" for state in STATES}
 
 
-# What a hand-written change meets: the wall's name, or yes.
+# A change and the constraint that refuses it, or yes.
 CHANGES = rows("""
-    state          | change                                     | wall
+    state          | change                                     | refused by
     issued         | account_id = gen_random_uuid()             | invoice_frozen
     issued         | invoice_id = gen_random_uuid()             | invoice_frozen
     issued         | subscription_id = gen_random_uuid()        | invoice_frozen
@@ -175,8 +175,8 @@ UPDATE = "UPDATE invoice SET CHANGE WHERE invoice_id = $1"
 ERROR = "issue_error_code = 'x', issue_error_detail = 'x', issue_error_at = now()"
 
 
-async def test_settled_facts(world: World, engine_role):
-    """What is settled cannot be changed, and a state cannot stand without what it means. [D-28, D-9]"""
+async def test_settled_columns_cannot_change(world: World, engine_role):
+    """And a status needs its columns. [D-28, D-9]"""
     invoices = await in_every_state(world, engine_role)
     found: list[tuple[str, ...]] = []
     for state, change, _ in CHANGES:
@@ -185,8 +185,8 @@ async def test_settled_facts(world: World, engine_role):
     assert found == CHANGES
 
 
-async def test_no_second_invoice_for_a_cycle(world: World, engine_role):
-    """PostgreSQL refuses a second invoice of a subscription's cycle. [D-28]"""
+async def test_a_cycle_has_one_invoice(world: World, engine_role):
+    """[D-28]"""
     [invoice_id] = await drafts(world)
     again = """
         INSERT INTO invoice (account_id, invoice_id, subscription_id, connection_id, cycle, status, period_start,
@@ -197,8 +197,8 @@ async def test_no_second_invoice_for_a_cycle(world: World, engine_role):
     assert await tried(engine_role, again, invoice_id, uuid4()) == "invoice_one_per_cycle"
 
 
-async def test_no_charge_on_two_invoices(world: World, engine_role):
-    """A gateway's charge belongs to one invoice. [D-28]"""
+async def test_a_charge_belongs_to_one_invoice(world: World, engine_role):
+    """[D-28]"""
     one, other = await drafts(world, 2)
     await bring(engine_role, one, "issued")
     await bring(engine_role, other, "ready")
@@ -217,7 +217,7 @@ COUNT = """
 
 
 async def reported(world: World, invoice_id: UUID, fact: Fact) -> str:
-    """Report a fact through the one door; return the status it led to, `-`, or the refusal's."""
+    """Report a fact; return the new status, `-`, or the code of the refusal."""
     before = await world.get(f"/v1/invoices/{invoice_id}")
 
     async def effect(work: Work) -> set[UUID]:
@@ -243,18 +243,18 @@ async def reported(world: World, invoice_id: UUID, fact: Fact) -> str:
 
 
 @pytest.mark.parametrize("state", STATES)
-async def test_every_fact_through_the_one_door(world: World, engine_role, state):
-    """The engine moves, stamps and tells as the hand-written table says, each fact once. [D-28, spec 6.2]"""
+async def test_every_fact_has_the_effect_written_by_hand(world: World, engine_role, state):
+    """Status, columns and events, each once. [D-28, spec 6.2]"""
     facts = [
         fact for fact in invoice_table.FACTS if fact != "values_closed"
     ]  # has no writer before prices are asked
     for fact, invoice_id in zip(facts, await drafts(world, len(facts)), strict=True):
         await bring(engine_role, invoice_id, state)
         await engine_role.execute(COUNT.replace("STATE", state))
-        told = len(await world.events())
+        emitted = len(await world.events())
         outcome = await reported(world, invoice_id, Fact(fact))
         assert (fact, outcome) == (fact, invoice_table.OUTCOMES[state, fact, 1000])
-        events = (await world.events())[told:]
+        events = (await world.events())[emitted:]
         if (fact, outcome) not in invoice_table.EFFECTS:
             assert events == []
             continue

@@ -1,4 +1,4 @@
-"""The key ring: made once, with the first account, and never beside what another ring has sealed."""
+"""The key ring is created with the first account, and never replaces one that has sealed values."""
 
 import asyncio
 import json
@@ -15,12 +15,12 @@ from tests.support.fatura_processes import environment, run_here
 
 @pytest.fixture
 def here(tmp_path: Path) -> settings.Settings:
-    """Settings of a host with a folder of its own."""
+    """Settings of a host with its own folder."""
     return replace(settings.read({}), data_dir=tmp_path / "here")
 
 
 async def test_a_ring_is_made_with_the_first_account_and_found_again(database_url, here) -> None:
-    """It lies beside the data, readable by its owner alone. [D-47]"""
+    """In the data folder, readable only by its owner. [D-47]"""
     await bootstrap.open_account(here, database_url, name="First", mode=Mode.SANDBOX)
     path = here.data_dir / bootstrap.KEY_RING_FILE
     ring = path.read_text()
@@ -31,8 +31,8 @@ async def test_a_ring_is_made_with_the_first_account_and_found_again(database_ur
     assert path.stat().st_mode & 0o077 == 0
 
 
-async def test_no_ring_is_made_beside_existing_accounts(database_url, here, tmp_path) -> None:
-    """Another host without the ring is told where it has to come from, and writes nothing. [D-47]"""
+async def test_no_ring_is_made_if_accounts_exist(database_url, here, tmp_path) -> None:
+    """The error says where to get the ring, and nothing is written. [D-47]"""
     await bootstrap.open_account(here, database_url, name="First", mode=Mode.SANDBOX)
     there = replace(here, data_dir=tmp_path / "there")
 
@@ -43,7 +43,7 @@ async def test_no_ring_is_made_beside_existing_accounts(database_url, here, tmp_
 
 
 async def test_another_ring_is_refused_at_the_start(database_url, here) -> None:
-    """Nothing is sealed with a ring that cannot open what is there. [D-47]"""
+    """[D-47]"""
     await bootstrap.open_account(here, database_url, name="First", mode=Mode.SANDBOX)
     other = replace(here, secret_keys=("A" * 43 + "=",))
 
@@ -51,8 +51,8 @@ async def test_another_ring_is_refused_at_the_start(database_url, here) -> None:
         await bootstrap.open_account(other, database_url, name="Second", mode=Mode.SANDBOX)
 
 
-async def test_secrets_are_sealed_anew(database_url, tmp_path) -> None:
-    """`fatura keys rotate` leaves nothing under the older key, and says that it may be dropped. [D-14, D-42, D-43]"""
+async def test_rotation_seals_all_secrets_with_the_new_key(database_url, tmp_path) -> None:
+    """`fatura keys rotate` says that the older key may be removed. [D-14, D-42, D-43]"""
     old, new = new_key(), new_key()
     read = replace(settings.read({}), secret_keys=(old,))
     await bootstrap.open_account(read, database_url, name="First", mode=Mode.SANDBOX)
@@ -60,16 +60,16 @@ async def test_secrets_are_sealed_anew(database_url, tmp_path) -> None:
     env = {**environment(database_url), "FATURA_SECRET_KEYS": f"{new},{old}"}
     ended = await asyncio.to_thread(run_here, "keys", "rotate", "--json", env=env)
 
-    told = json.loads(ended.stdout)
-    assert (ended.returncode, told["resealed"], told["unreadable"]) == (0, 2, 0)
-    states = [(key["values"], key["state"]) for key in told["keys"]]
+    report = json.loads(ended.stdout)
+    assert (ended.returncode, report["resealed"], report["unreadable"]) == (0, 2, 0)
+    states = [(key["values"], key["state"]) for key in report["keys"]]
     assert states == [(2, "seals new values"), (0, "unused: can be removed")]
     assert old not in ended.stdout + ended.stderr
     await bootstrap.open_account(replace(read, secret_keys=(new,)), database_url, name="B", mode=Mode.LIVE)
 
 
 async def test_a_key_that_is_missing_is_named(database_url) -> None:
-    """What no key of the ring opens is left as it is, and the command says so and fails. [D-42]"""
+    """Values that no key opens are kept, and the command fails. [D-42]"""
     old, middle, new = new_key(), new_key(), new_key()
     read = replace(settings.read({}), secret_keys=(old,))
     await bootstrap.open_account(read, database_url, name="First", mode=Mode.SANDBOX)
@@ -79,6 +79,6 @@ async def test_a_key_that_is_missing_is_named(database_url) -> None:
     env = {**environment(database_url), "FATURA_SECRET_KEYS": f"{new},{middle}"}
     ended = await asyncio.to_thread(run_here, "keys", "rotate", "--json", env=env)
 
-    told = json.loads(ended.stdout)
-    assert (ended.returncode, told["resealed"], told["unreadable"]) == (1, 2, 2)
-    assert told["keys"][-1]["state"] == "missing: add it to the end of the ring"
+    report = json.loads(ended.stdout)
+    assert (ended.returncode, report["resealed"], report["unreadable"]) == (1, 2, 2)
+    assert report["keys"][-1]["state"] == "missing: add it to the end of the ring"

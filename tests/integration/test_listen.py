@@ -1,4 +1,4 @@
-"""`fatura listen`: the real API over HTTP, and a receiver on this machine that gets what a push would bring."""
+"""`fatura listen` against the real API: a local receiver gets what a webhook would get."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ async def receiver() -> AsyncGenerator[Receiver]:
 
 
 async def elements(world: World) -> list[bytes]:
-    """Return the stream's elements, cut out of the answers by hand, one at a time."""
+    """Cut the elements of the stream out of the answers, one request per element."""
     found: list[bytes] = []
     while True:
         body = (await world.get(f"/v1/events?cursor={len(found)}&limit=1")).body
@@ -51,8 +51,8 @@ async def elements(world: World) -> list[bytes]:
         found.append(element)
 
 
-async def test_the_very_bytes_in_order(world: World, api: Api, receiver: Receiver) -> None:
-    """The replay's elements, signed for both verifiers. [D-39 bytes, spec 5.6, spec 6.3, D-42 keys]"""
+async def test_events_arrive_in_order_and_byte_for_byte(world: World, api: Api, receiver: Receiver) -> None:
+    """Signed for both verifiers. [D-39 bytes, spec 5.6, spec 6.3, D-42 keys]"""
     plan = await world.plan()
     for name in ("Açaí", '"quoted" \\ \u2028 \'', "Ana"):
         customer = {"externalRef": name, "name": name, "email": "ana@example.com"}
@@ -70,8 +70,8 @@ async def test_the_very_bytes_in_order(world: World, api: Api, receiver: Receive
     assert seen.place.after == 6
 
 
-async def test_the_headers_of_a_push(world: World, api: Api, receiver: Receiver) -> None:
-    """All that a webhook carries, value for value. [D-39 headers, D-39 timestamp]"""
+async def test_headers_equal_those_of_a_webhook(world: World, api: Api, receiver: Receiver) -> None:
+    """[D-39 headers, D-39 timestamp]"""
     await world.enroll(await world.plan())
     async with listening(api, world, receiver, after=0) as seen:
         await soon(lambda: bool(seen.attempts))
@@ -94,8 +94,10 @@ async def test_the_headers_of_a_push(world: World, api: Api, receiver: Receiver)
 
 
 @pytest.mark.parametrize("before", [0, 1, 2, 7, 250])
-async def test_from_now(world: World, api: Api, receiver: Receiver, before: int) -> None:
-    """What was reported earlier stays there, however much it is. [D-38, D-120]"""
+async def test_earlier_events_are_skipped_from_now(
+    world: World, api: Api, receiver: Receiver, before: int
+) -> None:
+    """[D-38, D-120]"""
     await emit(world, before)
     async with listening(api, world, receiver, after=None) as seen:
         await soon(lambda: seen.place.after is not None)
@@ -105,8 +107,8 @@ async def test_from_now(world: World, api: Api, receiver: Receiver, before: int)
     assert receiver.sequences == [before + 1, before + 2]
 
 
-async def test_a_stream_of_several_pages(world: World, api: Api, receiver: Receiver) -> None:
-    """Every event once, also past the page's limit, and on from a place in the middle. [D-38]"""
+async def test_a_stream_of_several_pages_arrives_once(world: World, api: Api, receiver: Receiver) -> None:
+    """From the start and from a position in the middle. [D-38]"""
     await emit(world, 450)
     async with listening(api, world, receiver, after=200) as seen:
         await soon(lambda: len(receiver.received) == 250)
@@ -116,8 +118,8 @@ async def test_a_stream_of_several_pages(world: World, api: Api, receiver: Recei
     assert receiver.sequences == list(range(201, 452))
 
 
-async def test_an_event_that_is_refused_holds_up_the_next(world: World, api: Api, receiver: Receiver) -> None:
-    """Tried again until it is taken, its attempts counted; a redirect is a refusal. [D-39 outcomes]"""
+async def test_a_refused_event_is_retried_before_the_next(world: World, api: Api, receiver: Receiver) -> None:
+    """Until it is accepted; attempts are counted, and a redirect is a refusal. [D-39 outcomes]"""
     replies = iter([OK, Reply(500), Reply(307, headers={"Location": "/elsewhere"}), OK, OK])
     receiver.answer = lambda _: next(replies)
     await emit(world, 3)
@@ -136,8 +138,8 @@ async def test_an_event_that_is_refused_holds_up_the_next(world: World, api: Api
     assert [each.headers["X-Service-Delivery-Attempt"] for each in receiver.received] == list("11231")
 
 
-async def test_skipping_failures(world: World, api: Api, receiver: Receiver) -> None:
-    """When asked for, a refused event is left behind. [D-39]"""
+async def test_refused_events_can_be_skipped(world: World, api: Api, receiver: Receiver) -> None:
+    """[D-39]"""
     receiver.answer = always(503)
     await emit(world, 3)
     async with listening(api, world, receiver, after=0, skip_failures=True) as seen:
@@ -147,8 +149,10 @@ async def test_skipping_failures(world: World, api: Api, receiver: Receiver) -> 
     assert not any(attempt.is_delivered for _, attempt in seen.attempts)
 
 
-async def test_the_api_goes_away_and_comes_back(world: World, api: Api, receiver: Receiver) -> None:
-    """It is waited for, said once each way, and no event is missed or sent twice. [D-38]"""
+async def test_an_outage_of_the_api_loses_and_repeats_no_event(
+    world: World, api: Api, receiver: Receiver
+) -> None:
+    """It is reported once when it begins and ends. [D-38]"""
     await emit(world, 2)
     async with listening(api, world, receiver, after=0) as seen:
         await soon(lambda: len(receiver.received) == 2)
@@ -164,30 +168,29 @@ async def test_the_api_goes_away_and_comes_back(world: World, api: Api, receiver
     assert seen.said[-1] == "the API answers again"
 
 
-async def test_a_key_that_is_none(world: World, api: Api, receiver: Receiver) -> None:
-    """The API's refusal ends it: waiting would not help. [spec 5.3]"""
+async def test_a_refused_key_ends_the_command(world: World, api: Api, receiver: Receiver) -> None:
+    """[spec 5.3]"""
     world.api_key += "x"
-    told = Forwarding(
+    forwarding = Forwarding(
         receiver.url, SECRET, skip_failures=False, report=lambda *_: None, print_note=lambda _: None
     )
     async with Client(api.url, world.api_key) as client:
         with pytest.raises(ApiError, match=r"engine\.unauthorized"):
-            await forward(client, Position(None), of=told)
+            await forward(client, Position(None), of=forwarding)
 
 
-async def test_something_that_is_not_the_api(world: World, receiver: Receiver) -> None:
-    """It is said, instead of waiting for events for ever."""
+async def test_a_server_that_is_not_the_api_is_reported(world: World, receiver: Receiver) -> None:
     receiver.answer = always(200, b"<html>hello</html>")
-    told = Forwarding(
+    forwarding = Forwarding(
         receiver.url, SECRET, skip_failures=False, report=lambda *_: None, print_note=lambda _: None
     )
     async with Client(receiver.url.removesuffix("/events"), world.api_key) as client:
         with pytest.raises(ApiError, match="not a page of events"):
-            await forward(client, Position(0), of=told)
+            await forward(client, Position(0), of=forwarding)
 
 
-async def test_the_command_and_the_example_merchant(world: World, api: Api, tmp_path: Path) -> None:
-    """The merchant starts late and gets all, verified; JSON lines; Ctrl-C is exit code 0 and says how to go on."""
+async def test_a_merchant_that_starts_late_gets_all_events(world: World, api: Api, tmp_path: Path) -> None:
+    """Verified, with JSON lines; Ctrl-C exits with 0 and shows how to continue."""
     await emit(world, 2)
     port = free_port()
     env = environment(FATURA_API_KEY=world.api_key, FATURA_API_URL=api.url, FATURA_INTEGRATION_SECRET=SECRET)
@@ -215,8 +218,8 @@ async def test_the_command_and_the_example_merchant(world: World, api: Api, tmp_
     assert "Traceback" not in listen.said()
 
 
-async def test_without_a_secret_one_is_made(world: World, api: Api, tmp_path: Path) -> None:
-    """It is printed, and it is the one that signs; lines for people have time, type, status and latency."""
+async def test_a_secret_is_created_and_printed(world: World, api: Api, tmp_path: Path) -> None:
+    """It signs the events; lines show time, type, status and latency."""
     await emit(world, 1)
     async with open_receiver() as receiver:
         words = ("listen", "--forward-to", receiver.url, "--api", api.url, "--from-cursor", "0")
@@ -231,13 +234,13 @@ async def test_without_a_secret_one_is_made(world: World, api: Api, tmp_path: Pa
     assert line.split()[1:4] == ["#1", "invoice.payment_unexpected", "200"]
 
 
-async def test_a_refused_key_is_one_line(world: World, api: Api) -> None:
-    """Exit code 1, and no trace. [spec 5.3]"""
+async def test_a_refused_key_is_reported_in_one_line(world: World, api: Api) -> None:
+    """Exit code 1. [spec 5.3]"""
     words = ("listen", "--forward-to", "http://127.0.0.1:1/", "--api", api.url, "--api-key", "rk_test_x")
-    told = await asyncio.to_thread(run, *words, env=environment(FATURA_INTEGRATION_SECRET=SECRET))
+    ended = await asyncio.to_thread(run, *words, env=environment(FATURA_INTEGRATION_SECRET=SECRET))
 
-    assert (told.returncode, told.stdout, told.stderr.count("\n")) == (1, "", 1)
-    assert told.stderr.startswith("fatura: GET /v1/events")
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (1, "", 1)
+    assert ended.stderr.startswith("fatura: GET /v1/events")
 
 
 GOOD = ["--forward-to", "http://127.0.0.1:9000/webhooks", "--api-key", "rk_test_x"]
@@ -261,6 +264,6 @@ GOOD = ["--forward-to", "http://127.0.0.1:9000/webhooks", "--api-key", "rk_test_
     ],
     ids=" ".join,
 )
-def test_words_that_are_refused(words: list[str]) -> None:
-    """Exit code 2, before anything is asked."""
+def test_invalid_options_are_refused(words: list[str]) -> None:
+    """Exit code 2, before any request."""
     assert CliRunner().invoke(app, ["listen", *words], env={"FATURA_API_KEY": None}).exit_code == 2

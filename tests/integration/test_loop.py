@@ -1,4 +1,4 @@
-"""The loop of the lanes: fair to all accounts, and not ended by one lane's trouble."""
+"""The loop of the lanes is fair to all accounts, and an error of one lane does not end the others."""
 
 import asyncio
 import time
@@ -18,7 +18,7 @@ BATCHES = 6
 
 
 async def test_accounts_take_turns(world: World) -> None:
-    """An account with endless work does not keep another waiting for more than one batch."""
+    """An account with endless work delays another by at most one batch."""
     other = await world.another()
     stop = asyncio.Event()
     served: list[UUID] = []
@@ -37,8 +37,8 @@ async def test_accounts_take_turns(world: World) -> None:
     assert all(one != next_one for one, next_one in pairwise(served))
 
 
-async def test_workers_go_round_in_orders_of_their_own(world: World) -> None:
-    """Each in its own, pass after pass; in the same one they would meet at every account. [D-39 fair]"""
+async def test_workers_visit_accounts_in_different_orders(world: World) -> None:
+    """In the same order they would meet at every account. [D-39 fair]"""
     accounts = [Account(uuid4(), Mode.LIVE, "BRL", timedelta(0)) for _ in range(16)]
 
     async def turns() -> list[Account]:
@@ -64,8 +64,8 @@ async def test_workers_go_round_in_orders_of_their_own(world: World) -> None:
     assert one[:16] != other[:16]
 
 
-async def test_hints_of_nothing_cost_few_looks(world: World) -> None:
-    """Every worker hears every hint; a lane that found nothing rests before it looks again. [D-5]"""
+async def test_notifications_without_work_cause_few_polls(world: World) -> None:
+    """Every worker gets every notification; a lane pauses after an empty poll. [D-5]"""
     stop = asyncio.Event()
     looked = hinted = 0
 
@@ -91,8 +91,8 @@ async def test_hints_of_nothing_cost_few_looks(world: World) -> None:
     assert 2 <= looked <= (time.monotonic() - began) / IDLE_PAUSE_SECONDS + 1
 
 
-async def test_a_lane_that_cannot_look_does_not_end_the_others(world: World) -> None:
-    """A lock held by a migration costs a sweep, not the worker."""
+async def test_a_lane_that_cannot_poll_does_not_end_the_others(world: World) -> None:
+    """For example while a migration holds a lock."""
     stop = asyncio.Event()
     looked: list[int] = []
 

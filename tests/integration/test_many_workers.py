@@ -1,4 +1,4 @@
-"""Many worker processes on the same due work, some of them killed: nothing twice, nothing left out."""
+"""Many worker processes with the same due work, some of them killed."""
 
 import asyncio
 import random
@@ -14,8 +14,10 @@ CYCLES = 2
 INVOICES = "SELECT count(*) FROM invoice WHERE account_id = $1"
 
 
-async def test_eight_workers_three_of_them_killed(database_url: str, tmp_path: Path) -> None:
-    """One invoice a subscription and cycle, cycles without a gap, every invariant whole. [D-28, D-5, D-33]"""
+async def test_eight_workers_bill_each_cycle_once_if_three_are_killed(
+    database_url: str, tmp_path: Path
+) -> None:
+    """Cycles have no gaps, and every invariant holds. [D-28, D-5, D-33]"""
     async with open_crowd(database_url) as crowd:
         await _bill_with_losses(crowd, database_url, tmp_path)
 
@@ -45,7 +47,7 @@ async def _bill_with_losses(crowd: Crowd, database_url: str, tmp_path: Path) -> 
 
 
 async def _kill_some(crowd: Crowd, victims: list[Running], *, among: int, beyond: int = 0) -> None:
-    """Kill each when a random share of the invoices is there."""
+    """Kill each worker when a random share of the invoices exists."""
     for share in sorted(random.uniform(0.02, 0.9) for _ in victims):  # noqa: S311 - moments, not secrets
         await crowd.until(INVOICES, beyond + int(share * among))
         victims.pop().kill()

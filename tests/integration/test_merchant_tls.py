@@ -1,4 +1,4 @@
-"""How a merchant's server proves who it is: over TLS 1.2 or newer, by a certificate for the very name. (D-30, D-47)"""
+"""Merchants' servers need TLS 1.2 or newer and a certificate for their name. (D-30, D-47)"""
 
 import asyncio
 import ssl
@@ -22,7 +22,7 @@ LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 @dataclass(slots=True)
 class Shop:
-    """A server of TLS: the port, the names it was asked for and the heads of what it was asked."""
+    """A TLS server with its port, the names of its handshakes and the heads of its requests."""
 
     port: int
     names: list[str | None] = field(default_factory=list[str | None])
@@ -33,7 +33,7 @@ class Shop:
 async def shop(
     certificate: trustme.LeafCert, *, newest: ssl.TLSVersion | None = None
 ) -> AsyncGenerator[Shop]:
-    """Serve with a certificate, perhaps with old versions of TLS only."""
+    """Serve with a certificate, optionally with old versions of TLS only."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     certificate.configure_cert(context)
     if newest is not None:
@@ -61,7 +61,7 @@ async def _resolve(_host: str) -> list[str]:
 
 
 def _client() -> MerchantClient:
-    """Make a client as it is, but for the authority it trusts."""
+    """Create the usual client, with another authority."""
     context = trusting_context()
     AUTHORITY.configure_trust(context)
     return MerchantClient(allowed={NAME}, resolver=_resolve, ssl_context=context)
@@ -72,8 +72,8 @@ async def _post(client: MerchantClient, opened: Shop) -> Exchange:
         return await session.post(f"https://{NAME}:{opened.port}/price", body=b"{}", headers={})
 
 
-async def test_the_right_certificate() -> None:
-    """The server is told the name, in the handshake and in the request, not the address. [D-30]"""
+async def test_the_server_gets_the_name_in_handshake_and_request() -> None:
+    """Not the address. [D-30]"""
     async with shop(AUTHORITY.issue_cert(NAME)) as opened:
         exchange = await _post(_client(), opened)
 
@@ -92,11 +92,13 @@ async def test_the_right_certificate() -> None:
             lambda: AUTHORITY.issue_cert(NAME, not_before=LONG_AGO, not_after=LONG_AGO + timedelta(days=1)),
             id="expired",
         ),
-        pytest.param(lambda: STRANGER.issue_cert(NAME), id="an authority nobody knows"),
+        pytest.param(lambda: STRANGER.issue_cert(NAME), id="an unknown authority"),
     ],
 )
-async def test_a_wrong_certificate(issue: Callable[[], trustme.LeafCert]) -> None:
-    """Nothing is asked of who cannot prove to be the host, even one that the operator allows. [D-30, D-47 outbound]"""
+async def test_no_request_is_sent_to_a_server_with_a_wrong_certificate(
+    issue: Callable[[], trustme.LeafCert],
+) -> None:
+    """Even to a host that the operator allows. [D-30, D-47 outbound]"""
     async with shop(issue()) as opened:
         exchange = await _post(_client(), opened)
 
@@ -105,8 +107,8 @@ async def test_a_wrong_certificate(issue: Callable[[], trustme.LeafCert]) -> Non
     assert opened.heads == []
 
 
-async def test_authorities_of_the_system_only() -> None:
-    """Without a context of its own a client trusts what the system trusts. [D-30]"""
+async def test_the_authorities_of_the_system_are_trusted() -> None:
+    """[D-30]"""
     async with shop(AUTHORITY.issue_cert(NAME)) as opened:
         exchange = await _post(MerchantClient(allowed={NAME}, resolver=_resolve), opened)
 
@@ -115,8 +117,8 @@ async def test_authorities_of_the_system_only() -> None:
 
 
 @pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1])
-async def test_old_versions(newest: ssl.TLSVersion) -> None:
-    """TLS 1.2 is the least. [D-30]"""
+async def test_tls_1_1_is_refused(newest: ssl.TLSVersion) -> None:
+    """[D-30]"""
     async with shop(AUTHORITY.issue_cert(NAME), newest=newest) as opened:
         exchange = await _post(_client(), opened)
 
@@ -124,8 +126,8 @@ async def test_old_versions(newest: ssl.TLSVersion) -> None:
     assert opened.heads == []
 
 
-async def test_a_handshake_that_is_given_up() -> None:
-    """Its connection is closed, not left to a deadline of its own. [D-30]"""
+async def test_a_canceled_handshake_closes_its_connection() -> None:
+    """[D-30]"""
     closed = asyncio.Event()
 
     async def never_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

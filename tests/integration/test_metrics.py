@@ -1,4 +1,4 @@
-"""What `/metrics` and `fatura check --textfile` show to those who watch the engine."""
+"""Metrics of `/metrics` and `fatura check --textfile`."""
 
 import signal
 from datetime import timedelta
@@ -15,7 +15,7 @@ from tests.support.world import World
 
 
 async def metrics(world: World) -> dict[str, float]:
-    """Return what a scrape shows, by name and labels."""
+    """Return the series of a scrape by name and labels."""
     page = (await world.get("/metrics")).body.decode()
     return _series(page)
 
@@ -26,14 +26,14 @@ def _series(page: str) -> dict[str, float]:
 
 
 async def grown(world: World, before: dict[str, float]) -> dict[str, float]:
-    """Return the series of calls that have grown since."""
+    """Return the call counters that have increased."""
     after = await metrics(world)
     names = [name for name in after if name.startswith("fatura_") and "_total{outcome" in name]
     return {name: after[name] - before.get(name, 0) for name in names if after[name] != before.get(name, 0)}
 
 
 async def test_calls_are_counted_by_outcome(world: World) -> None:
-    """Charges, prices and pushes, where they are made. [D-5, D-128]"""
+    """Charges, prices and deliveries, in the process that makes the call. [D-5, D-128]"""
     before = await metrics(world)
     async with open_receiver() as receiver:
         await register(world, receiver)
@@ -49,8 +49,8 @@ async def test_calls_are_counted_by_outcome(world: World) -> None:
     }
 
 
-async def test_what_is_late_is_shown(world: World) -> None:
-    """The age of what is due and undone, lane by lane, and how many cycles wait. [D-5, D-128]"""
+async def test_the_delay_of_due_work_is_shown(world: World) -> None:
+    """By lane, and the number of cycles to bill. [D-5, D-128]"""
     async with open_receiver() as receiver:
         await register(world, receiver)
         await world.enroll(await world.plan())
@@ -72,8 +72,8 @@ async def test_what_is_late_is_shown(world: World) -> None:
         assert (await metrics(world))["fatura_events_waiting_to_be_pushed"] == 0
 
 
-def test_a_worker_shows_its_own(database_url: str, tmp_path: Path) -> None:
-    """On a port of its own, with health; a check writes its result for node_exporter. [D-128]"""
+def test_a_worker_serves_metrics_and_health(database_url: str, tmp_path: Path) -> None:
+    """On its own port; `fatura check` writes a file for node_exporter. [D-128]"""
     env = environment(database_url)
     port = free_port()
     with running("worker", "--metrics-port", str(port), env=env, output=tmp_path / "said") as worker:

@@ -1,4 +1,4 @@
-"""Migrations: applied once, in order, whole or not at all, by however many processes. [D-47]"""
+"""Migrations are applied once, in order, completely or not at all, by any number of processes. [D-47]"""
 
 import asyncio
 import itertools
@@ -43,7 +43,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[Server]:
 
 @pytest.fixture
 def url(server: Server) -> str:
-    """An empty database's URL."""
+    """The URL of an empty database."""
     name = f"migrated_{next(_numbers)}"
     value(server.url, f"CREATE DATABASE {name}")
     return server.url.replace("/fatura?", f"/{name}?")
@@ -51,7 +51,7 @@ def url(server: Server) -> str:
 
 @pytest.fixture
 def own_server(tmp_path: Path) -> Generator[Server]:
-    """A server whose roles no other test has changed."""
+    """A server for one test, which changes roles."""
     with running(tmp_path / "data") as server:
         yield server
 
@@ -106,8 +106,10 @@ async def test_a_new_file_is_applied_after_the_old_ones(url: str, folder: Path):
 
 
 async def test_a_broken_file_leaves_nothing_and_names_its_line(url: str, folder: Path):
-    write(folder, _0001_person=PEOPLE, _0002_bad="CREATE TABLE half (id int);\nALTER TABLE nobody ADD x int;")
-    assert await refusal(url, folder) == '0002_bad: relation "nobody" does not exist: mend it and run again'
+    write(
+        folder, _0001_person=PEOPLE, _0002_bad="CREATE TABLE half (id int);\nALTER TABLE missing ADD x int;"
+    )
+    assert await refusal(url, folder) == '0002_bad: relation "missing" does not exist: mend it and run again'
     write(folder, _0002_bad="CREATE TABLE half (id int);\n\nALTER TABLE person ADD x it;")
     assert '0002_bad, line 3: type "it" does not exist' in await refusal(url, folder)
     write(folder, _0002_bad="CREATE TABLE half (id int);")
@@ -115,7 +117,7 @@ async def test_a_broken_file_leaves_nothing_and_names_its_line(url: str, folder:
 
 
 @pytest.mark.parametrize(
-    ("broken", "told"),
+    ("broken", "error"),
     [
         ({"_0001_person": PEOPLE + " "}, "0001_person was changed after it was applied (as 0001_person)"),
         (
@@ -128,16 +130,18 @@ async def test_a_broken_file_leaves_nothing_and_names_its_line(url: str, folder:
         ({"_0001_person": "", "_0002_age": ""}, "holds no migrations"),
     ],
 )
-async def test_files_that_contradict_the_database(url: str, folder: Path, broken: dict[str, str], told: str):
+async def test_files_that_differ_from_the_database_are_refused(
+    url: str, folder: Path, broken: dict[str, str], error: str
+):
     write(folder, _0001_person=PEOPLE, _0002_age="ALTER TABLE person ADD COLUMN age int;")
     await migrate(url, folder=folder)
     write(folder, **broken)
     for name in (name for name, sql in broken.items() if not sql):
         (folder / f"{name.removeprefix('_')}.sql").unlink()
-    assert told in await refusal(url, folder)
+    assert error in await refusal(url, folder)
 
 
-async def test_a_migration_that_was_left_out(url: str, folder: Path):
+async def test_a_missing_earlier_migration_is_reported(url: str, folder: Path):
     write(folder, _0001_person=PEOPLE, _0002_age="ALTER TABLE person ADD COLUMN age int;")
     await migrate(url, folder=folder)
     await asyncio.to_thread(value, url, "DELETE FROM schema_migration WHERE version = 1")
@@ -158,7 +162,7 @@ async def test_line_ends_do_not_change_a_file(url: str, folder: Path):
     assert await pending(url, folder=folder) == []
 
 
-def test_of_two_processes_one_waits(url: str, folder: Path):
+def test_a_second_process_waits_for_the_first(url: str, folder: Path):
     index = "CREATE INDEX person_name ON person (name);"
     write(folder, _0001_person=f"{PEOPLE} SELECT pg_sleep(0.5);", _0002_index=index)
     with process(url, folder) as first, process(url, folder) as second:
@@ -169,7 +173,7 @@ def test_of_two_processes_one_waits(url: str, folder: Path):
         assert (first.returncode, second.returncode) == (0, 0)
 
 
-def test_after_kill_9_of_the_migrating_process_the_next_one_does_it_all(url: str, folder: Path):
+def test_the_next_process_repeats_a_killed_migration(url: str, folder: Path):
     write(folder, _0001_person=f"{PEOPLE} SELECT pg_sleep(1);")
     busy = (
         "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(1)%' AND pid <> pg_backend_pid()"
@@ -180,7 +184,7 @@ def test_after_kill_9_of_the_migrating_process_the_next_one_does_it_all(url: str
     assert asyncio.run(migrate(url, folder=folder)) == ["0001_person"]
 
 
-async def test_a_table_in_use_is_waited_for_without_holding_others_up(
+async def test_a_migration_retries_short_waits_for_a_table_in_use(
     url: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     write(folder, _0001_person=PEOPLE)
@@ -199,8 +203,8 @@ async def test_a_table_in_use_is_waited_for_without_holding_others_up(
     assert await waiting == ["0002_age"]
 
 
-async def test_a_deadlock_is_tried_again(tmp_path: Path, folder: Path) -> None:
-    """Whoever reads the two tables the other way round is let through. [D-47]"""
+async def test_a_migration_is_retried_after_a_deadlock(tmp_path: Path, folder: Path) -> None:
+    """Another transaction locks two tables in the opposite order. [D-47]"""
     with running(tmp_path / "data", deadlock_timeout="100ms") as server:
         write(folder, _0001_tables=f"{PEOPLE} CREATE TABLE place (id int);")
         await migrate(server.url, folder=folder)
@@ -238,7 +242,9 @@ async def test_a_superuser_gets_a_role_that_row_security_binds(own_server: Serve
 
 
 @pytest.mark.parametrize("may_make_roles", [True, False])
-async def test_a_role_that_bypasses_row_security(own_server: Server, folder: Path, *, may_make_roles: bool):
+async def test_a_role_that_bypasses_row_security_gets_another_one(
+    own_server: Server, folder: Path, *, may_make_roles: bool
+):
     write(folder, _0001_person=PEOPLE)
     url = as_user(own_server.url, "cloud")
     async with connected(as_user(own_server.url, "postgres")) as admin:
@@ -254,15 +260,15 @@ async def test_a_role_that_bypasses_row_security(own_server: Server, folder: Pat
         assert await connection.fetchval("SELECT count(*) FROM person") == 0
 
 
-async def test_an_ordinary_role_makes_no_other(own_server: Server, folder: Path):
+async def test_an_ordinary_role_creates_no_other_role(own_server: Server, folder: Path):
     write(folder, _0001_person=PEOPLE)
     await migrate(own_server.url, folder=folder)
     known = await asyncio.to_thread(value, own_server.url, "SELECT to_regrole('fatura_app') IS NULL")
     assert known is True
 
 
-async def test_a_database_that_is_not_there(folder: Path, tmp_path: Path):
+async def test_a_missing_database_is_reported(folder: Path, tmp_path: Path):
     write(folder, _0001_person=PEOPLE)
-    told = await refusal(f"postgresql://fatura@/fatura?host={tmp_path}", folder)
-    assert "the database refuses (FileNotFoundError" in told
-    assert "FATURA_DATABASE_URL" in told
+    error = await refusal(f"postgresql://fatura@/fatura?host={tmp_path}", folder)
+    assert "the database refuses (FileNotFoundError" in error
+    assert "FATURA_DATABASE_URL" in error

@@ -1,4 +1,4 @@
-"""Whatever a merchant's server does, a call ends within its deadline, reads little, and holds nothing else up."""
+"""Calls to misbehaving servers end within their deadline, read little and delay nothing else."""
 
 import asyncio
 import json
@@ -49,7 +49,7 @@ ENDINGS = """
     headers, then silence            | timed_out     | 200    | timeout
     half the headers, then silence   | timed_out     | -      | timeout
     a chunk of sixteen exabytes      | timed_out     | 200    | timeout
-    nobody listens                   | unreachable   | -      | http_error
+    nothing listens                  | unreachable   | -      | http_error
     TLS with a server of plain HTTP  | unreachable   | -      | http_error
     closes unasked                   | unreachable   | -      | http_error
     reset                            | unreachable   | -      | http_error
@@ -128,7 +128,7 @@ ENDINGS = """
 
 @dataclass(slots=True)
 class Merchants:
-    """Where the behaviours are found."""
+    """The addresses of the behaviours."""
 
     plain_port: int
     urls: dict[str, str]
@@ -136,7 +136,7 @@ class Merchants:
 
 @contextmanager
 def misbehaving_merchants() -> Generator[Merchants]:
-    """Start them in a process of their own, so that what they cost is not taken for ours."""
+    """Start them in their own process, so that their cost is not measured as ours."""
     command = [sys.executable, "-m", "tests.support.misbehaving"]
     with (
         subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process,
@@ -147,22 +147,22 @@ def misbehaving_merchants() -> Generator[Merchants]:
             closed.bind(("127.0.0.1", 0))
             assert process.stdout is not None
             plain, dripping = map(int, process.stdout.readline().split())
-            silent, nobody = deaf.getsockname()[1], closed.getsockname()[1]
+            silent, closed_port = deaf.getsockname()[1], closed.getsockname()[1]
             urls = {name: f"http://127.0.0.1:{plain}/{quote(name)}" for name in BEHAVIOURS}
             urls |= {
                 "a listener that never accepts": f"http://127.0.0.1:{silent}/",
                 "TLS with a listener of that kind": f"https://127.0.0.1:{silent}/",
                 "TLS that drips": f"https://127.0.0.1:{dripping}/",
                 "TLS with a server of plain HTTP": f"https://127.0.0.1:{plain}/price",
-                "nobody listens": f"http://127.0.0.1:{nobody}/",
+                "nothing listens": f"http://127.0.0.1:{closed_port}/",
             }
             yield Merchants(plain, urls)
         finally:
             process.kill()
 
 
-def test_every_kind_ends_as_it_must() -> None:
-    """All at once, three times over: each its outcome, in time, beside them no other task waits, and memory stays.
+def test_calls_to_every_kind_of_server_end_in_time() -> None:
+    """All at once, three times: each has its outcome, and no other task is delayed.
     [D-30, D-108, D-30 bounds, spec 8 price endpoint time, spec 4.2 outcome timeout, spec 4.2 outcome invalid_response]
     """
     for left in reversed(range(RUNS)):

@@ -20,7 +20,7 @@ MERCHANTS = 4
 
 
 async def test_merchants_are_billed_through_a_pooler(database_url: str, tmp_path: Path):
-    """Two APIs and a worker share three connections; nobody sees another's rows, and nothing stays set. [D-47]"""
+    """Two APIs and a worker share three connections; no setting and no row leaks to another account. [D-47]"""
     with (
         pgbouncer(database_url, tmp_path) as pooler_url,
         open_stack(database_url, tmp_path, ring=new_key(), FATURA_POOLER_URL=pooler_url) as stack,
@@ -39,7 +39,7 @@ async def test_merchants_are_billed_through_a_pooler(database_url: str, tmp_path
 
 
 async def _bill(stack: Stack, number: int) -> list[Any]:
-    """Subscribe a customer, let two cycles pass, and return the account's invoices."""
+    """Subscribe a customer, let two cycles pass, and return the invoices."""
     client = Client(stack, (await stack.open_account()).api_key)
     try:
         pricing = {"mode": "fixed", "monthlyPriceCents": 9990}
@@ -52,13 +52,13 @@ async def _bill(stack: Stack, number: int) -> list[Any]:
         assert bound.status_code == 201, bound.text
         await client.ask("POST", "/v1/test-clock/advance", {"days": 40})
         async with asyncio.timeout(200):
-            await _clock_stands(client)
+            await _clock_is_ready(client)
         return (await client.ask("GET", "/v1/invoices")).json()["data"]
     finally:
         await client.close()
 
 
-async def _clock_stands(client: Client) -> None:
+async def _clock_is_ready(client: Client) -> None:
     while True:
         if (await client.ask("GET", "/v1/test-clock")).json()["status"] == "ready":
             return
@@ -66,7 +66,7 @@ async def _clock_stands(client: Client) -> None:
 
 
 async def _assert_shared(database_url: str, pooler_url: str) -> None:
-    """The worker listens past the pooler; what went through it is few connections, with nobody's account set."""
+    """The pooler has few connections and none with an account set; the worker listens without it."""
     direct = await asyncpg.connect(database_url)
     pooled = [await asyncpg.connect(pooler_url, statement_cache_size=0) for _ in range(SERVER_CONNECTIONS)]
     try:
@@ -89,7 +89,7 @@ WHERE datname = current_database() AND backend_type = 'client backend' GROUP BY 
 
 
 async def test_migrations_refuse_a_pooler(database_url: str, tmp_path: Path):
-    """Their lock belongs to a connection, which a pooler would hand on. [D-47]"""
+    """Their advisory lock belongs to a connection, which a pooler would share. [D-47]"""
     with pgbouncer(database_url, tmp_path) as pooler_url:
         refused = await asyncio.to_thread(run, "migrate", env=environment(pooler_url))
     assert refused.returncode == 1

@@ -1,4 +1,4 @@
-"""The README's first paid invoice, as a newcomer types it: every line of it is run."""
+"""The commands of the README up to the first paid invoice."""
 
 import json
 import re
@@ -20,7 +20,7 @@ def _free_port() -> int:
 
 @contextmanager
 def _up(data_dir: Path, port: int) -> Generator[str]:
-    """Run `fatura up` on a fresh folder and yield the API key that it prints."""
+    """Run `fatura up` on a new folder and yield the API key that it prints."""
     command = [sys.executable, "-m", "fatura", "up", "--port", str(port), "--data-dir", str(data_dir)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
@@ -39,7 +39,7 @@ def _commands() -> str:
 
 
 def test_first_paid_invoice_in_five_commands(tmp_path: Path) -> None:
-    """A product, a plan, a subscription, four days, and the invoice is paid. [D-44, D-45, D-47]"""
+    """A product, a plan, a subscription and four days. [D-44, D-45, D-47]"""
     port = _free_port()
     with _up(tmp_path / "data", port) as key:
         script = _commands().replace("rk_test_...", key).replace("127.0.0.1:8000", f"127.0.0.1:{port}")

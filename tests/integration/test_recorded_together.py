@@ -1,4 +1,4 @@
-"""Charges whose answers come together are recorded in one transaction, and one that cannot be stops no other."""
+"""Charges whose answers arrive together are recorded in one transaction, unless one is refused."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _ISSUED = "SELECT count(*) AS invoices, count(DISTINCT xmin::text) AS transactio
 
 
 class _Together:
-    """A gateway that answers several calls at the same moment, perhaps with one id for all of their charges."""
+    """A gateway that answers several calls at once, optionally with the same charge id."""
 
     def __init__(self, gateway: Any, moment: asyncio.Barrier, *, charge_id: str | None = None) -> None:
         self._gateway = gateway
@@ -44,8 +44,8 @@ async def _reserved(world: World) -> Sequence[GatewayCall]:
     return calls
 
 
-async def test_answers_that_come_together_are_one_transaction(world: World) -> None:
-    """Each invoice is issued by its own charge, and told. [D-33, D-28]"""
+async def test_answers_that_arrive_together_are_recorded_in_one_transaction(world: World) -> None:
+    """Each invoice is issued with its own charge and event. [D-33, D-28]"""
     moment = asyncio.Barrier(INVOICES)
     calls = [replace(each, gateway=_Together(each.gateway, moment)) for each in await _reserved(world)]
     await issuance.call_and_record(world.deps, await load_account(world.deps, world.account_id), calls)
@@ -56,8 +56,8 @@ async def test_answers_that_come_together_are_one_transaction(world: World) -> N
     assert await world.broken() == []
 
 
-async def test_an_answer_that_cannot_be_recorded_stops_no_other(world: World) -> None:
-    """Two charges under one id are refused by the database: one of them, and nothing beside it. [D-33]"""
+async def test_a_refused_answer_delays_no_other(world: World) -> None:
+    """The database refuses one of two charges with the same id. [D-33]"""
     moment = asyncio.Barrier(INVOICES)
     calls = [
         replace(each, gateway=_Together(each.gateway, moment, charge_id="the same" if place < 2 else None))

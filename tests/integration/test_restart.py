@@ -1,4 +1,4 @@
-"""Starting, stopping and killing: `fatura up` and its children, and the work that a killed worker leaves behind."""
+"""Starting, stopping and killing `fatura up`, its child processes and its database."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ KEY = re.compile(r"API key +(rk_test_\S+)")
 
 
 class Up:
-    """`fatura up` over one folder, started as often as a test likes."""
+    """`fatura up` on one folder, which a test can start several times."""
 
     def __init__(self, folder: Path) -> None:
         """Choose a port; nothing runs yet."""
@@ -47,11 +47,11 @@ class Up:
         return serves(self.port) and set(up.children()) == {"api", "worker"}
 
     def processes(self, up: Running) -> list[int]:
-        """Return the ids of all processes that belong to it: its own, its children's, the database's."""
+        """Return the ids of its process, its children and its database."""
         return [up.process.pid, *up.children().values(), postmaster(self.folder)]
 
     def call(self, method: str, path: str, body: Json = None) -> Json:
-        """Call the API with the key that the first start printed."""
+        """Call the API with the key of the first start."""
         headers = {"Authorization": f"Bearer {self.api_key}", "Idempotency-Key": path}
         answer = httpx.request(
             method, f"http://127.0.0.1:{self.port}{path}", json=body, headers=headers, timeout=60
@@ -60,28 +60,28 @@ class Up:
         return answer.json()
 
     def bill_one(self) -> None:
-        """Bind a customer to a monthly plan."""
+        """Subscribe a customer to a monthly plan."""
         pricing = {"mode": "fixed", "monthlyPriceCents": 9990}
         product = self.call("POST", "/v1/products", {"name": "Gym", "pricing": pricing})
         plan = self.call("POST", "/v1/plans", plan_body(product))
         self.call("POST", "/v1/subscriptions", subscription_body(plan))
 
     def pass_forty_days(self) -> list[tuple[int, str]]:
-        """Let the worker drive the clock; return the invoices' cycles and states, newest first."""
+        """Advance the clock by the worker; return cycles and states of the invoices, newest first."""
         assert self.call("POST", "/v1/test-clock/advance", {"days": 40})["status"] == "ready"
         return [(each["cycle"], each["status"]) for each in self.call("GET", "/v1/invoices")["data"]]
 
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Generator[Up]:
-    """An engine over a fresh folder, not started."""
+    """An engine on a new folder, not started."""
     up = Up(tmp_path / "data")
     yield up
     sweep(up.folder)
 
 
-def test_up_from_a_fresh_folder_and_again(engine: Up) -> None:
-    """It prints its key once, serves, bills, shares its database with other commands, and leaves no process. [D-47]"""
+def test_up_starts_twice_on_one_folder(engine: Up) -> None:
+    """It prints the key once, shares its database with other commands and leaves no process. [D-47]"""
     with engine.start() as first:
         assert first.said().count("rk_test_") == 1
         assert httpx.get(f"http://127.0.0.1:{engine.port}/docs").status_code == 200
@@ -107,8 +107,8 @@ def test_up_from_a_fresh_folder_and_again(engine: Up) -> None:
         assert "Traceback" not in second.said()
 
 
-def test_up_is_killed(engine: Up) -> None:
-    """Its children and its database end by themselves, and it starts again over the same data. [D-47]"""
+def test_up_can_be_killed_and_started_again(engine: Up) -> None:
+    """Its children and its database end by themselves. [D-47]"""
     with engine.start() as first:
         engine.bill_one()
         processes = engine.processes(first)
@@ -138,8 +138,8 @@ def test_a_killed_database_and_killed_children_are_started_again(engine: Up) -> 
         assert up.stop() == 0
 
 
-async def test_an_advance_survives_its_worker(database_url: str, tmp_path: Path) -> None:
-    """Killed half way, another worker takes it up: nothing is lost, repeated or out of order. [D-45, D-33]"""
+async def test_another_worker_finishes_an_advance(database_url: str, tmp_path: Path) -> None:
+    """No event is lost, repeated or out of order. [D-45, D-33]"""
     async with open_crowd(database_url) as crowd:
         await _advance_with_a_loss(crowd, database_url, tmp_path)
 
@@ -171,14 +171,14 @@ async def _advance_with_a_loss(crowd: Crowd, database_url: str, tmp_path: Path) 
     assert checked.returncode == 0, checked.stdout
 
 
-async def test_workers_killed_while_they_issue(database_url: str, tmp_path: Path) -> None:
-    """Whatever a call was doing when its worker died, one charge stands in the books in the end. [D-33]"""
+async def test_an_invoice_has_one_charge_after_workers_were_killed(database_url: str, tmp_path: Path) -> None:
+    """In any step of the call. [D-33]"""
     async with open_crowd(database_url) as crowd:
         await _issue_with_losses(crowd, database_url, tmp_path)
 
 
-async def _stop_still(victim: Running, crowd: Crowd, statement: str) -> None:
-    """Freeze a worker at an instant at which the database, when all it was told is done, counts something."""
+async def _freeze_at(victim: Running, crowd: Crowd, statement: str) -> None:
+    """Freeze a worker when a count of the database, after its last statement, reaches a value."""
     async with asyncio.timeout(50):
         while True:
             victim.process.send_signal(signal.SIGSTOP)
@@ -197,7 +197,7 @@ async def _issue_with_losses(crowd: Crowd, database_url: str, tmp_path: Path) ->
     for share in (0.15, 0.4, 0.7):
         with running("worker", env=env, output=tmp_path / f"{share}.log") as victim:
             await crowd.until(issued, int(count * share))
-            await _stop_still(victim, crowd, sending)
+            await _freeze_at(victim, crowd, sending)
             victim.kill()
         await crowd.end_leases()
     assert (await crowd.sql(sending))[0][0], "none was killed in the middle of a call"

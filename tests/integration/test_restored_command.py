@@ -1,4 +1,4 @@
-"""The command `fatura restored`: what it prints, its exit codes, and that a dry run changes nothing (D-123)."""
+"""The command `fatura restored`: its output, its exit codes and dry runs (D-123)."""
 
 import asyncio
 import json
@@ -23,8 +23,8 @@ from tests.support.fatura_processes import environment, run_here
 from tests.support.postgres_processes import value
 
 
-async def _charge_of_nothing(env: dict[str, str], database_url: str) -> UUID:
-    """Open an account whose gateway holds a charge that nothing explains, and leave it frozen."""
+async def _unmatched_charge(env: dict[str, str], database_url: str) -> UUID:
+    """Create a frozen account whose gateway has a charge without an invoice."""
     async with opened(settings.read(env), database_url) as deps:
         account_id = (await accounts.open_account(deps, name="Gym", mode=Mode.SANDBOX)).account_id
 
@@ -41,18 +41,18 @@ async def _charge_of_nothing(env: dict[str, str], database_url: str) -> UUID:
     return account_id
 
 
-def test_it_compares_releases_and_says_what_a_person_has_to_look_at(database_url: str) -> None:
-    """Exit 3 and the charge; a dry run counts the same and releases nothing. [D-123]"""
+def test_unmatched_charges_are_listed_and_exit_with_3(database_url: str) -> None:
+    """A dry run counts the same and releases nothing. [D-123]"""
     env = environment(database_url)
-    account_id = asyncio.run(_charge_of_nothing(env, database_url))
+    account_id = asyncio.run(_unmatched_charge(env, database_url))
     since = (datetime.now(UTC) - timedelta(minutes=5)).isoformat()
 
     counted = run_here("restored", "--since", since, "--json", "--dry-run", env=env)
 
     assert counted.returncode == 3, counted.stderr
-    told = json.loads(counted.stdout)
-    assert (told["accounts"], told["charges"]["unmatched"], told["notCompared"]) == (1, 1, [])
-    [unmatched] = told["unmatched"]
+    report = json.loads(counted.stdout)
+    assert (report["accounts"], report["charges"]["unmatched"], report["notCompared"]) == (1, 1, [])
+    [unmatched] = report["unmatched"]
     assert (unmatched["accountId"], unmatched["amountCents"], unmatched["state"]) == (
         str(account_id),
         500,
@@ -73,8 +73,8 @@ def _is_frozen(database_url: str, account_id: UUID) -> bool:
 
 
 @pytest.mark.parametrize("since", ["yesterday", "2026-11-20", "2026-11-20T03:00:00", "2199-01-01T00:00:00Z"])
-def test_an_instant_that_cannot_be_meant(since: str) -> None:
-    """Nothing is touched. [D-123]"""
+def test_an_impossible_instant_is_refused(since: str) -> None:
+    """Nothing is changed. [D-123]"""
     refused = CliRunner().invoke(app, ["restored", "--since", since])
 
     assert refused.exit_code == 2

@@ -1,4 +1,4 @@
-"""A worker that froze, lost its lease and came back: what it brings late undoes nothing that others did since."""
+"""Results of a worker that froze and lost its lease do not undo what others did since."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -11,21 +11,21 @@ from tests.support.world import World
 
 
 async def _reserved(world: World) -> GatewayCall:
-    """Reserve the one due invoice as a worker does, just before it freezes."""
+    """Reserve the only due invoice as a worker does before it freezes."""
     account = await load_account(world.deps, world.account_id)
     _, (call,) = await in_transaction(world.deps, account, issuance._reserve_due, limit=1)
     return call
 
 
 async def _end_leases(world: World) -> None:
-    """Stand in for the lease's 60 s of real time, which no test clock shortens."""
+    """Expire the lease of 60 s, which runs in real time."""
     await world.sql(
         "UPDATE invoice SET lease_until = now() - interval '1 second' WHERE account_id = $1", world.account_id
     )
 
 
 async def test_a_late_refusal_does_not_undo_a_charge_sent_since(world: World) -> None:
-    """The first worker's 429 comes after the second sent again and lost the answer: one charge in the end. [D-33]"""
+    """A second worker sent again and lost the answer before the 429 of the first arrives: one charge results. [D-33]"""
     await world.enroll(await world.plan())
     await world.run("generation")
     frozen = await _reserved(world)
@@ -50,7 +50,7 @@ async def test_a_late_refusal_does_not_undo_a_charge_sent_since(world: World) ->
 
 
 async def _pass(world: World, *, seconds: int) -> None:
-    """Let time pass on the account's clock while no worker is there."""
+    """Let time pass on the account's clock without a worker."""
     await world.sql(
         "UPDATE account SET clock_offset = clock_offset + $2 WHERE account_id = $1",
         world.account_id,
@@ -58,8 +58,8 @@ async def _pass(world: World, *, seconds: int) -> None:
     )
 
 
-async def test_a_frozen_worker_sends_nothing(world: World) -> None:
-    """After half its lease it gives the invoice back unsent, and another issues it once. [D-33]"""
+async def test_a_worker_frozen_for_half_its_lease_sends_nothing(world: World) -> None:
+    """It releases the invoice, and another worker issues it once. [D-33]"""
     await world.enroll(await world.plan())
     await world.run("generation")
     account = await load_account(world.deps, world.account_id)
@@ -74,8 +74,8 @@ async def test_a_frozen_worker_sends_nothing(world: World) -> None:
     assert await world.broken() == []
 
 
-async def test_a_late_charge_on_an_invoice_canceled_since_is_told(world: World) -> None:
-    """Two empty look-ups and a person's cancellation later it is made after all: nobody may miss it. [D-27, D-33]"""
+async def test_a_late_charge_of_a_canceled_invoice_is_emitted(world: World) -> None:
+    """It was created after two empty look-ups and the cancellation. [D-27, D-33]"""
     await world.enroll(await world.plan())
     await world.run("generation")
     frozen = await _reserved(world)
@@ -92,17 +92,17 @@ async def test_a_late_charge_on_an_invoice_canceled_since_is_told(world: World) 
     await issuance.call_and_record(world.deps, await load_account(world.deps, world.account_id), [frozen])
 
     [charge] = (await world.get("/v1/sandbox/charges")).json["data"]
-    [told] = await world.events("invoice.issue_failed")
-    assert told["data"]["error"]["code"] == "second_charge"
-    assert told["data"]["error"]["gatewayInvoiceId"] == charge["chargeId"]
+    [event] = await world.events("invoice.issue_failed")
+    assert event["data"]["error"]["code"] == "second_charge"
+    assert event["data"]["error"]["gatewayInvoiceId"] == charge["chargeId"]
     assert [each["status"] for each in await world.invoices()] == ["canceled"]
     [charge] = (await world.get("/v1/sandbox/charges")).json["data"]
     assert charge["status"] == "canceled"
     assert await world.broken() == []
 
 
-async def test_a_look_up_counts_from_when_the_gateway_was_asked(world: World) -> None:
-    """A worker asks too early, freezes over the empty answer and brings it late: it proves no absence. [D-33]"""
+async def test_a_look_up_counts_from_its_request(world: World) -> None:
+    """A worker freezes with an early empty answer: it does not prove that the charge is absent. [D-33]"""
     await world.enroll(await world.plan())
     await world.run("generation")
     await _reserved(world)  # and dies

@@ -1,4 +1,4 @@
-"""What the engine really sends, held against what the house rules on SQL know of it."""
+"""All statements that the engine sends are known to the house rules on SQL."""
 
 import functools
 import re
@@ -23,31 +23,27 @@ sent: set[str] = set()
 
 
 class Recording(asyncpg.Connection):  # pyright: ignore[reportMissingTypeArgument] - the class takes none when run
-    """A connection that notes all that is sent through it."""
+    """A connection that records all statements."""
 
     async def execute(self, query: str, *args: Any, **options: Any) -> str:
-        """Note a statement."""
         sent.add(query)
         return await super().execute(query, *args, **options)
 
     async def fetch(self, query: str, *args: Any, **options: Any) -> Any:
-        """Note a statement."""
         sent.add(query)
         return await super().fetch(query, *args, **options)
 
     async def fetchrow(self, query: str, *args: Any, **options: Any) -> Any:
-        """Note a statement."""
         sent.add(query)
         return await super().fetchrow(query, *args, **options)
 
     async def fetchval(self, query: str, *args: Any, **options: Any) -> Any:
-        """Note a statement."""
         sent.add(query)
         return await super().fetchval(query, *args, **options)
 
 
-async def test_nothing_is_sent_that_the_rules_do_not_know(database_url: str, monkeypatch: pytest.MonkeyPatch):
-    """Two cycles, each lane, lists, and every invariant: whatever is sent stands in the sources. [D-47]"""
+async def test_every_statement_is_in_the_sources(database_url: str, monkeypatch: pytest.MonkeyPatch):
+    """Two cycles, each lane, lists and every invariant. [D-47]"""
     known = {text for source in repository(".py", under="src/") for _, _, text in literals(source)}
     monkeypatch.setattr(worlds, "connect", functools.partial(connect, connection_class=Recording))
     sent.clear()

@@ -1,6 +1,6 @@
-"""Accounts know nothing of each other: neither by lists and cursors, nor by references and keys of clients.
+"""Accounts are isolated in lists, cursors, references and keys of clients.
 
-Every place where an id goes is probed by tests/faults/probes/run.py.
+tests/faults/probes/run.py tries every place of an id.
 """
 
 import pytest
@@ -16,7 +16,7 @@ async def owned(world: World) -> tuple[Owned, Owned]:
 
 
 async def test_lists_and_streams_show_the_own_account_only(world: World, owned: tuple[Owned, Owned]) -> None:
-    """No id of the other account stands anywhere in what an account can read. [spec 5.2]"""
+    """[spec 5.2]"""
     own, other = owned
     visible = str(await everything_of(world))
 
@@ -28,7 +28,7 @@ async def test_lists_and_streams_show_the_own_account_only(world: World, owned: 
 async def test_a_cursor_of_another_account_shows_the_own_events(
     world: World, owned: tuple[Owned, Owned]
 ) -> None:
-    """A cursor is a place in the own stream, whoever it came from. [spec 5.2, D-38]"""
+    """A cursor is a position in the stream of the account that sends it. [spec 5.2, D-38]"""
     _, other = owned
     theirs = (await other.merchant.get("/v1/events?limit=3")).json["nextCursor"]
 
@@ -37,8 +37,8 @@ async def test_a_cursor_of_another_account_shows_the_own_events(
     assert found == (await world.events())[3:4]
 
 
-async def test_references_of_clients_are_their_own(world: World) -> None:
-    """One customer reference in two accounts is two customers, one Idempotency-Key two requests. [spec 5.2, D-14]"""
+async def test_two_accounts_may_use_the_same_references_and_keys(world: World) -> None:
+    """They are two customers and two requests. [spec 5.2, D-14]"""
     other = await world.another()
     found: list[Json] = []
     for merchant in (world, other):
@@ -53,8 +53,8 @@ async def test_references_of_clients_are_their_own(world: World) -> None:
     assert found[0]["id"] != found[1]["id"]
 
 
-async def test_a_key_of_one_account_opens_no_other(world: World) -> None:
-    """A key whose account part is swapped for another's is no key. [spec 5.2, spec 5.3]"""
+async def test_a_key_with_another_account_part_is_refused(world: World) -> None:
+    """[spec 5.2, spec 5.3]"""
     other = await world.another()
     mine, theirs = world.api_key.split("_"), other.api_key.split("_")
     forged = "_".join([*mine[:2], theirs[2], *mine[3:]])

@@ -1,4 +1,4 @@
-"""Several workers on one endpoint, dead and frozen ones: who sends, and whose answers count."""
+"""Several workers for one endpoint, including dead and frozen ones: which one sends, and whose results count."""
 
 import asyncio
 import time
@@ -28,7 +28,7 @@ MINUTE = timedelta(minutes=1)
 
 @pytest.fixture
 async def receiver() -> AsyncIterator[Receiver]:
-    """A merchant's endpoint."""
+    """The endpoint of a merchant."""
     async with open_receiver() as opened:
         yield opened
 
@@ -38,14 +38,14 @@ async def account_of(world: World) -> Account:
 
 
 async def claimed(world: World, deps: Deps | None = None) -> Round:
-    """Claim a round as a worker does, just before it dies or freezes."""
+    """Claim a round as a worker does before it dies or freezes."""
     found = await in_transaction(deps or world.deps, await account_of(world), delivery._claim, uuid4())
     assert found is not None
     return found
 
 
 async def end_lease(world: World) -> None:
-    """Stand in for the lease of real time, which no test clock shortens."""
+    """Expire the lease, which runs in real time."""
     await world.sql(
         "UPDATE webhook SET lease_until = now() - interval '1 second' WHERE account_id = $1", world.account_id
     )
@@ -57,8 +57,8 @@ async def thaw(world: World, frozen: Round, result: AttemptResult) -> None:
     await in_transaction(world.deps, await account_of(world), delivery._record, frozen, results)
 
 
-async def test_a_dead_workers_endpoint_is_taken_over(world: World, receiver: Receiver) -> None:
-    """When its lease has ended, and not before. [D-39 one worker]"""
+async def test_the_endpoint_of_a_dead_worker_is_claimed_again(world: World, receiver: Receiver) -> None:
+    """After its lease has expired, not before. [D-39 one worker]"""
     await register(world, receiver)
     await emit(world, 3)
     await claimed(world)
@@ -71,8 +71,8 @@ async def test_a_dead_workers_endpoint_is_taken_over(world: World, receiver: Rec
     assert await world.broken() == []
 
 
-async def test_workers_beside_each_other_send_each_event_once(world: World, receiver: Receiver) -> None:
-    """Only one of them has the endpoint. [D-39 one worker]"""
+async def test_concurrent_workers_send_each_event_once(world: World, receiver: Receiver) -> None:
+    """Only one of them has the lease. [D-39 one worker]"""
     await register(world, receiver)
     await emit(world, 200, invoices=20)
     account = await account_of(world)
@@ -84,8 +84,10 @@ async def test_workers_beside_each_other_send_each_event_once(world: World, rece
     assert await world.broken() == []
 
 
-async def test_hosts_whose_clocks_differ(world: World, receiver: Receiver) -> None:
-    """As far as either may be off: the second sends nothing while a call of the first may be open. [D-39 one worker]"""
+async def test_workers_with_different_clocks_do_not_send_concurrently(
+    world: World, receiver: Receiver
+) -> None:
+    """With the largest allowed difference. [D-39 one worker]"""
     clock = world.deps.clock
     until_ended = delivery.SEND_WITHIN + timedelta(seconds=DEADLINE_SECONDS)
     slow = replace(world.deps, clock=lambda: clock() - MAX_PUSH_SKEW)
@@ -100,8 +102,8 @@ async def test_hosts_whose_clocks_differ(world: World, receiver: Receiver) -> No
 
 
 @pytest.mark.parametrize("now_answers", [200, 500])
-async def test_a_late_failure_undoes_nothing(world: World, receiver: Receiver, now_answers: int) -> None:
-    """A worker that lost its lease brings a failure: nothing changes, not even the endpoint. [D-39 one worker]"""
+async def test_a_late_failure_changes_nothing(world: World, receiver: Receiver, now_answers: int) -> None:
+    """Its worker has lost the lease. [D-39 one worker]"""
     await register(world, receiver)
     await emit(world, 1)
     frozen = await claimed(world)
@@ -117,8 +119,8 @@ async def test_a_late_failure_undoes_nothing(world: World, receiver: Receiver, n
 
 
 @pytest.mark.parametrize("now_answers", [200, 500])
-async def test_a_late_success_is_a_fact(world: World, receiver: Receiver, now_answers: int) -> None:
-    """Whoever brings it: the event is delivered, and the log shows both attempts. [D-39 one worker]"""
+async def test_a_late_success_is_recorded(world: World, receiver: Receiver, now_answers: int) -> None:
+    """Whichever worker reports it; the log shows both attempts. [D-39 one worker]"""
     await register(world, receiver)
     await emit(world, 1)
     frozen = await claimed(world)
@@ -133,8 +135,8 @@ async def test_a_late_success_is_a_fact(world: World, receiver: Receiver, now_an
     assert await world.broken() == []
 
 
-async def test_a_late_success_does_not_move_the_first(world: World, receiver: Receiver) -> None:
-    """Another has delivered the event and the one behind it: it was delivered then, and first. [D-39 order]"""
+async def test_a_late_success_does_not_change_the_time_of_delivery(world: World, receiver: Receiver) -> None:
+    """Another worker has delivered this event and the next. [D-39 order]"""
     await register(world, receiver)
     await emit(world, 2, invoices=1)
     frozen = await claimed(world)
@@ -147,8 +149,10 @@ async def test_a_late_success_does_not_move_the_first(world: World, receiver: Re
     assert await world.broken() == []
 
 
-async def test_a_late_success_after_the_webhook_is_gone(world: World, receiver: Receiver) -> None:
-    """It was removed while the call was under way, and its invoice went on in another. [D-39 one worker]"""
+async def test_a_late_success_after_the_webhook_was_removed_is_ignored(
+    world: World, receiver: Receiver
+) -> None:
+    """[D-39 one worker]"""
     await register(world, receiver)
     await emit(world, 1, invoices=1)
     frozen = await claimed(world)
@@ -166,8 +170,10 @@ async def test_a_late_success_after_the_webhook_is_gone(world: World, receiver: 
 
 
 @pytest.mark.parametrize("clock", ["real time", "monotonic"])
-async def test_a_frozen_worker_sends_nothing(world: World, receiver: Receiver, clock: str) -> None:
-    """A while after it reserved, by either clock; the events stay due. [D-39 one worker]"""
+async def test_a_worker_that_froze_after_its_claim_sends_nothing(
+    world: World, receiver: Receiver, clock: str
+) -> None:
+    """By either clock; the events stay due. [D-39 one worker]"""
     await register(world, receiver)
     await emit(world, 2)
     planned = await claimed(world)
@@ -183,8 +189,8 @@ async def test_a_frozen_worker_sends_nothing(world: World, receiver: Receiver, c
     assert await world.run("push") == 2
 
 
-async def test_a_url_that_changes_under_way(world: World, receiver: Receiver) -> None:
-    """The worker that sends to the old one loses its lease: its failure does not count. [D-39 webhook]"""
+async def test_a_changed_url_ends_the_lease(world: World, receiver: Receiver) -> None:
+    """Failures of the old URL do not count. [D-39 webhook]"""
     await register(world, receiver)
     await emit(world, 1)
     frozen = await claimed(world)

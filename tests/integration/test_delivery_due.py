@@ -1,4 +1,4 @@
-"""When there is something to push, for the workers that look and for the test clock; and who has to wait for whom."""
+"""When deliveries are due, for workers and for the test clock, and which deliveries delay which."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -20,19 +20,19 @@ from tests.support.world import LANE, World
 
 @pytest.fixture
 async def receiver() -> AsyncIterator[Receiver]:
-    """A merchant's endpoint."""
+    """The endpoint of a merchant."""
     async with open_receiver() as opened:
         yield opened
 
 
 async def next_due_at(world: World) -> datetime | None:
-    """Return where the test clock would stop next."""
+    """Return when the test clock would stop next."""
     async with world.deps.db.transaction(world.account_id) as tx:
         return await discovery.next_due_at(tx)
 
 
 async def is_found(world: World) -> bool:
-    """Say whether a worker that looks finds the account."""
+    """Return whether discovery finds the account."""
     found = [*await due_accounts.push(world.deps), *await due_accounts.probes(world.deps)]
     return world.account_id in [each.account_id for each in found]
 
@@ -41,8 +41,8 @@ async def now_of(world: World) -> datetime:
     return (await load_account(world.deps, world.account_id)).now(world.deps.clock())
 
 
-async def test_the_clock_stops_where_a_push_is_due(world: World, receiver: Receiver) -> None:
-    """Nowhere without work; and what waits behind another event never counts. [D-45, D-39 order]"""
+async def test_the_clock_stops_where_a_delivery_is_due(world: World, receiver: Receiver) -> None:
+    """Events that wait for an earlier one do not count. [D-45, D-39 order]"""
     await emit(world, 1)
     assert (await next_due_at(world), await is_found(world)) == (None, False)  # no webhook
     await register(world, receiver)
@@ -63,8 +63,8 @@ async def test_the_clock_stops_where_a_push_is_due(world: World, receiver: Recei
     assert (await next_due_at(world), await is_found(world)) == (None, False)
 
 
-async def test_what_waits_behind_another_event_is_not_due(world: World, receiver: Receiver) -> None:
-    """The endpoint is up, and an invoice's second event waits for its first, which is put off. [D-45, D-39 order]"""
+async def test_an_event_behind_a_delayed_one_is_not_due(world: World, receiver: Receiver) -> None:
+    """The endpoint is up, and the first event of the invoice waits for its retry. [D-45, D-39 order]"""
     await register(world, receiver)
     receiver.answer = lambda each: Reply(500 if each.sequence == 1 else 200)
     await emit(world, 2, invoices=1)
@@ -81,7 +81,7 @@ async def test_what_waits_behind_another_event_is_not_due(world: World, receiver
 
 
 async def _stops_at(world: World, *, sequence: int) -> None:
-    """Expect nothing to be due before both the endpoint and an event are, then move the clock there."""
+    """Check that nothing is due before both the endpoint and an event are, then move the clock there."""
     (row,) = await world.sql(
         "SELECT greatest(w.next_attempt_at, d.next_attempt_at) AS at FROM webhook w, delivery d"
         " WHERE d.sequence = $2 AND w.account_id = $1",
@@ -94,8 +94,8 @@ async def _stops_at(world: World, *, sequence: int) -> None:
     assert await is_found(world)
 
 
-async def test_an_advancing_account_is_left_to_its_driver(world: World, receiver: Receiver) -> None:
-    """As in every lane. [D-45]"""
+async def test_workers_skip_an_account_whose_clock_advances(world: World, receiver: Receiver) -> None:
+    """The driver of the clock does its work. [D-45]"""
     await register(world, receiver)
     await emit(world, 1)
     await world.sql(
@@ -105,8 +105,8 @@ async def test_an_advancing_account_is_left_to_its_driver(world: World, receiver
     assert not await is_found(world)
 
 
-async def test_what_is_told_wakes_the_lane(world: World) -> None:
-    """And so does asking for an event again. [D-39 redeliver]"""
+async def test_new_events_notify_the_lane(world: World) -> None:
+    """And so do redeliveries. [D-39 redeliver]"""
     notified: list[str] = []
     deps = replace(world.deps, notify=notified.append)
     async with open_work(deps, await load_account(world.deps, world.account_id)) as work:
@@ -115,8 +115,8 @@ async def test_what_is_told_wakes_the_lane(world: World) -> None:
     assert notified == ["push"]
 
 
-async def test_a_redelivery_need_not_wait_for_a_probe(world: World, receiver: Receiver) -> None:
-    """The endpoint is down and put off; a person says that it is mended. [D-39 redeliver]"""
+async def test_a_redelivery_does_not_wait_for_the_next_probe(world: World, receiver: Receiver) -> None:
+    """The endpoint is down, and a user reports it as repaired. [D-39 redeliver]"""
     await register(world, receiver)
     receiver.answer = always(503, Retry_After="80000")
     await emit(world, 1)
@@ -129,7 +129,7 @@ async def test_a_redelivery_need_not_wait_for_a_probe(world: World, receiver: Re
 
 
 def after(released: asyncio.Event) -> Callable[[Received], Awaitable[Reply]]:
-    """Answer nothing before an event."""
+    """Answer only after an event is set."""
 
     async def answer(_: Received) -> Reply:
         await released.wait()
@@ -139,14 +139,13 @@ def after(released: asyncio.Event) -> Callable[[Received], Awaitable[Reply]]:
 
 
 async def until_received(receiver: Receiver, count: int, *, within_seconds: int) -> None:
-    """Wait for so many requests."""
     async with asyncio.timeout(within_seconds):
         while len(receiver.received) < count:  # noqa: ASYNC110 - the lanes run beside
             await asyncio.sleep(0.005)
 
 
 async def test_an_endpoint_that_hangs_delays_no_other_account(world: World, receiver: Receiver) -> None:
-    """Its neighbour's events arrive while it has one call open, however long that lasts. [D-39 fair]"""
+    """Events of another account arrive while one call hangs. [D-39 fair]"""
     released, stop = asyncio.Event(), asyncio.Event()
     receiver.answer = after(released)
     await register(world, receiver)
@@ -170,8 +169,8 @@ async def test_an_endpoint_that_hangs_delays_no_other_account(world: World, rece
     assert await world.broken() == []
 
 
-async def test_a_herd_that_is_down_delays_nobody(world: World, receiver: Receiver) -> None:
-    """More endpoints are down and hang than there are places; one that answers gets its event. [D-39 fair]"""
+async def test_many_hanging_endpoints_delay_no_other_account(world: World, receiver: Receiver) -> None:
+    """More of them than concurrent probes. [D-39 fair]"""
     released, stop = asyncio.Event(), asyncio.Event()
     receiver.answer = always(500)
     herd = [await world.another() for _ in range(6)]
@@ -201,7 +200,7 @@ async def test_a_herd_that_is_down_delays_nobody(world: World, receiver: Receive
 
 
 async def test_endpoints_that_hang_delay_no_other_clock(world: World, receiver: Receiver) -> None:
-    """Several accounts advance to where they call one; another one's advance ends meanwhile. [D-45, D-39 fair]"""
+    """Several clocks wait for hanging endpoints while another advance ends. [D-45, D-39 fair]"""
     released, stop = asyncio.Event(), asyncio.Event()
     receiver.answer = after(released)
     hanging = [await world.another() for _ in range(6)]

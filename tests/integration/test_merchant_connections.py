@@ -1,4 +1,4 @@
-"""Lines to merchants: what is kept and shared, how names are found, and thousands of calls at once."""
+"""Connections to merchants: reuse, name resolution, and thousands of concurrent calls."""
 
 import asyncio
 import resource
@@ -31,7 +31,7 @@ MAX_STALL_SECONDS = 0.5
 
 @dataclass(slots=True)
 class Merchant:
-    """A server that counts its connections and what it was asked on each."""
+    """A server that counts its connections and the requests on each."""
 
     port: int = 0
     opened: int = 0
@@ -42,11 +42,10 @@ class Merchant:
 
     @property
     def url(self) -> str:
-        """Where it is."""
         return f"http://127.0.0.1:{self.port}/price"
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer so many requests, then close without a word."""
+        """Answer a number of requests, then close the connection."""
         self.opened += 1
         self.now_open += 1
         mine = self.opened
@@ -65,7 +64,7 @@ class Merchant:
             writer.close()
 
     async def _is_left(self, reader: asyncio.StreamReader) -> bool:
-        """Take one's time, unless the caller goes away meanwhile."""
+        """Delay the answer, unless the caller disconnects meanwhile."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self.delay_seconds):
                 return not await reader.read(1)
@@ -83,24 +82,23 @@ async def merchant() -> AsyncIterator[Merchant]:
 
 @pytest.fixture
 def client() -> MerchantClient:
-    """A client that may call 127.0.0.1, and names that lead there."""
+    """A client that may call 127.0.0.1, and names that resolve to it."""
     return MerchantClient(allowed={"127.0.0.1", "localhost", "shop.example"})
 
 
 async def post(session: MerchantSession, url: str) -> Exchange:
-    """Call."""
     return await session.post(url, body=b"{}", headers={})
 
 
 async def eventually(holds: Callable[[], bool]) -> None:
-    """Wait a little until something holds."""
+    """Wait a short time for a condition."""
     async with asyncio.timeout(5):
         while not holds():  # noqa: ASYNC110 - what a peer sees is polled
             await asyncio.sleep(0.01)
 
 
-async def test_connections_are_kept_within_a_line_and_closed_with_it(merchant, client):
-    """One account's calls share them; no other line does. [D-30]"""
+async def test_connections_are_shared_by_the_calls_of_one_account(merchant, client):
+    """And closed with the client. [D-30]"""
     async with client.session() as session, client.session() as other:
         for _ in range(3):
             assert (await post(session, merchant.url)).outcome is ExchangeOutcome.ANSWERED
@@ -109,8 +107,8 @@ async def test_connections_are_kept_within_a_line_and_closed_with_it(merchant, c
     await eventually(lambda: merchant.now_open == 0)
 
 
-async def test_a_kept_connection_that_was_closed_meanwhile(merchant, client):
-    """The call goes out again over a new one: that the server had enough of the old is nobody's failure. [D-30]"""
+async def test_a_call_on_a_closed_kept_connection_is_sent_again(merchant, client):
+    """Over a new connection, and it is no failure. [D-30]"""
     merchant.requests_a_connection = 1
     async with client.session() as session:
         ended = [(await post(session, merchant.url)).outcome for _ in range(20)]
@@ -118,8 +116,8 @@ async def test_a_kept_connection_that_was_closed_meanwhile(merchant, client):
     assert merchant.opened == 20
 
 
-async def test_what_is_given_up_is_closed(merchant, client):
-    """A call that its caller cancels leaves no connection behind. [D-30]"""
+async def test_a_canceled_call_closes_its_connection(merchant, client):
+    """[D-30]"""
     merchant.delay_seconds = 60
     async with client.session() as session:
         calling = asyncio.create_task(post(session, merchant.url))
@@ -130,8 +128,8 @@ async def test_what_is_given_up_is_closed(merchant, client):
         await eventually(lambda: merchant.now_open == 0)
 
 
-async def test_two_thousand_at_once(merchant, client):
-    """Over several lines of one process, all held for a while: all answered, and no other task waits long. [D-30]"""
+async def test_two_thousand_concurrent_calls_are_answered(merchant, client):
+    """Other tasks of the process are not delayed. [D-30]"""
     allow_many_open_files()
     merchant.delay_seconds = 1
     stalls: list[float] = []
@@ -152,8 +150,8 @@ async def test_two_thousand_at_once(merchant, client):
     assert min(stalls) < MAX_STALL_SECONDS
 
 
-async def test_not_inside_a_transaction(world: World, merchant, client):
-    """A call that a transaction would wait for is a fault of ours, and stops at once. [D-30]"""
+async def test_calls_inside_a_transaction_are_refused(world: World, merchant, client):
+    """A programming error. [D-30]"""
     async with client.session() as session:
         async with world.deps.db.transaction(world.account_id):
             with pytest.raises(AssertionError):
@@ -175,8 +173,8 @@ async def _after(seconds: float, call: Callable[[], Awaitable[Exchange]]) -> Exc
     return await call()
 
 
-async def test_an_address_that_is_dead_does_not_hide_one_that_lives(merchant):
-    """The addresses of a name are tried one after the other. [D-30]"""
+async def test_all_addresses_of_a_name_are_tried(merchant):
+    """One after the other. [D-30]"""
 
     async def resolve(_host: str) -> list[str]:
         return ["::1", "127.0.0.2", "127.0.0.1"]
@@ -188,13 +186,13 @@ async def test_an_address_that_is_dead_does_not_hide_one_that_lives(merchant):
 
 
 async def test_the_hosts_file_is_honoured(merchant, client):
-    """`localhost` is in it everywhere. [D-47 outbound]"""
+    """It has `localhost` everywhere. [D-47 outbound]"""
     async with client.session() as session:
         assert (await post(session, f"http://localhost:{merchant.port}/")).outcome is ExchangeOutcome.ANSWERED
 
 
-async def test_many_calls_ask_for_a_name_once(merchant):
-    """Within a line, for a few seconds; another line asks for itself. [D-47 outbound]"""
+async def test_calls_of_an_account_resolve_a_name_once(merchant):
+    """For a few seconds. [D-47 outbound]"""
     asked: list[str] = []
 
     async def resolve(host: str) -> list[str]:
@@ -212,7 +210,7 @@ async def test_many_calls_ask_for_a_name_once(merchant):
 
 
 async def test_names_come_from_a_name_server(merchant):
-    """Asked as the system's would be. [D-47 outbound]"""
+    """[D-47 outbound]"""
     async with name_server("127.0.0.1") as (address, asked):
         resolver = AresResolver(nameservers=[address])
         client = MerchantClient(allowed={"shop.example"}, resolver=resolver)
@@ -223,8 +221,8 @@ async def test_names_come_from_a_name_server(merchant):
     assert asked
 
 
-async def test_a_name_server_that_is_silent(merchant):
-    """It fails who asked it, in time, and delays nobody else. [D-30]"""
+async def test_a_silent_name_server_fails_only_its_call(merchant):
+    """Within the deadline. [D-30]"""
     async with name_server(None) as (address, asked):
         resolver = AresResolver(nameservers=[address])
         client = MerchantClient(allowed={"shop.example", "127.0.0.1"}, resolver=resolver)
@@ -241,7 +239,7 @@ async def test_a_name_server_that_is_silent(merchant):
 
 
 class _NameServer(asyncio.DatagramProtocol):
-    """Answers every question for IPv4 with one address and every other with none, or is silent."""
+    """Answers questions for IPv4 with one address and others with none, or not at all."""
 
     def __init__(self, answer: str | None) -> None:
         self.answer = answer
@@ -263,7 +261,7 @@ class _NameServer(asyncio.DatagramProtocol):
 
 @asynccontextmanager
 async def name_server(answer: str | None) -> AsyncGenerator[tuple[str, list[bytes]]]:
-    """Serve names on a port of 127.0.0.1; also returns the questions so far."""
+    """Serve names on a port of 127.0.0.1; also yields the questions so far."""
     loop = asyncio.get_running_loop()
     transport, server = await loop.create_datagram_endpoint(
         lambda: _NameServer(answer), local_addr=("127.0.0.1", 0)
@@ -274,8 +272,8 @@ async def name_server(answer: str | None) -> AsyncGenerator[tuple[str, list[byte
         transport.close()
 
 
-async def test_what_this_machine_lacks_is_not_the_merchants_failure(merchant, client):
-    """Without a file descriptor left nothing is sent, and it is said so; with one again, it is. [D-30]"""
+async def test_missing_file_descriptors_are_no_failure_of_the_merchant(merchant, client):
+    """The call is not sent, and it is sent later. [D-30]"""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     async with client.session() as session:
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))

@@ -1,0 +1,66 @@
+"""Deliveries that wait for an earlier one of their invoice: claims skip them until their turn."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+
+from tests.support.push_steps import emit, orders, redeliver, register, skip
+from tests.support.receiver import Receiver, Reply, always, open_receiver
+from tests.support.world import World
+
+READY = """
+    SELECT sequence FROM delivery
+    WHERE account_id = $1 AND next_attempt_at IS NOT NULL AND waits IS NOT TRUE ORDER BY sequence
+"""
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    """The endpoint of a merchant."""
+    async with open_receiver() as opened:
+        yield opened
+
+
+async def ready(world: World) -> list[int]:
+    """Return the numbers of the open events that a claim reads."""
+    return [row["sequence"] for row in await world.sql(READY, world.account_id)]
+
+
+async def test_claims_skip_events_that_wait(world: World, receiver: Receiver) -> None:
+    """300 events wait for one that fails: only that one is read; they follow once it is delivered. [D-39 order]"""
+    await register(world, receiver)
+    receiver.answer = lambda each: Reply(500 if each.sequence == 1 else 200)
+    await emit(world, 301, invoices=1)
+    await emit(world, 3)
+    await world.run("push")
+    await skip(world, timedelta(seconds=6))
+    await world.run("push")
+    assert await ready(world) == [1]
+
+    receiver.answer = always(200)
+    await skip(world, timedelta(days=1))
+    await world.run("push")
+    assert await ready(world) == []
+    (in_order,) = (await orders(world, receiver.received)).values()
+    assert in_order == list(range(1, 302))
+    assert await world.broken() == []
+
+
+async def test_a_given_up_event_unblocks_the_next(world: World, receiver: Receiver) -> None:
+    """Even if its redelivery is requested before the next claim. [D-39 redeliver]"""
+    await register(world, receiver)
+    receiver.answer = always(500)
+    await emit(world, 2, invoices=1)
+    await world.run("push")
+    await world.sql(
+        "UPDATE delivery SET next_attempt_at = NULL, given_up_at = now() WHERE account_id = $1 AND sequence = 1",
+        world.account_id,
+    )
+    await redeliver(world, 1)
+    assert await ready(world) == [1, 2]
+    receiver.answer = always(200)
+    await skip(world, timedelta(hours=1))
+    await world.run("push")
+    assert {1, 2} <= set(receiver.sequences)
+    assert await world.broken() == []
