@@ -7,10 +7,10 @@ from typing import Any
 from fatura.api.app import create_app
 from fatura.domain import errors, events, invoice_states
 from fatura.domain.invoice_states import BIRTHS, MEANINGS, TABLE, Fact, InvoiceStatus, decide, moves
-from fatura.event_samples import sample
 from fatura.observability import DESCRIBED
 from fatura.settings import VARIABLES
 from fatura.usecases.operations.checks import MAX_OFFENDERS
+from fatura.views.samples.events import sample_json
 
 _GENERATED = "<!-- Generated from the code; `make docs` writes it again. -->\n\n"
 
@@ -92,7 +92,7 @@ def events_page() -> str:
 
 
 def _sample_section(type_: str) -> str:
-    shown = json.dumps(sample(type_), indent=2, ensure_ascii=False)
+    shown = json.dumps(sample_json(type_), indent=2, ensure_ascii=False)
     return f"\n## {type_}\n\n{events.CATALOGUE[type_].capitalize()}.\n\n```json\n{shown}\n```\n"
 
 

@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from fatura.event_samples import sample_data
 from fatura.store import discovery
 from fatura.store.accounts import accounts
 from fatura.usecases import due_accounts
 from fatura.usecases.transaction import load_account, open_work
+from fatura.views.samples import events
 from fatura.workers.loop import Loop
 from tests.support.push_steps import deliveries, emit, redeliver, register, skip, webhook
 from tests.support.receiver import OK, Received, Receiver, Reply, always, open_receiver
@@ -110,7 +110,7 @@ async def test_new_events_notify_the_lane(world: World) -> None:
     notified: list[str] = []
     deps = replace(world.deps, notify=notified.append)
     async with open_work(deps, await load_account(world.deps, world.account_id)) as work:
-        work.emit("webhook.disabled", sample_data("webhook.disabled"))
+        work.emit("webhook.disabled", events.DATA["webhook.disabled"])
         assert notified == []
     assert notified == ["push"]
 

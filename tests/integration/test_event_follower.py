@@ -5,9 +5,9 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fatura.event_samples import SUBSCRIPTION
 from fatura.usecases.transaction import load_account, open_work
 from fatura.views.events import SubscriptionDataView
+from fatura.views.samples.story import SUBSCRIPTION
 from fatura.workers.lanes import ENGINE
 from fatura.workers.loop import run_until_idle
 from tests.support.world import Json, Merchant, World, plan_body, subscription_body

@@ -11,11 +11,11 @@ from fatura.domain.pricing import (
     MAX_STORED_BYTES,
     OFFSETS,
     CallMode,
-    PriceRequest,
     next_attempt_at,
     read_answer,
     stored_body,
 )
+from fatura.views.price_calls import PriceRequestView
 
 CAP = 10_000
 
@@ -134,8 +134,8 @@ def test_calls_missed_in_an_outage_are_made_one_by_one() -> None:
 
 def test_the_request_is_what_the_specification_lists() -> None:
     """[spec 4.7 request, spec 9.3]"""
-    request = PriceRequest(
-        mode=CallMode.LIVE,
+    request = PriceRequestView.of(
+        CallMode.LIVE,
         pricing_request_id="pr",
         product_ref="p",
         subscription_ref="s",
@@ -145,7 +145,7 @@ def test_the_request_is_what_the_specification_lists() -> None:
         cycle=3,
         currency="BRL",
     )
-    assert request.body() == (
+    assert request.json_text() == (
         '{"version":1,"mode":"live","pricingRequestId":"pr","product":{"externalRef":"p"},'
         '"subscription":{"externalRef":"s"},"customer":{"externalRef":"ç"},'
         '"period":{"start":"2026-01-28","end":"2026-02-27"},"cycle":3,"currency":"BRL"}'

@@ -1,14 +1,13 @@
-"""Rules of price calls: the request, how an answer is read, the retry schedule (spec 4.7, D-29 to D-31)."""
+"""Rules of price calls: how an answer is read, the retry schedule (spec 4.7, D-29, D-30)."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, cast
 from uuid import UUID
 
-PAYLOAD_VERSION = 1
 MAX_DESCRIPTION_CHARS = 300
 MAX_STORED_BYTES = 64 * 1024
 
@@ -56,39 +55,6 @@ class PricingOutcome(StrEnum):
 
 CLOSING = frozenset({PricingOutcome.OK, PricingOutcome.SKIP})
 """The outcomes that give an item a value; all others are failures (spec 4.7)."""
-
-
-@dataclass(frozen=True, slots=True)
-class PriceRequest:
-    """The request of a price call (spec 4.7). References are the merchant's ids, or else ours (D-17, D-31)."""
-
-    mode: CallMode
-    pricing_request_id: str
-    product_ref: str
-    subscription_ref: str
-    customer_ref: str
-    period_start: date
-    period_end: date
-    cycle: int
-    currency: str
-
-    def body(self) -> str:
-        """Return the JSON text, which is signed, sent and stored unchanged."""
-        return json.dumps(
-            {
-                "version": PAYLOAD_VERSION,
-                "mode": str(self.mode),
-                "pricingRequestId": self.pricing_request_id,
-                "product": {"externalRef": self.product_ref},
-                "subscription": {"externalRef": self.subscription_ref},
-                "customer": {"externalRef": self.customer_ref},
-                "period": {"start": self.period_start.isoformat(), "end": self.period_end.isoformat()},
-                "cycle": self.cycle,
-                "currency": self.currency,
-            },
-            ensure_ascii=False,
-            separators=(",", ":"),
-        )
 
 
 @dataclass(frozen=True, slots=True)

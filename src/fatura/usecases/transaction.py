@@ -8,8 +8,6 @@ from datetime import date, datetime
 from typing import Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
-import msgspec
-
 from fatura.domain.account import Account
 from fatura.domain.calendar import local_date
 from fatura.domain.credentials import Mode
@@ -72,8 +70,8 @@ class Work:
     ) -> None:
         """Emit an event when the transaction ends (D-37)."""
         assert type(data) is DATA[type_], (type_, data)
-        text = msgspec.json.encode(data).decode()
-        self.pending_events.append(NewEvent(type_, self.now, text, subscription_id, invoice_id))
+        new = NewEvent(type_, self.now, data.json_text(), subscription_id, invoice_id)
+        self.pending_events.append(new)
 
     def notify(self, *lanes: LaneName) -> None:
         """Notify the workers of these lanes after the commit."""

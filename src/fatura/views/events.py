@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Annotated, Self
 from uuid import UUID
 
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, Meta, Raw, UnsetType
 
 from fatura.domain.events import CATALOGUE
 from fatura.domain.invoice import InvoiceDetail, InvoiceItem
@@ -13,17 +13,40 @@ from fatura.domain.pricing import PricingOutcome
 from fatura.domain.subscription import Commitment, Subscription
 from fatura.views.invoices import InvoiceItemView, InvoiceSummaryView
 from fatura.views.subscriptions import CanceledSubscriptionView, SubscriptionView
-from fatura.views.view import ExternalRef, Id, View, instant
+from fatura.views.view import ExternalRef, Id, Instant, Ordinal, View, instant
 from fatura.views.webhooks import WebhookView
 
 
-def event_json(event_id: UUID, sequence: int, *, type_: str, created_at: datetime, data: str) -> str:
-    """Return an event's JSON around the stored text of its data: replay and push send these bytes (D-37, D-39)."""
-    assert type_ in CATALOGUE, type_
-    return (
-        f'{{"id":"{event_id}","sequence":{sequence},"type":"{type_}",'
-        f'"createdAt":"{instant(created_at)}","data":{data}}}'
-    )
+class EventView(View):
+    """One event, as it was when it was emitted (D-37)."""
+
+    id: Id
+    sequence: Annotated[Ordinal, Meta(description="1, 2, 3 ... in each account, without gaps.")]
+    type: Annotated[str, Meta(extra_json_schema={"enum": list(CATALOGUE)})]
+    created_at: Instant
+    data: Raw
+
+    @classmethod
+    def of(cls, event_id: UUID, sequence: int, *, type_: str, created_at: datetime, data: str) -> Self:
+        """Return an event around the stored JSON of its data, which is sent unchanged (D-37, D-39)."""
+        assert type_ in CATALOGUE, type_
+        return cls(
+            id=str(event_id),
+            sequence=sequence,
+            type=type_,
+            created_at=instant(created_at),
+            data=Raw(data.encode()),
+        )
+
+
+class EventListView(View):
+    """A part of the account's events, oldest first (D-38)."""
+
+    data: list[EventView]
+    next_cursor: Annotated[
+        str,
+        Meta(description="Send it as `cursor` to continue. The last answer has one too, for the next poll."),
+    ]
 
 
 class EventInvoiceItemView(InvoiceItemView):

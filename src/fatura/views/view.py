@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from typing import Annotated, Generic, TypeVar, overload
 
+import msgspec
 from msgspec import Meta, Struct
 
 from fatura.domain.money import MAX_CENTS
@@ -28,6 +29,12 @@ class View(Struct, rename="camel", kw_only=True, gc=False):
 
     The document names it without the suffix `View`. Its fields are in the order of the wire.
     """
+
+    def json(self) -> bytes:
+        return msgspec.json.encode(self)
+
+    def json_text(self) -> str:
+        return self.json().decode()
 
 
 @overload

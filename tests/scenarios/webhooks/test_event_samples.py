@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fatura.domain.events import CATALOGUE
-from fatura.event_samples import sample
+from fatura.views.samples.events import sample_json
 from tests.support.price_server import Reply, price_server
 from tests.support.world import Json, World
 
@@ -22,7 +22,7 @@ def fields(value: Json) -> Any:
 @pytest.mark.parametrize("type_", CATALOGUE)
 def test_every_event_type_has_a_sample(type_: str) -> None:
     """[D-36, D-37]"""
-    shown = sample(type_)
+    shown = sample_json(type_)
     assert list(shown) == ["id", "sequence", "type", "createdAt", "data"]
     assert shown["type"] == type_
     (subject,) = set(shown["data"]) - {"error"}
@@ -64,4 +64,4 @@ async def test_samples_have_the_fields_of_real_events(world: World) -> None:
         "invoice.pricing_exhausted",
     }
     for type_, event in seen.items():
-        assert fields(event) == fields(sample(type_)), type_
+        assert fields(event) == fields(sample_json(type_)), type_

@@ -40,7 +40,7 @@ class Readiness(Shown):
 
 async def live(_request: Request) -> Response:
     """Say that the process is alive."""
-    return answer(AliveView())
+    return answer(AliveView(status="ok"))
 
 
 async def ready(request: Request) -> Response:

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from fatura.domain.account import Account
 from fatura.domain.errors import RATE_LIMITED, EngineError, not_found
-from fatura.domain.pricing import CallMode, PriceRequest
+from fatura.domain.pricing import CallMode
 from fatura.observability import log
 from fatura.outbound.http import DEADLINE_SECONDS, MerchantSession
 from fatura.outbound.price_endpoint import call_price_endpoint
@@ -24,6 +24,7 @@ from fatura.usecases.operations import call_counts
 from fatura.usecases.pricing import price_answers
 from fatura.usecases.transaction import Work, in_transaction
 from fatura.views.invoices import RetriedView
+from fatura.views.price_calls import PriceRequestView
 
 LEASE = timedelta(seconds=45)
 """A worker's lease on an item, in real time: 10 seconds for the call, the rest for recording it on a busy machine."""
@@ -154,7 +155,7 @@ async def reserve(work: Work, items: Sequence[ItemKey], *, by_hand: bool) -> Cal
             by_hand,
             each.url,
             each.cap_cents,
-            _request(work, each).body(),
+            _request(work, each).json_text(),
         )
         for each in pending
     ]
@@ -162,9 +163,9 @@ async def reserve(work: Work, items: Sequence[ItemKey], *, by_hand: bool) -> Cal
     return CallBatch(calls, await signing_secrets(work), real_now, monotonic_now)
 
 
-def _request(work: Work, item: PendingItem) -> PriceRequest:
-    return PriceRequest(
-        mode=CallMode.LIVE,
+def _request(work: Work, item: PendingItem) -> PriceRequestView:
+    return PriceRequestView.of(
+        CallMode.LIVE,
         pricing_request_id=str(item.item_id),
         product_ref=item.product_ref or str(item.product_id),
         subscription_ref=item.subscription_ref or str(item.subscription_id),

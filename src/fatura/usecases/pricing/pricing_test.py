@@ -6,7 +6,7 @@ from uuid import UUID
 from fatura.domain.account import Account
 from fatura.domain.calendar import next_period_start
 from fatura.domain.errors import UNAVAILABLE, EngineError, not_found
-from fatura.domain.pricing import CallMode, PriceRequest
+from fatura.domain.pricing import CallMode
 from fatura.domain.product import Product
 from fatura.outbound.http import OutOfResourcesError
 from fatura.outbound.price_endpoint import call_price_endpoint
@@ -14,6 +14,7 @@ from fatura.store.catalog import products
 from fatura.usecases.accounts.integration_secret import signing_secrets
 from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import Work, in_transaction
+from fatura.views.price_calls import PriceRequestView
 from fatura.views.products import PricingTestView
 
 EXAMPLE_SUBSCRIPTION = "example-subscription"
@@ -58,13 +59,13 @@ async def _prepare(work: Work, product_id: UUID) -> tuple[Product, str, tuple[st
     product = await products.find(work.tx, product_id)
     if product is None or product.endpoint_url is None:
         raise not_found("variable-priced product", product_id)
-    return product, _example(work, product).body(), await signing_secrets(work)
+    return product, _example(work, product).json_text(), await signing_secrets(work)
 
 
-def _example(work: Work, product: Product) -> PriceRequest:
+def _example(work: Work, product: Product) -> PriceRequestView:
     following = next_period_start(work.today, charge_day=min(work.today.day, 28), period_months=1)
-    return PriceRequest(
-        mode=CallMode.TEST,
+    return PriceRequestView.of(
+        CallMode.TEST,
         pricing_request_id=f"test-{work.new_id()}",
         product_ref=product.external_ref or str(product.product_id),
         subscription_ref=EXAMPLE_SUBSCRIPTION,

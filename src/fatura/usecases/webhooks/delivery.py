@@ -33,7 +33,7 @@ from fatura.usecases.operations import call_counts
 from fatura.usecases.operations.health import MAX_PUSH_SKEW
 from fatura.usecases.transaction import Work, in_transaction
 from fatura.usecases.webhooks import endpoint_health
-from fatura.views.events import event_json
+from fatura.views.events import EventView
 
 LEASE = timedelta(seconds=60)
 """How long a worker may deliver to an account's endpoint, in real time; every round renews it."""
@@ -166,8 +166,8 @@ async def _send(
             "delivery.not_sent", event_id=str(due.event_id), reason="the worker froze after its claim"
         )
         return None
-    body = event_json(due.event_id, due.sequence, type_=due.type, created_at=due.created_at, data=due.data)
-    message = WebhookMessage(str(due.event_id), due.type, due.attempts + 1, body.encode())
+    event = EventView.of(due.event_id, due.sequence, type_=due.type, created_at=due.created_at, data=due.data)
+    message = WebhookMessage(str(due.event_id), due.type, due.attempts + 1, event.json())
     try:
         return await webhook.post(
             session, message, url=claimed.url, secrets=claimed.secrets, real_now=real_now

@@ -1,0 +1,81 @@
+"""Errors as clients read them (RFC 9457, spec 7)."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Self
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from fatura.domain.errors import CATALOGUE, EngineError
+from fatura.domain.offer import PaymentMethod
+from fatura.domain.product import PricingMode
+from fatura.views.view import Id, Instant, Ordinal, View
+
+_ROWS = "".join(f"| `{each.type}` | {each.status} | {each.when} |\n" for each in CATALOGUE)
+_TYPES = f"Stable code to branch on.\n\n| Type | Status | When |\n|---|---|---|\n{_ROWS}"
+
+
+class InvalidFieldView(View):
+    """One invalid place of a request."""
+
+    path: Annotated[
+        str, Meta(description="Place such as `items[0].discounts[1].percent`; empty for the whole body.")
+    ]
+    message: Annotated[str, Meta(description="What is expected there.")]
+
+
+class ConnectionOptionView(View):
+    """A gateway connection that could bill, and what it can charge where that matters."""
+
+    connection_id: Id
+    provider: str
+    methods: list[PaymentMethod] | UnsetType = UNSET
+    max_installments: Ordinal | UnsetType = UNSET
+
+
+class ProblemMetaView(View):
+    """Structured details; the `type` decides which of them are present."""
+
+    fields: Annotated[list[InvalidFieldView], Meta(description="Every invalid field.")] | UnsetType = UNSET
+    options: (
+        Annotated[list[ConnectionOptionView], Meta(description="The connections to choose from.")] | UnsetType
+    ) = UNSET
+    pricing_mode: PricingMode | UnsetType = UNSET
+    payment_method: PaymentMethod | UnsetType = UNSET
+    max_installments: Annotated[Ordinal, Meta(description="Requested installments.")] | UnsetType = UNSET
+    gateway_max: (
+        Annotated[Ordinal, Meta(description="Most installments that the gateway allows.")] | UnsetType
+    ) = UNSET
+    provider: str | UnsetType = UNSET
+    product_ids: (
+        Annotated[list[Id], Meta(description="The products that the problem is about.")] | UnsetType
+    ) = UNSET
+    now: Annotated[Instant, Meta(description="Time of the test clock.")] | UnsetType = UNSET
+
+    @classmethod
+    def of(cls, meta: Mapping[str, Any]) -> Self:
+        return msgspec.convert(meta, cls)
+
+
+class ProblemView(View):
+    """Why a request failed (RFC 9457). Branch on `type`, never on the texts."""
+
+    type: Annotated[
+        str, Meta(description=_TYPES, extra_json_schema={"enum": [problem.type for problem in CATALOGUE]})
+    ]
+    title: Annotated[str, Meta(description="Name of the kind of error.")]
+    status: Annotated[int, Meta(ge=400, le=599, description="Same as the HTTP status.")]
+    detail: Annotated[str, Meta(description="Message for people; safe to show to end users.")]
+    request_id: Annotated[str | None, Meta(description="Correlation id of the request in the logs.")]
+    meta: ProblemMetaView | UnsetType = UNSET
+
+    @classmethod
+    def of(cls, error: EngineError, request_id: str | None) -> Self:
+        return cls(
+            type=error.problem.type,
+            title=error.problem.title,
+            status=error.problem.status,
+            detail=error.detail,
+            request_id=request_id,
+            meta=UNSET if error.meta is None else ProblemMetaView.of(error.meta),
+        )

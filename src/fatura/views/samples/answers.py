@@ -1,0 +1,180 @@
+"""A sample of every answer."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TypeVar
+
+from fatura.domain.credentials import ApiKey
+from fatura.domain.delivery import Attempt, AttemptResult, DeliveryStatus, Outcome, Webhook
+from fatura.domain.invoice import InvoiceDraft, ItemDraft, PricingSource, PricingStatus
+from fatura.domain.invoice_states import InvoiceStatus
+from fatura.domain.offer import PaymentMethod
+from fatura.domain.pricing import PricingAttempt, PricingOutcome
+from fatura.domain.sandbox import (
+    SandboxCharge,
+    SandboxFault,
+    SandboxOperation,
+    SandboxProduct,
+    SandboxStatus,
+)
+from fatura.domain.subscription import CustomerProfile, commitment
+from fatura.views.customers import CustomerPageView, CustomerProfileView
+from fatura.views.events import EventListView
+from fatura.views.health import AliveView, ChecksView, ReadinessView
+from fatura.views.integration import (
+    ApiKeyListView,
+    ApiKeyView,
+    ConnectionListView,
+    ConnectionView,
+    IntegrationView,
+    NewApiKeyView,
+    NewSecretView,
+    ReceivedView,
+)
+from fatura.views.invoices import InvoicePageView, InvoiceSummaryView, InvoiceView, RetriedView
+from fatura.views.plans import PlanPageView, PlanSummaryView, PlanView, PropagationView
+from fatura.views.products import PricingTestView, ProductPageView, ProductView
+from fatura.views.samples import events, story
+from fatura.views.samples.story import AT, CONNECTION, ITEMS, MEMBERSHIP, PLAN, SUBSCRIPTION, TRAINING
+from fatura.views.sandbox import (
+    QueuedFaultView,
+    SandboxChargeListView,
+    SandboxChargeView,
+    SandboxProductListView,
+    SandboxProductView,
+    TestClockView,
+)
+from fatura.views.subscriptions import (
+    CanceledSubscriptionView,
+    PreviewView,
+    SubscriptionPageView,
+    SubscriptionView,
+)
+from fatura.views.view import PageView, PaginationView, View, instant
+from fatura.views.webhooks import DeliveriesView, DeliveryAttemptView, WebhookView
+
+RecordT = TypeVar("RecordT", bound=View)
+
+_KEY = "rk_test_0tqrK9wzYtYl2bVnJd1sPc_8fKqWm3xTzR5vNc7LhYdBg2EjUa4Ss"
+_API_KEY = ApiKey(story.API_KEY_ID, "checkout server", _KEY[:35], AT, None, None)
+_ATTEMPT = PricingAttempt(
+    item_id=story.TRAINING_ITEM_ID,
+    attempt=1,
+    url=story.PRICE_URL,
+    outcome=PricingOutcome.OK,
+    response_status=200,
+    latency_ms=84,
+    response_body='{"amount":12000,"description":"2 sessions"}',
+    created_at=AT,
+)
+_DELIVERY = Attempt(42, 1, story.WEBHOOK_URL, AT, AttemptResult(Outcome.DELIVERED, 200, 42, None, None))
+_CHARGE = SandboxCharge(
+    charge_id=story.CHARGE_ID,
+    connection_id=CONNECTION.connection_id,
+    invoice_id=story.INVOICE_ID,
+    attempt=1,
+    amount_cents=19992,
+    method=PaymentMethod.PIX,
+    installments=None,
+    due_date=story.DUE,
+    status=SandboxStatus.PAID,
+    paid_at=AT,
+    created_at=AT,
+)
+_MIRRORED = SandboxProduct(CONNECTION.connection_id, MEMBERSHIP.product_id, MEMBERSHIP.name, None, AT)
+_FEE = ItemDraft(
+    product_id=MEMBERSHIP.product_id,
+    product_name=MEMBERSHIP.name,
+    pricing_source=PricingSource.TABLE,
+    pricing_status=PricingStatus.PRICED,
+    months=1,
+    monthly_price_cents=9990,
+    discount_percent=20,
+    amount_cents=7992,
+)
+_TRAINING = ItemDraft(
+    product_id=TRAINING.product_id,
+    product_name=TRAINING.name,
+    pricing_source=PricingSource.ENDPOINT,
+    pricing_status=PricingStatus.PENDING,
+    months=1,
+    monthly_price_cents=None,
+    discount_percent=None,
+    amount_cents=None,
+)
+_DRAFT = InvoiceDraft(
+    cycle=1,
+    status=InvoiceStatus.DRAFT,
+    payment_method=PaymentMethod.PIX,
+    installments=None,
+    total_cents=None,
+    fixed_total_cents=7992,
+    items=(_FEE, _TRAINING),
+)
+
+
+def _page(of: type[PageView[RecordT]], record: RecordT) -> PageView[RecordT]:
+    pagination = PaginationView(page=1, page_size=25, total_records=1, total_pages=1)
+    return of(data=[record], pagination=pagination)
+
+
+_ALL: tuple[View, ...] = (
+    ProductView.of(MEMBERSHIP),
+    _page(ProductPageView, ProductView.of(MEMBERSHIP)),
+    PricingTestView(
+        outcome=PricingOutcome.OK,
+        amount_cents=12000,
+        description="2 sessions",
+        response_status=200,
+        latency_ms=84,
+        response_body=_ATTEMPT.response_body,
+    ),
+    PlanView.with_items(PLAN, ITEMS),
+    PlanSummaryView.of(PLAN),
+    _page(PlanPageView, PlanSummaryView.of(PLAN)),
+    PropagationView(
+        version=2, moved=1, skipped=[], next_cycle_cents_before=7992, next_cycle_cents_after=8792
+    ),
+    SubscriptionView.of(SUBSCRIPTION),
+    _page(SubscriptionPageView, SubscriptionView.of(SUBSCRIPTION)),
+    CanceledSubscriptionView.with_commitment(events.CANCELED, commitment(events.CANCELED)),
+    PreviewView.of(SUBSCRIPTION, _DRAFT),
+    CustomerProfileView.of_profile(CustomerProfile(story.ANA, has_document=False, created_at=AT)),
+    _page(
+        CustomerPageView,
+        CustomerProfileView.of_profile(CustomerProfile(story.ANA, has_document=False, created_at=AT)),
+    ),
+    InvoiceView.of_detail(story.invoice(InvoiceStatus.PAID), [_ATTEMPT]),
+    _page(InvoicePageView, InvoiceSummaryView.of(story.invoice(InvoiceStatus.PAID).invoice)),
+    RetriedView(retried=1),
+    events.sample("invoice.paid"),
+    EventListView(data=[events.sample("invoice.paid")], next_cursor="42"),
+    WebhookView.of(Webhook(story.WEBHOOK_URL, AT, None)),
+    DeliveriesView(
+        status=DeliveryStatus.DELIVERED, next_attempt_at=None, data=[DeliveryAttemptView.of(_DELIVERY)]
+    ),
+    IntegrationView.of(story.ACCOUNT, [ConnectionView.of(CONNECTION)]),
+    NewApiKeyView.with_text(_API_KEY, _KEY),
+    ApiKeyListView(data=[ApiKeyView.of(_API_KEY)]),
+    NewSecretView(
+        secret="whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD",  # noqa: S106 - made up
+        previous_valid_until=instant(AT + timedelta(days=1)),
+    ),
+    ConnectionView.of(CONNECTION),
+    ConnectionListView(data=[ConnectionView.of(CONNECTION)]),
+    ReceivedView(received=True),
+    TestClockView.of(AT, status="ready", processed={"generation": 1, "issuance": 1}, target=None),
+    SandboxChargeView.of(_CHARGE),
+    SandboxChargeListView(data=[SandboxChargeView.of(_CHARGE)]),
+    SandboxProductListView(data=[SandboxProductView.of(_MIRRORED)]),
+    QueuedFaultView(
+        id=str(story.FAULT_ID),
+        connection_id=str(CONNECTION.connection_id),
+        operation=SandboxOperation.CREATE_CHARGE,
+        fault=SandboxFault.TIMEOUT_AFTER,
+        times=1,
+    ),
+    AliveView(status="ok"),
+    ReadinessView(status="ok", checks=ChecksView(database=True, clock=True)),
+)
+SAMPLES: Mapping[type[View], View] = {type(sample): sample for sample in _ALL}

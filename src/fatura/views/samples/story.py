@@ -1,0 +1,164 @@
+"""Ana subscribes to a gym: a fixed membership fee, and personal training priced by the gym's own server."""
+
+from datetime import UTC, date, datetime, timedelta
+from uuid import UUID
+
+from fatura.domain.account import Account
+from fatura.domain.connection import Connection
+from fatura.domain.credentials import Mode
+from fatura.domain.invoice import Invoice, InvoiceDetail, InvoiceItem, PricingSource, PricingStatus
+from fatura.domain.invoice_states import InvoiceStatus
+from fatura.domain.offer import Discount, OfferItem, PaymentMethod, Plan
+from fatura.domain.product import PricingMode, Product
+from fatura.domain.subscription import Customer, PaymentMethodSource, Subscription, SubscriptionStatus
+
+AT = datetime(2026, 11, 20, 12, tzinfo=UTC)
+DUE = date(2026, 12, 10)
+
+
+def _id(number: int) -> UUID:
+    return UUID(f"019a2f6e-1c3b-7d52-9f0a-6b1c2d3e4f{number:02x}")
+
+
+EVENT_ID = _id(0)
+REQUEST_ID = str(_id(1))
+INVOICE_ID = _id(2)
+FEE_ITEM_ID = _id(3)
+TRAINING_ITEM_ID = _id(4)
+API_KEY_ID = _id(5)
+FAULT_ID = _id(6)
+CHARGE_ID = "ch_0001"
+PRICE_URL = "https://gym.example/price"
+WEBHOOK_URL = "https://gym.example/fatura"
+
+ACCOUNT = Account(_id(7), Mode.SANDBOX, "BRL", timedelta(0))
+CONNECTION = Connection(
+    connection_id=_id(8),
+    provider="sandbox",
+    label="Main",
+    active=True,
+    issues_charges=True,
+    methods=(PaymentMethod.CARD, PaymentMethod.PIX, PaymentMethod.BOLETO),
+    max_installments=12,
+    product_catalog=False,
+    created_at=AT,
+)
+MEMBERSHIP = Product(
+    product_id=_id(9),
+    name="Gym membership",
+    description=None,
+    external_ref="membership",
+    pricing_mode=PricingMode.FIXED,
+    monthly_price_cents=9990,
+    endpoint_url=None,
+    cap_cents=None,
+    archived_at=None,
+    created_at=AT,
+)
+TRAINING = Product(
+    product_id=_id(10),
+    name="Personal training",
+    description=None,
+    external_ref="training",
+    pricing_mode=PricingMode.ENDPOINT,
+    monthly_price_cents=None,
+    endpoint_url=PRICE_URL,
+    cap_cents=50000,
+    archived_at=None,
+    created_at=AT,
+)
+PLAN = Plan(
+    plan_id=_id(11),
+    plan_version_id=_id(12),
+    name="Monthly",
+    version=1,
+    period_months=1,
+    default_payment_method=PaymentMethod.PIX,
+    max_installments=1,
+    commitment_cycles=12,
+    archived_at=None,
+    created_at=AT,
+)
+ITEMS = (
+    OfferItem(MEMBERSHIP.product_id, (Discount(20, 1, 3),)),
+    OfferItem(TRAINING.product_id, ()),
+)
+ANA = Customer(_id(13), "ana-1", "Ana", "ana@example.com")
+SUBSCRIPTION = Subscription(
+    subscription_id=_id(14),
+    external_ref="membership-77",
+    plan_id=PLAN.plan_id,
+    plan_version_id=PLAN.plan_version_id,
+    plan_version=1,
+    customized=False,
+    customer=ANA,
+    status=SubscriptionStatus.ACTIVE,
+    charge_day=10,
+    payment_method=PaymentMethod.PIX,
+    payment_method_source=PaymentMethodSource.PLAN_DEFAULT,
+    connection_id=CONNECTION.connection_id,
+    cycle_count=0,
+    commitment_cycles=12,
+    next_period_start=DUE,
+    next_due_date=DUE,
+    started_at=AT,
+    canceled_at=None,
+)
+
+
+def invoice(status: InvoiceStatus) -> InvoiceDetail:
+    """Return Ana's first invoice in a state: 79.92 for the membership, 120.00 for two training sessions."""
+    waits = status in {InvoiceStatus.DRAFT, InvoiceStatus.AWAITING_VALUE}
+    charged = status in {InvoiceStatus.ISSUED, InvoiceStatus.PAID, InvoiceStatus.OVERDUE}
+    shown = Invoice(
+        invoice_id=INVOICE_ID,
+        subscription_id=SUBSCRIPTION.subscription_id,
+        customer=ANA,
+        cycle=1,
+        status=status,
+        due_date=DUE,
+        payment_method=PaymentMethod.PIX,
+        installments=None,
+        total_cents=None if waits else 19992,
+        gateway_invoice_id=CHARGE_ID if charged else None,
+        issued_at=AT if charged else None,
+        paid_at=AT if status is InvoiceStatus.PAID else None,
+        refunded_at=None,
+        disputed_at=None,
+        canceled_at=AT if status is InvoiceStatus.CANCELED else None,
+        issue_error=None,
+        created_at=AT,
+    )
+    return InvoiceDetail(shown, [_fee(), _training(waits=waits)], SUBSCRIPTION.external_ref)
+
+
+def _fee() -> InvoiceItem:
+    return InvoiceItem(
+        item_id=FEE_ITEM_ID,
+        product_id=MEMBERSHIP.product_id,
+        product_name=MEMBERSHIP.name,
+        pricing_source=PricingSource.TABLE,
+        pricing_status=PricingStatus.PRICED,
+        months=1,
+        monthly_price_cents=9990,
+        discount_percent=20,
+        amount_cents=7992,
+        description=None,
+        product_external_ref=MEMBERSHIP.external_ref,
+    )
+
+
+def _training(*, waits: bool) -> InvoiceItem:
+    return InvoiceItem(
+        item_id=TRAINING_ITEM_ID,
+        product_id=TRAINING.product_id,
+        product_name=TRAINING.name,
+        pricing_source=PricingSource.ENDPOINT,
+        pricing_status=PricingStatus.PENDING if waits else PricingStatus.PRICED,
+        months=1,
+        monthly_price_cents=None,
+        discount_percent=None,
+        amount_cents=None if waits else 12000,
+        description=None if waits else "2 sessions",
+        product_external_ref=TRAINING.external_ref,
+    )
