@@ -8,6 +8,7 @@ import pytest_asyncio
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from fatura.domain.errors import CATALOGUE
+from fatura.domain.events import CATALOGUE as EVENT_TYPES
 from tests.support.contract import Contract
 from tests.support.world import Json, World, rows
 
@@ -177,7 +178,7 @@ async def test_a_route_s_answers(contract: Contract, method, path, success, refu
     everywhere = {"401", "429", "500", "503"} if path.startswith("/v1/") else set()
     assert {success, *refusals.split()} | everywhere <= set(operation["responses"])
     assert operation["description"].strip()
-    assert operation.get("security", []) == ([{"ApiKey": []}] if everywhere else [])
+    assert operation["security"] == ([{"ApiKey": []}] if everywhere else [])
     for status, response in operation["responses"].items():
         if status[0] == "4":
             at = ("paths", path, method.lower(), "responses", status, "content", "application/problem+json")
@@ -252,27 +253,68 @@ async def test_required_keys_are_documented(contract: Contract):
 
 
 async def test_every_code_is_in_the_contract(contract: Contract):
-    """With its status and when it comes. [D-12]"""
-    codes = contract.document["components"]["schemas"]["Problem"]["properties"]["type"]["enum"]
-    assert codes == [problem.type for problem in CATALOGUE]
+    """With its status and its cause. [D-12]"""
+    code = contract.document["components"]["schemas"]["Problem"]["properties"]["type"]
+    assert code["enum"] == [problem.type for problem in CATALOGUE]
     for problem in CATALOGUE:
-        assert f"| `{problem.type}` | {problem.status} |" in contract.document["info"]["description"]
+        assert f"| `{problem.type}` | {problem.status} |" in code["description"]
 
 
-async def test_examples_are_valid(contract: Contract):
-    """Whatever stands as an example passes the schema beside it. [spec 4.6 GET /docs-json 200]"""
+async def test_every_example_matches_its_schema(contract: Contract):
+    """[spec 4.6 GET /docs-json 200]"""
     found = list(examples(contract.document, ()))
-    assert len(found) > 50
+    assert len(found) > 500
     for pointer, example in found:
         assert contract.faults(example, *pointer) == [], (pointer, example)
 
 
-def examples(node: Json, pointer: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Json]]:
-    """Yield the examples of all schemas, each with its schema's place."""
+async def test_every_body_and_answer_has_an_example(contract: Contract):
+    """[spec 4.6 GET /docs-json 200]"""
+    for place, content in contents(contract.document, ()):
+        assert content["examples"], place
+
+
+def contents(node: Json, pointer: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Json]]:
+    """Yield every media type of a body or an answer."""
     if isinstance(node, dict):
-        if isinstance(node.get("examples"), list):
-            for example in node["examples"]:
-                yield pointer, example
+        for media_type, content in node["content"].items() if "content" in node else ():
+            yield (*pointer, "content", media_type), content
+        for name, inner in node.items():
+            if name not in {"examples", "schemas"}:
+                yield from contents(inner, (*pointer, name))
+
+
+async def test_every_event_type_is_a_webhook_with_its_own_payload(contract: Contract):
+    """[D-36, D-37]"""
+    webhooks = contract.document["webhooks"]
+    assert list(webhooks) == list(EVENT_TYPES)
+    for type_, item in webhooks.items():
+        call = contract.resolve(item)["post"]
+        schema = call["requestBody"]["content"]["application/json"]["schema"]
+        assert contract.resolve(schema)["properties"]["type"]["const"] == type_
+        assert call["security"] == []
+    event = contract.document["components"]["schemas"]["Event"]
+    assert set(event["discriminator"]["mapping"]) == set(EVENT_TYPES)
+
+
+async def test_a_product_s_creation_documents_the_price_call(contract: Contract):
+    """[spec 4.7 skip, D-31]"""
+    callbacks = contract.document["paths"]["/v1/products"]["post"]["callbacks"]
+    call = callbacks["price"]["{$request.body#/pricing/url}"]["post"]
+    asked = contract.resolve(call["requestBody"]["content"]["application/json"]["schema"])
+    assert asked["properties"]["version"]["const"] == 1
+    answered = contract.resolve(call["responses"]["2XX"]["content"]["application/json"]["schema"])
+    assert set(answered["properties"]) == {"amount", "description", "skip"}
+
+
+def examples(node: Json, pointer: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Json]]:
+    """Yield the examples of all schemas, bodies and answers, each with its schema's place."""
+    if isinstance(node, dict):
+        for example in node.get("examples", ()) if isinstance(node.get("examples"), list) else ():
+            yield pointer, example
+        if "schema" in node and isinstance(node.get("examples"), dict):
+            for example in node["examples"].values():
+                yield (*pointer, "schema"), example["value"]
         for name, inner in node.items():
             if name not in {"examples", "example"}:
                 yield from examples(inner, (*pointer, name))

@@ -1,5 +1,6 @@
 """Check requests and responses against the OpenAPI document of `/docs-json`."""
 
+import copy
 import json
 import re
 from collections.abc import Iterator
@@ -17,13 +18,22 @@ HEADERS = ("x-request-id", "retry-after", "idempotent-replayed")
 """Response headers that the document need not list."""
 
 
+def closed(document: Json) -> Json:
+    """Return a document that allows no fields besides the documented ones; clients must accept new ones."""
+    document = copy.deepcopy(document)
+    for schema in document["components"]["schemas"].values():
+        if schema.get("type") == "object":
+            schema.setdefault("additionalProperties", False)
+    return document
+
+
 class Contract:
     """An OpenAPI document, with the operations and responses seen so far."""
 
     def __init__(self, document: Json) -> None:
-        self.document = document
+        self.document = closed(document)
         self.seen: set[tuple[str, str, str]] = set()
-        contents = Resource(contents=document, specification=DRAFT202012)
+        contents = Resource(contents=self.document, specification=DRAFT202012)
         self._registry: Registry[Any] = Registry().with_resource(BASE, contents)
         self._paths = {path: re.compile(re.sub(r"\{\w+\}", "[^/]+", path)) for path in document["paths"]}
 

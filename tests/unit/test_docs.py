@@ -69,13 +69,12 @@ def test_every_operation_lists_its_problems(document):
         assert ("404" in problems) >= ("{" in place), place
         for status, answer in problems.items():
             content = answer["content"]["application/problem+json"]
-            types = content["schema"]["allOf"][1]["properties"]["type"]["enum"]
-            assert {known[type_] for type_ in types} == {int(status)}, place
-            assert set(content["examples"]) == set(types), place
+            assert content["schema"] == {"$ref": "#/components/schemas/Problem"}, place
+            assert {known[type_] for type_ in content["examples"]} == {int(status)}, place
         keyless = place.startswith("POST /gateways/")
-        assert ("401" in problems, operation.get("security")) == (
+        assert ("401" in problems, operation["security"]) == (
             not keyless,
-            None if keyless else [{"ApiKey": []}],
+            [] if keyless else [{"ApiKey": []}],
         ), place
         assert operation["description"], place
 

@@ -8,7 +8,7 @@ from uuid import UUID
 import httpx
 import msgspec
 from fastapi import FastAPI
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field, model_validator
 from starlette.responses import Response
 
 from fatura import settings
@@ -23,6 +23,7 @@ from fatura.domain.credentials import Mode
 from fatura.domain.errors import GATEWAY_CHOICE_REQUIRED, UNAUTHORIZED, EngineError
 from fatura.usecases.database_errors import DatabaseUnavailableError, DeadlockError, LockTimeoutError
 from fatura.usecases.deps import Deps
+from fatura.views.health import AliveView
 
 KEY, OTHER_KEY = "rk_test_one", "rk_test_other"
 ACCOUNTS = {
@@ -38,14 +39,8 @@ FAILURES: dict[str, Callable[[], Exception]] = {
     "lock": lambda: LockTimeoutError(SECRET),
     "choice": lambda: EngineError(GATEWAY_CHOICE_REQUIRED, "Name one.", meta={"options": []}),
 }
-routes = Routes("Things")
+routes = Routes("Things", "Things to try.")
 ThingId = Annotated[UUID, Noun("thing")]
-
-
-class Thing(BaseModel):
-    """The response of all routes."""
-
-    got: str
 
 
 class ByTable(Body):
@@ -112,7 +107,7 @@ def shown(value: dict[str, Any], *, status: int = 200) -> Response:
     return answer(msgspec.json.encode(value), status=status)
 
 
-@routes.post("/v1/things", status=201, answers=Thing, key=Key.REQUIRED)
+@routes.post("/v1/things", "Do it", status=201, answers=AliveView, key=Key.REQUIRED)
 async def create_thing(call: Call, body: NewThing) -> Response:
     """Create a thing."""
     return shown(
@@ -126,7 +121,7 @@ async def create_thing(call: Call, body: NewThing) -> Response:
     )
 
 
-@routes.get("/v1/things", answers=Thing)
+@routes.get("/v1/things", "Do it", answers=AliveView)
 async def list_things(call: Call, query: ThingQuery) -> Response:
     """List things."""
     return shown(
@@ -134,31 +129,31 @@ async def list_things(call: Call, query: ThingQuery) -> Response:
     )
 
 
-@routes.get("/v1/things/{thingId}", answers=Thing)
+@routes.get("/v1/things/{thingId}", "Do it", answers=AliveView)
 async def read_thing(call: Call, thing_id: ThingId) -> Response:
     """Read a thing."""
     return shown({"got": str(thing_id), "route": call.route, "target": call.target})
 
 
-@routes.patch("/v1/things/{thingId}", answers=Thing)
+@routes.patch("/v1/things/{thingId}", "Do it", answers=AliveView)
 async def patch_thing(call: Call, thing_id: ThingId, body: ThingPatch) -> Response:
     """Change a thing."""
     return shown(body.sent())
 
 
-@routes.post("/v1/things/{thingId}/archive", answers=Thing)
+@routes.post("/v1/things/{thingId}/archive", "Do it", answers=AliveView)
 async def archive_thing(call: Call, thing_id: ThingId) -> Response:
     """Archive a thing. The route takes no body."""
     return shown({"key": call.idempotency_key, "value": call.body_value})
 
 
-@routes.post("/v1/things/{thingId}/poke", answers=Thing, key=Key.IGNORED)
+@routes.post("/v1/things/{thingId}/poke", "Do it", answers=AliveView, key=Key.IGNORED)
 async def poke_thing(call: Call, thing_id: Annotated[str, Noun("thing", read_text_id)]) -> Response:
     """Use an id that may be any text."""
     return shown({"got": thing_id, "key": call.idempotency_key})
 
 
-@routes.get("/v1/failures/{failure}", answers=Thing)
+@routes.get("/v1/failures/{failure}", "Do it", answers=AliveView)
 async def fail(call: Call, failure: Annotated[str, Noun("failure", read_text_id)]) -> Response:
     """Raise a known kind of error."""
     failed = FAILURES[failure]()

@@ -11,6 +11,7 @@ from fatura.api.http.authentication import Authenticate, Gate
 from fatura.api.http.declare import Routes
 from fatura.api.http.observer import Observer
 from fatura.api.http.rate_limits import RateLimiter
+from fatura.api.openapi.document import document
 from fatura.api.v1 import gateway_webhook
 from fatura.api.v1.routes import NOUNS
 from fatura.usecases.accounts import accounts
@@ -31,7 +32,12 @@ def create_app(
         redoc_url=None,
         openapi_url=None,
         openapi_tags=[
-            {"name": tag} for tag in (*(noun.tag for noun in nouns), gateway_webhook.TAG, health.TAG)
+            {"name": tag, "description": description}
+            for tag, description in (
+                *((noun.tag, noun.description) for noun in nouns),
+                gateway_webhook.TAG,
+                health.TAG,
+            )
         ],
         redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False},
@@ -40,7 +46,7 @@ def create_app(
     for noun in nouns:
         app.router.routes += noun.routes
     app.router.routes += [*gateway_webhook.ROUTES, *health.ROUTES]
-    docs.add(app)
+    docs.add(app, document)
     # The framework's own stack has four more layers, which serve what is not used here.
     app.middleware_stack = Observer(ExceptionMiddleware(app.router, app.exception_handlers))
     if deps is not None:

@@ -1,7 +1,7 @@
 """The request of a price call, and the answer that a price endpoint gives (spec 4.7)."""
 
 from datetime import date
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from msgspec import UNSET, Meta, UnsetType
 
@@ -25,7 +25,7 @@ class PricePeriodView(View):
 class PriceRequestView(View):
     """The body that is posted to a price endpoint; the same bytes are signed and stored (spec 4.7)."""
 
-    version: Literal[1]
+    version: Annotated[int, Meta(extra_json_schema={"const": 1})]
     mode: Annotated[CallMode, Meta(description="`test` for a call that bills nothing.")]
     pricing_request_id: Annotated[
         str, Meta(description="Same for every retry of the call: answer a repeat with the same amount.")

@@ -1,6 +1,5 @@
 """Answers: a view becomes bytes once, and those bytes are sent without being validated again."""
 
-import msgspec
 from starlette.responses import Response
 
 from fatura.usecases.idempotency import StoredAnswer
@@ -17,7 +16,7 @@ def answer(view: View | bytes | None, *, status: int = 200) -> Response:
     """
     if view is None:
         return Response(status_code=status)
-    body = view if isinstance(view, bytes) else msgspec.json.encode(view)
+    body = view if isinstance(view, bytes) else view.json()
     return Response(body, status, {"cache-control": "no-store"}, MEDIA_TYPE)
 
 

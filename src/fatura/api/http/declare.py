@@ -1,9 +1,9 @@
-"""How a noun declares its routes; what follows from a route's shape is added here, its own problems it names."""
+"""How a resource declares its routes. Problems that follow from a route's form are added here."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from fatura.api.http.openapi import operation_extras, problem_responses
+from fatura.api.http.documentation import Documentation
 from fatura.api.http.route import ApiRoute, Key
 from fatura.domain.errors import (
     IDEMPOTENCY_IN_PROGRESS,
@@ -18,103 +18,94 @@ from fatura.domain.errors import (
     UNAVAILABLE,
     Problem,
 )
+from fatura.views.view import View
 
 EndpointT = TypeVar("EndpointT", bound=Callable[..., Any])
 Declare = Callable[[EndpointT], EndpointT]
-_OUTCOMES = {200: "Done.", 201: "Created.", 202: "Accepted; it goes on.", 204: "Done; nothing is answered."}
 
 
 class Routes:
-    """The routes of one noun, in the order in which they are matched and documented.
+    """The routes of one resource, in the order in which they are matched and documented.
 
-    `answers` is the model that documents the answer; the endpoint's docstring is the route's description.
+    `answers` is the view of a success. The endpoint's docstring is the route's description.
     """
 
-    def __init__(self, tag: str) -> None:
-        """Begin a section of the document."""
+    def __init__(self, tag: str, description: str) -> None:
         self.tag = tag
+        self.description = description
         self.routes: list[ApiRoute] = []
 
-    def get(self, path: str, *, answers: Any, problems: Sequence[Problem] = ()) -> Declare[EndpointT]:
-        """Declare a read."""
-        return self._declare("GET", path, answers, problems=problems)
+    def get(
+        self, path: str, summary: str, *, answers: type[View], problems: Sequence[Problem] = ()
+    ) -> Declare[EndpointT]:
+        return self._declare("GET", path, summary, answers={200: answers}, problems=problems)
 
     def post(
         self,
         path: str,
+        summary: str,
         *,
-        answers: Any,
+        answers: type[View],
         status: int = 200,
-        also: Sequence[int] = (),
+        other_status: int | None = None,
         key: Key = Key.HONOURED,
         holds_secret: bool = False,
         problems: Sequence[Problem] = (),
     ) -> Declare[EndpointT]:
         """Declare a creation or an action; by default it honours an Idempotency-Key (D-14).
 
-        `also` are other statuses that answer the same model.
+        `other_status` has the same view. `holds_secret`: the answer is stored encrypted.
         """
+        statuses = [status] if other_status is None else [status, other_status]
         return self._declare(
             "POST",
             path,
-            answers,
-            status=status,
-            also=also,
+            summary,
+            answers=dict.fromkeys(statuses, answers),
             key=key,
             holds_secret=holds_secret,
             problems=problems,
         )
 
-    def put(self, path: str, *, answers: Any, problems: Sequence[Problem] = ()) -> Declare[EndpointT]:
-        """Declare a replacement."""
-        return self._declare("PUT", path, answers, problems=problems)
+    def put(
+        self, path: str, summary: str, *, answers: type[View], problems: Sequence[Problem] = ()
+    ) -> Declare[EndpointT]:
+        return self._declare("PUT", path, summary, answers={200: answers}, problems=problems)
 
-    def patch(self, path: str, *, answers: Any, problems: Sequence[Problem] = ()) -> Declare[EndpointT]:
-        """Declare a change of the fields that are sent."""
-        return self._declare("PATCH", path, answers, problems=problems)
+    def patch(
+        self, path: str, summary: str, *, answers: type[View], problems: Sequence[Problem] = ()
+    ) -> Declare[EndpointT]:
+        return self._declare("PATCH", path, summary, answers={200: answers}, problems=problems)
 
-    def delete(self, path: str, *, problems: Sequence[Problem] = ()) -> Declare[EndpointT]:
+    def delete(self, path: str, summary: str, *, problems: Sequence[Problem] = ()) -> Declare[EndpointT]:
         """Declare a removal, answered 204 without a body."""
-        return self._declare("DELETE", path, None, status=204, problems=problems)
+        return self._declare("DELETE", path, summary, answers={204: None}, problems=problems)
 
     def _declare(
         self,
         method: str,
         path: str,
-        answers: Any,
+        summary: str,
         *,
-        status: int = 200,
-        also: Sequence[int] = (),
+        answers: dict[int, type[View] | None],
         key: Key = Key.IGNORED,
         holds_secret: bool = False,
         problems: Sequence[Problem] = (),
     ) -> Declare[EndpointT]:
+        usual = _usual_problems(method, path, key)
+        documentation = Documentation(self.tag, summary, answers, frozenset({*usual, *problems}))
+
         def declare(endpoint: EndpointT) -> EndpointT:
-            route = ApiRoute(
-                path,
-                endpoint,
-                key=key,
-                methods=[method],
-                success_status=status,
-                holds_secret=holds_secret,
-                response_model=answers,
-                response_description=_OUTCOMES[status],
-                responses={each: {"model": answers, "description": _OUTCOMES[each]} for each in also},
-                tags=[self.tag],
-                operation_id=endpoint.__name__,
-                openapi_extra=operation_extras(key),
-            )
-            route.responses |= problem_responses({*_usual_problems(route, method, key), *problems})
+            route = ApiRoute(path, endpoint, documentation, method=method, key=key, holds_secret=holds_secret)
             self.routes.append(route)
             return endpoint
 
         return declare
 
 
-def _usual_problems(route: ApiRoute, method: str, key: Key) -> Iterable[Problem]:
-    """Return the problems that follow from a route's shape."""
+def _usual_problems(method: str, path: str, key: Key) -> Iterable[Problem]:
     yield from (INVALID_REQUEST, UNAUTHORIZED, RATE_LIMITED, INTERNAL, UNAVAILABLE)
-    if "{" in route.path:
+    if "{" in path:
         yield NOT_FOUND
     if method != "GET":
         yield from (PAYLOAD_TOO_LARGE, IDEMPOTENCY_IN_PROGRESS)

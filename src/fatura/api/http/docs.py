@@ -3,8 +3,10 @@
 import base64
 import hashlib
 import json
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import fastapi_offline
 import msgspec
@@ -13,7 +15,6 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
-from fatura.api.http.openapi import document
 from fatura.api.http.route import OpenRoute
 
 DOCUMENT_PATH = "/docs-json"
@@ -54,8 +55,8 @@ _HEADERS = {
 }
 
 
-def add(app: FastAPI) -> None:
-    """Add the routes of the documentation; the document is made when it is first asked for."""
+def add(app: FastAPI, document: Callable[[FastAPI], dict[str, Any]]) -> None:
+    """Add the routes of the documentation; the document is made at the first request."""
     described = cache(lambda: document(app))
     encoded = cache(lambda: msgspec.json.encode(described()))
     app.openapi = described
@@ -64,8 +65,8 @@ def add(app: FastAPI) -> None:
         return Response(encoded(), media_type="application/json")
 
     app.router.routes += [
-        OpenRoute("/docs", _show_ui, include_in_schema=False),
-        OpenRoute(DOCUMENT_PATH, show_document, include_in_schema=False),
+        OpenRoute("/docs", _show_ui),
+        OpenRoute(DOCUMENT_PATH, show_document),
         Mount(_ASSETS_PATH, StaticFiles(directory=_ASSETS)),
     ]
 

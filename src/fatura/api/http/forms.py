@@ -1,6 +1,7 @@
 """What requests may hold: the models that bodies and queries are, and the paging every list takes (spec 2.7, D-16)."""
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -12,10 +13,15 @@ MAX_PAGE_SIZE = 100
 DEFAULT_PAGE_SIZE = 25
 
 
+Examples = Mapping[str, Any]
+"""Examples of a body by name, for the OpenAPI document."""
+
+
 class Body(BaseModel):
-    """A JSON object of a request; fields it does not know are refused (D-11). Its fields are named as on the wire."""
+    """A JSON object of a request; unknown fields are refused (D-11). Its fields are named as on the wire."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+    examples: ClassVar[Examples] = {}
 
     def sent(self) -> dict[str, Any]:
         """Return the fields that the client sent, by their wire names: what a PATCH changes."""

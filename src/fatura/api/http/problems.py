@@ -4,9 +4,7 @@ The codes are `domain.errors`; the words for invalid fields are `refused_fields`
 """
 
 from collections.abc import Mapping
-from typing import Any
 
-import msgspec
 from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -24,6 +22,7 @@ from fatura.domain.errors import (
 )
 from fatura.observability import log
 from fatura.usecases.database_errors import DatabaseUnavailableError, DeadlockError, LockTimeoutError
+from fatura.views.problems import ProblemView
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -33,21 +32,12 @@ def problem_response(
 ) -> Response:
     """Return the answer that tells a client of an error (spec 7, D-12, D-13)."""
     problem = error.problem
-    body: dict[str, Any] = {
-        "type": problem.type,
-        "title": problem.title,
-        "status": problem.status,
-        "detail": error.detail,
-        "requestId": request_id,
-    }
-    if error.meta is not None:
-        body["meta"] = error.meta
     sent = {"cache-control": "no-store", **(headers or {})}
     if problem is UNAUTHORIZED:
         sent["www-authenticate"] = "Bearer"
     if error.retry_after_seconds is not None:
         sent["retry-after"] = str(error.retry_after_seconds)
-    return Response(msgspec.json.encode(body), problem.status, sent, MEDIA_TYPE)
+    return Response(ProblemView.of(error, request_id).json(), problem.status, sent, MEDIA_TYPE)
 
 
 def internal_error() -> EngineError:

@@ -24,6 +24,7 @@ from starlette.types import Receive, Scope, Send
 
 from fatura.api.http import body, validation_errors
 from fatura.api.http.authentication import Gate, check_media_type, content_length, idempotency_key
+from fatura.api.http.documentation import Documentation
 from fatura.api.http.fields import read_uuid
 from fatura.api.http.trace import trace_of
 from fatura.domain.account import Account
@@ -36,6 +37,7 @@ MAX_QUERY_PARAMETERS = 100
 WHOLE_QUERY = "query"
 """The path of a refusal that concerns no single parameter."""
 MAX_ID_CHARS = 255
+_UNDOCUMENTED = Documentation("", "", {})
 _NO_MATCH: tuple[Match, Scope] = (Match.NONE, {})
 _TAKES_BODY = frozenset({"DELETE", "PATCH", "POST", "PUT"})
 
@@ -126,6 +128,10 @@ def _noun(annotation: Any) -> Noun:
     return found[0]
 
 
+def _body_examples(parameters: Mapping[str, inspect.Parameter]) -> Mapping[str, Any]:
+    return parameters["body"].annotation.examples if "body" in parameters else {}
+
+
 def wire_name(name: str) -> str:
     """Return the wire's spelling of a parameter: `product_id` is `productId`."""
     return re.sub(r"_(\w)", lambda found: found[1].upper(), name)
@@ -153,21 +159,29 @@ class ApiRoute(APIRoute):
         self,
         path: str,
         endpoint: Any,
+        documentation: Documentation,
         *,
+        method: str,
         key: Key,
-        success_status: int,
         holds_secret: bool,
-        **documentation: Any,
     ) -> None:
-        """Take an endpoint apart once; `documentation` is what FastAPI's APIRoute takes."""
         signature = inspect.signature(endpoint, eval_str=True)
         self._inputs = _inputs(signature.parameters)
         self._run: Endpoint = endpoint
-        self._key = key
-        self._success_status = success_status
+        self.documentation = documentation
+        self.key = key
+        self.body_examples = _body_examples(signature.parameters)
+        self._success_status = next(iter(documentation.answers))
         self._holds_secret = holds_secret
         endpoint.__signature__ = _documented(signature)
-        super().__init__(path, endpoint, status_code=success_status, **documentation)
+        super().__init__(
+            path,
+            endpoint,
+            methods=[method],
+            status_code=self._success_status,
+            tags=[documentation.tag],
+            operation_id=endpoint.__name__,
+        )
         self._fixed_start = path.partition("{")[0]
         self.app = self._serve
 
@@ -189,8 +203,8 @@ class ApiRoute(APIRoute):
         if method in _TAKES_BODY:
             raw = await body.read(receive, announced_bytes=content_length(headers))
         key = None
-        if self._key is not Key.IGNORED:
-            key = idempotency_key(headers, required=self._key is Key.REQUIRED)
+        if self.key is not Key.IGNORED:
+            key = idempotency_key(headers, required=self.key is Key.REQUIRED)
         if raw:
             check_media_type(headers)
         value = body.parse(raw) if raw else None
@@ -251,10 +265,25 @@ class OpenRoute(APIRoute):
     """
 
     def __init__(
-        self, path: str, endpoint: Callable[[Request], Awaitable[Response]], **documentation: Any
+        self,
+        path: str,
+        endpoint: Callable[[Request], Awaitable[Response]],
+        documentation: Documentation | None = None,
+        *,
+        method: str = "GET",
+        inputs: dict[str, Any] | None = None,
     ) -> None:
-        """`documentation` is what FastAPI's APIRoute takes."""
-        super().__init__(path, endpoint, **documentation)
+        """`inputs` are the operation's parameters and body, as the OpenAPI document shows them."""
+        self.documentation = documentation or _UNDOCUMENTED
+        super().__init__(
+            path,
+            endpoint,
+            methods=[method],
+            tags=[self.documentation.tag],
+            operation_id=endpoint.__name__,
+            include_in_schema=documentation is not None,
+            openapi_extra=inputs,
+        )
         self._run = endpoint
         self.app = self._serve
 

@@ -1,6 +1,6 @@
 """The routes of customers (D-15)."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 from uuid import UUID
 
 from pydantic import Field
@@ -8,22 +8,21 @@ from starlette.responses import Response
 
 from fatura.api.http.declare import Routes
 from fatura.api.http.fields import Email, ExternalRef, Text
-from fatura.api.http.forms import Body, Paging, unsent
+from fatura.api.http.forms import Body, Examples, Paging, unsent
 from fatura.api.http.replies import run
 from fatura.api.http.route import Call, Noun
-from fatura.api.models.shared import Page
-from fatura.api.models.subscriptions import CustomerProfile
 from fatura.domain.filters import CustomerFilter
 from fatura.usecases.subscriptions import customers
+from fatura.views.customers import CustomerPageView, CustomerProfileView
 
-routes = Routes("Customers")
+routes = Routes("Customers", "Your end customers. A customer is created with its first subscription.")
 CustomerId = Annotated[UUID, Noun("customer")]
 CustomerName = Annotated[str, Text(1, 200)]
 Document = Annotated[str, Text(11, 18)]
 
 
 class CustomerQuery(Paging):
-    """Which page of which customers."""
+    """The page and the filters."""
 
     externalRef: Annotated[
         ExternalRef | None, Field(description="Only the customer with this id of your own.")
@@ -48,28 +47,30 @@ class CustomerQuery(Paging):
 
 
 class CustomerPatch(Body):
-    """What to correct of a customer."""
+    """The fields to change of a customer."""
+
+    examples: ClassVar[Examples] = {"a new address": {"email": "ana.souza@example.com"}}
 
     name: CustomerName = unsent()
     email: Email = unsent()
     document: Annotated[
-        Document | None, Field(description="Tax id (CPF or CNPJ); never shown again. null removes it.")
+        Document | None, Field(description="Tax id (CPF or CNPJ), never shown again; null removes it.")
     ] = unsent()
 
 
-@routes.get("/v1/customers", answers=Page[CustomerProfile])
+@routes.get("/v1/customers", "List customers", answers=CustomerPageView)
 async def list_customers(call: Call, query: CustomerQuery) -> Response:
-    """List customers, newest first. They come about with their first subscriptions."""
+    """Return a page of customers, newest first."""
     return await run(call, customers.read_page, query.asked(), query.wanted())
 
 
-@routes.get("/v1/customers/{customerId}", answers=CustomerProfile)
+@routes.get("/v1/customers/{customerId}", "Read a customer", answers=CustomerProfileView)
 async def read_customer(call: Call, customer_id: CustomerId) -> Response:
-    """Return a customer; whether a tax document is known is told, the document never."""
+    """Return a customer. `hasDocument` says whether a tax document is stored; the document is never shown."""
     return await run(call, customers.read, customer_id)
 
 
-@routes.patch("/v1/customers/{customerId}", answers=CustomerProfile)
+@routes.patch("/v1/customers/{customerId}", "Change a customer", answers=CustomerProfileView)
 async def patch_customer(call: Call, customer_id: CustomerId, body: CustomerPatch) -> Response:
-    """Correct what is sent, for all of the customer's subscriptions; charges created from now on carry it."""
+    """Change the fields that are sent, for all of the customer's subscriptions. New charges carry them."""
     return await run(call, customers.patch, customer_id, body.sent())

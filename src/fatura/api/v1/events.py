@@ -1,4 +1,4 @@
-"""The replay stream (spec 4.6, D-38)."""
+"""The routes of events (spec 4.6, D-38)."""
 
 from typing import Annotated
 from uuid import UUID
@@ -11,11 +11,13 @@ from fatura.api.http.fields import IntRange, IntText, OneOf
 from fatura.api.http.forms import Query
 from fatura.api.http.replies import run
 from fatura.api.http.route import Call, Noun
-from fatura.api.models.integration import Event, Events
 from fatura.domain.events import CATALOGUE
 from fatura.usecases.webhooks import events
+from fatura.views.events import EventListView, EventView
 
-routes = Routes("Events")
+routes = Routes(
+    "Events", "Everything that happened, numbered without gaps. Poll them, or register a webhook."
+)
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 200
 EventId = Annotated[UUID, Noun("event")]
@@ -23,29 +25,29 @@ EventType = Annotated[str, OneOf(tuple(CATALOGUE))]
 
 
 class EventQuery(Query):
-    """Which events: those after a cursor, at most `limit`, perhaps of one type only."""
+    """The part of the stream, and the filter."""
 
     cursor: Annotated[
         str,
         Field(
-            description="The `nextCursor` of an earlier answer; left out, from the start.",
+            description="The `nextCursor` of an earlier answer; without it, the stream is read from its start.",
             json_schema_extra={"pattern": f"^[0-9]{{1,{events.MAX_CURSOR_CHARS}}}$"},
         ),
     ] = events.START
-    limit: Annotated[int, IntRange(1, MAX_LIMIT), IntText(), Field(description="Most events to return.")] = (
-        DEFAULT_LIMIT
-    )
+    limit: Annotated[
+        int, IntRange(1, MAX_LIMIT), IntText(), Field(description="Maximum number of events.")
+    ] = DEFAULT_LIMIT
     type: Annotated[EventType | None, Field(description="Only events of this type.")] = None
 
 
-@routes.get("/v1/events", answers=Events)
+@routes.get("/v1/events", "List events", answers=EventListView)
 async def list_events(call: Call, query: EventQuery) -> Response:
-    """Replay everything reported so far, oldest first; poll with `nextCursor` for ever, each event comes once."""
+    """Return the events after a cursor, oldest first. Poll with `nextCursor`: each event comes exactly once."""
     after = events.parse_cursor(query.cursor)
     return await run(call, events.replay, after=after, limit=query.limit, type_=query.type)
 
 
-@routes.get("/v1/events/{eventId}", answers=Event)
+@routes.get("/v1/events/{eventId}", "Read an event", answers=EventView)
 async def read_event(call: Call, event_id: EventId) -> Response:
-    """Return one event, as the stream and a push show it."""
+    """Return one event, as the list and the webhook show it."""
     return await run(call, events.read, event_id)

@@ -1,4 +1,4 @@
-"""The one address that payment providers call: open to everybody, believed by nobody (D-35)."""
+"""The address that payment providers call. It needs no API key, so nothing that it says is trusted (D-35)."""
 
 from typing import Any
 
@@ -8,10 +8,9 @@ from starlette.responses import Response
 from fatura.api.http import body
 from fatura.api.http.answers import answer
 from fatura.api.http.authentication import Gate, content_length
+from fatura.api.http.documentation import Documentation
 from fatura.api.http.fields import read_uuid
-from fatura.api.http.openapi import problem_responses
 from fatura.api.http.route import OpenRoute
-from fatura.api.models.shared import Shown
 from fatura.domain.errors import (
     INTERNAL,
     INVALID_REQUEST,
@@ -23,23 +22,19 @@ from fatura.domain.errors import (
 from fatura.usecases.charging import polling
 from fatura.usecases.charging.polling import WEBHOOK_MAX_BYTES, Webhook
 from fatura.views.integration import ReceivedView
+from fatura.views.samples.story import CHARGE_ID
 
-TAG = "Gateways"
-
-
-class Received(Shown):
-    """The webhook is authentic, and heard."""
-
-    received: bool
+TAG = ("Gateways", "The address to which payment providers send their webhooks.")
 
 
 async def receive_gateway_webhook(request: Request) -> Response:
-    """Take a payment provider's webhook: put this address into its dashboard.
+    """Enter this address in the payment provider's dashboard.
 
-    It is authenticated as the provider signs, and only has the charges it names asked after at once; what it says of
-    them is not believed. Duplicates are harmless. An unknown address and a wrong signature are answered alike. The
-    sandbox's webhooks are `{"chargeId": "..."}`, signed in `X-Sandbox-Signature` as `X-Service-Signature` is, with the
-    connection's setting `webhookSecret`.
+    Fatura verifies the provider's signature, then polls the charges that the webhook names. It does not use what the
+    webhook says about them, so duplicates are harmless. An unknown address and a wrong signature get the same answer.
+
+    The sandbox sends `{"chargeId": "..."}`. Its header `X-Sandbox-Signature` has the form of `X-Service-Signature`, and
+    is keyed with the connection's setting `webhookSecret`.
     """
     gate: Gate = request.app.state.gate
     try:
@@ -60,23 +55,25 @@ def _path_id(name: str) -> dict[str, Any]:
     return {"name": name, "in": "path", "required": True, "schema": {"type": "string", "format": "uuid"}}
 
 
-_PROBLEMS = (INVALID_REQUEST, NOT_FOUND, PAYLOAD_TOO_LARGE, RATE_LIMITED, INTERNAL, UNAVAILABLE)
+_PROBLEMS = frozenset({INVALID_REQUEST, NOT_FOUND, PAYLOAD_TOO_LARGE, RATE_LIMITED, INTERNAL, UNAVAILABLE})
+_INPUTS = {
+    "parameters": [_path_id("accountId"), _path_id("connectionId")],
+    "requestBody": {
+        "description": "As the provider sends it, at most 64 KiB.",
+        "content": {
+            "application/json": {
+                "schema": {"type": "object", "additionalProperties": True},
+                "examples": {"sandbox": {"value": {"chargeId": CHARGE_ID}}},
+            }
+        },
+    },
+}
 ROUTES = (
     OpenRoute(
         "/gateways/{accountId}/{connectionId}/webhook",
         receive_gateway_webhook,
-        methods=["POST"],
-        response_model=Received,
-        response_description="Heard.",
-        responses={**problem_responses(_PROBLEMS)},
-        tags=[TAG],
-        operation_id="receive_gateway_webhook",
-        openapi_extra={
-            "parameters": [_path_id("accountId"), _path_id("connectionId")],
-            "requestBody": {
-                "description": "As the provider sends it, at most 64 KiB.",
-                "content": {"application/json": {"schema": {}}},
-            },
-        },
+        Documentation(TAG[0], "Receive a gateway's webhook", {200: ReceivedView}, _PROBLEMS),
+        method="POST",
+        inputs=_INPUTS,
     ),
 )

@@ -1,6 +1,6 @@
 """The routes of the integration: API keys, the secret, gateway connections (spec 4.6, D-41 to D-43)."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 from uuid import UUID
 
 from pydantic import Field
@@ -9,21 +9,26 @@ from starlette.responses import Response
 from fatura.api.http.answers import answer
 from fatura.api.http.declare import Routes
 from fatura.api.http.fields import StrictBool, Text
-from fatura.api.http.forms import Body, unsent
+from fatura.api.http.forms import Body, Examples, unsent
 from fatura.api.http.replies import replay, run, run_once
 from fatura.api.http.route import Call, Noun
-from fatura.api.models.integration import ApiKey, Connection, Integration, NewApiKey
-from fatura.api.models.shared import Listed
-from fatura.api.models.webhooks import NewSecret
 from fatura.usecases.accounts import accounts, integration_secret
 from fatura.usecases.charging import gateway_connections
+from fatura.views.integration import (
+    ApiKeyListView,
+    ConnectionListView,
+    ConnectionView,
+    IntegrationView,
+    NewApiKeyView,
+    NewSecretView,
+)
 
-routes = Routes("Integration")
+routes = Routes("Integration", "API keys, the secret that signs calls to you, and connections to gateways.")
 ApiKeyId = Annotated[UUID, Noun("API key")]
 ConnectionId = Annotated[UUID, Noun("gateway connection")]
 Label = Annotated[str, Text(1, 120), Field(description="Your own name for the connection.")]
 Credentials = Annotated[
-    dict[str, Any], Field(description="What the provider asks for; `{}` in the sandbox. Never shown again.")
+    dict[str, Any], Field(description="The provider's credentials, never shown again; `{}` in the sandbox.")
 ]
 GatewaySettings = Annotated[dict[str, Any], Field(description="The provider's settings, merged key by key.")]
 
@@ -31,62 +36,72 @@ GatewaySettings = Annotated[dict[str, Any], Field(description="The provider's se
 class ApiKeyForm(Body):
     """An API key to create."""
 
-    name: Annotated[str, Text(1, 120), Field(description="What the key is for.")]
+    examples: ClassVar[Examples] = {"a key": {"name": "checkout server"}}
+
+    name: Annotated[str, Text(1, 120), Field(description="The purpose of the key.")]
 
 
 class ConnectionForm(Body):
     """A gateway to connect."""
 
-    provider: Annotated[str, Text(1, 60), Field(description="Provider's name.", examples=["sandbox"])]
+    examples: ClassVar[Examples] = {
+        "the sandbox": {"provider": "sandbox", "label": "Main", "credentials": {}, "settings": {}}
+    }
+
+    provider: Annotated[str, Text(1, 60), Field(description="Name of the provider.")]
     label: Label | None = None
     credentials: Credentials
     settings: GatewaySettings = Field(default_factory=dict[str, Any])
 
 
 class ConnectionPatch(Body):
-    """What changes of a connection."""
+    """The fields to change of a connection."""
+
+    examples: ClassVar[Examples] = {"a new label": {"label": "Second"}}
 
     label: Label | None = unsent()
     credentials: Credentials = unsent()
     settings: GatewaySettings = unsent()
-    active: Annotated[StrictBool, Field(description="An inactive connection takes no new subscriptions.")] = (
-        unsent()
-    )
+    active: Annotated[
+        StrictBool, Field(description="false refuses new subscriptions on this connection.")
+    ] = unsent()
 
 
-@routes.get("/v1/integration", answers=Integration)
+@routes.get("/v1/integration", "Read the integration", answers=IntegrationView)
 async def read_integration(call: Call) -> Response:
     """Return the account and its gateway connections."""
     return await run(call, gateway_connections.integration)
 
 
-@routes.post("/v1/integration/api-keys", answers=NewApiKey, status=201, holds_secret=True)
+@routes.post(
+    "/v1/integration/api-keys", "Create an API key", answers=NewApiKeyView, status=201, holds_secret=True
+)
 async def create_api_key(call: Call, body: ApiKeyForm) -> Response:
-    """Create an API key; the answer shows it, for the only time."""
+    """Create an API key. Only this answer shows it."""
     return await run_once(call, accounts.issue_api_key, body.name)
 
 
-@routes.get("/v1/integration/api-keys", answers=Listed[ApiKey])
+@routes.get("/v1/integration/api-keys", "List API keys", answers=ApiKeyListView)
 async def list_api_keys(call: Call) -> Response:
-    """List the account's API keys, newest first, revoked ones included."""
+    """Return all API keys, newest first, revoked ones included."""
     return await run(call, accounts.list_api_keys)
 
 
-@routes.delete("/v1/integration/api-keys/{apiKeyId}")
+@routes.delete("/v1/integration/api-keys/{apiKeyId}", "Revoke an API key")
 async def revoke_api_key(call: Call, api_key_id: ApiKeyId) -> Response:
-    """Revoke an API key at once, everywhere and for good."""
+    """Revoke an API key immediately and for good."""
     return await run(call, accounts.revoke_api_key, api_key_id)
 
 
-@routes.post("/v1/integration/secret/rotate", answers=NewSecret, holds_secret=True)
+@routes.post("/v1/integration/secret/rotate", "Rotate the secret", answers=NewSecretView, holds_secret=True)
 async def rotate_secret(call: Call) -> Response:
-    """Make a new integration secret, shown this once; the one before it still signs beside it for 24 hours."""
+    """Make a new integration secret. Only this answer shows it. For 24 hours the previous secret signs too."""
     return await run_once(call, integration_secret.rotate)
 
 
-@routes.post("/v1/integration/gateways", answers=Connection, status=201)
+@routes.post("/v1/integration/gateways", "Connect a gateway", answers=ConnectionView, status=201)
 async def connect_gateway(call: Call, body: ConnectionForm) -> Response:
-    """Connect a gateway; its credentials are checked there first, and kept encrypted."""
+    """Connect a gateway. Its credentials are checked at the provider, and stored encrypted."""
     if repeated := await replay(call):
         return repeated
     await gateway_connections.check_new(
@@ -102,13 +117,15 @@ async def connect_gateway(call: Call, body: ConnectionForm) -> Response:
     )
 
 
-@routes.get("/v1/integration/gateways", answers=Listed[Connection])
+@routes.get("/v1/integration/gateways", "List gateway connections", answers=ConnectionListView)
 async def list_gateways(call: Call) -> Response:
-    """List the account's gateway connections, oldest first."""
+    """Return all gateway connections, oldest first."""
     return await run(call, gateway_connections.read_all)
 
 
-@routes.patch("/v1/integration/gateways/{connectionId}", answers=Connection)
+@routes.patch(
+    "/v1/integration/gateways/{connectionId}", "Change a gateway connection", answers=ConnectionView
+)
 async def patch_gateway(call: Call, connection_id: ConnectionId, body: ConnectionPatch) -> Response:
-    """Change what is sent; invoices that waited for the connection go on by themselves."""
+    """Change the fields that are sent. Invoices that waited for the connection are issued automatically."""
     return answer(await gateway_connections.patch(call.deps, call.account, connection_id, body.sent()))

@@ -1,6 +1,6 @@
 """The routes of invoices (spec 4.5)."""
 
-from typing import Annotated, Self
+from typing import Annotated, ClassVar, Self
 from uuid import UUID
 
 from pydantic import Field, model_validator
@@ -9,11 +9,9 @@ from starlette.responses import Response
 from fatura.api.http.answers import answer
 from fatura.api.http.declare import Routes
 from fatura.api.http.fields import Cents, Day, ExternalRef, Id, Text, refusals
-from fatura.api.http.forms import Body, Paging
+from fatura.api.http.forms import Body, Examples, Paging
 from fatura.api.http.replies import replay, request_of, run, run_once
 from fatura.api.http.route import Call, Key, Noun
-from fatura.api.models.invoices import Invoice, InvoiceSummary, Retried
-from fatura.api.models.shared import Page
 from fatura.domain.errors import (
     ACCOUNT_RECOVERING,
     INVOICE_NOT_CANCELABLE,
@@ -25,14 +23,15 @@ from fatura.domain.invoice_states import InvoiceStatus
 from fatura.usecases.billing import invoices
 from fatura.usecases.charging import cancellation, issuance
 from fatura.usecases.pricing import manual_values, price_pull
+from fatura.views.invoices import InvoicePageView, InvoiceView, RetriedView
 
-routes = Routes("Invoices")
+routes = Routes("Invoices", "One invoice for each cycle of a subscription, from its value to its payment.")
 InvoiceId = Annotated[UUID, Noun("invoice")]
 ItemId = Annotated[UUID, Noun("invoice item")]
 
 
 class InvoiceQuery(Paging):
-    """Which page of which invoices."""
+    """The page and the filters."""
 
     status: Annotated[InvoiceStatus | None, Field(description="Only invoices in this state.")] = None
     subscriptionId: Annotated[Id | None, Field(description="Only invoices of this subscription.")] = None
@@ -52,7 +51,6 @@ class InvoiceQuery(Paging):
         return self
 
     def wanted(self) -> InvoiceFilter:
-        """Return the filter."""
         return InvoiceFilter(
             status=self.status,
             subscription_id=self.subscriptionId,
@@ -63,34 +61,45 @@ class InvoiceQuery(Paging):
         )
 
 
-@routes.get("/v1/invoices", answers=Page[InvoiceSummary])
+@routes.get("/v1/invoices", "List invoices", answers=InvoicePageView)
 async def list_invoices(call: Call, query: InvoiceQuery) -> Response:
-    """List invoices, newest first, without items."""
+    """Return a page of invoices without their items, newest first."""
     return await run(call, invoices.read_page, query.asked(), query.wanted())
 
 
-@routes.get("/v1/invoices/{invoiceId}", answers=Invoice)
+@routes.get("/v1/invoices/{invoiceId}", "Read an invoice", answers=InvoiceView)
 async def read_invoice(call: Call, invoice_id: InvoiceId) -> Response:
-    """Return an invoice with its items and pricing attempts."""
+    """Return an invoice with its items and price calls."""
     return await run(call, invoices.read, invoice_id)
 
 
 class ManualValue(Body):
-    """A value that releases an item."""
+    """A value for a pending item."""
+
+    examples: ClassVar[Examples] = {"two sessions": {"amount": 12000, "description": "2 sessions"}}
 
     amount: Annotated[Cents, Field(description="The item's amount, in cents.")]
-    description: Annotated[str, Text(0, 300), Field(description="Line the subscriber reads.")] | None = None
+    description: Annotated[str, Text(0, 300), Field(description="Text that the subscriber reads.")] | None = (
+        None
+    )
 
 
-@routes.post("/v1/invoices/{invoiceId}/retry-pricing", answers=Retried, key=Key.IGNORED)
+@routes.post(
+    "/v1/invoices/{invoiceId}/retry-pricing", "Retry price calls", answers=RetriedView, key=Key.IGNORED
+)
 async def retry_pricing(call: Call, invoice_id: InvoiceId) -> Response:
-    """Call the price endpoint now for every pending item, outside the schedule; answers when the calls have ended."""
+    """Call the price endpoint now for every pending item, outside the schedule. Answers when the calls have ended."""
     return answer(await price_pull.retry(call.deps, call.account, invoice_id))
 
 
-@routes.post("/v1/invoices/{invoiceId}/items/{itemId}/value", answers=Invoice, problems=[ITEM_NOT_PENDING])
+@routes.post(
+    "/v1/invoices/{invoiceId}/items/{itemId}/value",
+    "Enter an item's value",
+    answers=InvoiceView,
+    problems=[ITEM_NOT_PENDING],
+)
 async def close_item(call: Call, invoice_id: InvoiceId, item_id: ItemId, body: ManualValue) -> Response:
-    """Release a pending item with a value of your own; with the last one the invoice goes on to be issued."""
+    """Set the value of a pending item. When no item is pending any more, the invoice is issued."""
     return await run_once(
         call,
         manual_values.close,
@@ -102,13 +111,16 @@ async def close_item(call: Call, invoice_id: InvoiceId, item_id: ItemId, body: M
 
 
 @routes.post(
-    "/v1/invoices/{invoiceId}/cancel", answers=Invoice, problems=[INVOICE_NOT_CANCELABLE, ACCOUNT_RECOVERING]
+    "/v1/invoices/{invoiceId}/cancel",
+    "Cancel an invoice",
+    answers=InvoiceView,
+    problems=[INVOICE_NOT_CANCELABLE, ACCOUNT_RECOVERING],
 )
 async def cancel_invoice(call: Call, invoice_id: InvoiceId) -> Response:
-    """Take an invoice out of the flow for good.
+    """Cancel an invoice for good.
 
-    One that has a charge is canceled once the gateway has confirmed that the charge is canceled there; when it does
-    not, the answer is 409 and says why.
+    If it has a charge, Fatura cancels the charge at the gateway first. If the gateway does not confirm that, the answer
+    is 409 with the reason, and the invoice stays as it is.
     """
     if repeated := await replay(call):
         return repeated
@@ -118,15 +130,17 @@ async def cancel_invoice(call: Call, invoice_id: InvoiceId) -> Response:
 
 @routes.post(
     "/v1/invoices/{invoiceId}/retry-issuance",
-    answers=Invoice,
+    "Retry issuance",
+    answers=InvoiceView,
     problems=[INVOICE_NOT_READY, ACCOUNT_RECOVERING],
 )
 async def retry_issuance(call: Call, invoice_id: InvoiceId) -> Response:
-    """Issue a `ready` invoice now, after its gateway refused it or while it waits for its next attempt.
+    """Issue a `ready` invoice now, after its gateway refused it or before its next attempt is due.
 
-    Answers the invoice as it is when the gateway has answered: `issued`, or `ready` when that went wrong again; the
-    events say why. Safe to repeat while the gateway can be asked about its charges. Where it cannot
-    (`outcome_unknown`), look there first: the retry then creates the charge anew, once for an Idempotency-Key. Send
-    one, and a repeat of a request whose answer was lost creates nothing.
+    Answers the invoice after the gateway answered: `issued`, or `ready` if that failed again. Events say why it failed.
+
+    A charge is never created twice while the gateway can be searched for it. Where it cannot (`outcome_unknown`), look
+    for the charge at the gateway first, because this request creates a new one. Send an Idempotency-Key: a repeated
+    request then creates nothing more.
     """
     return answer(await issuance.retry(call.deps, call.account, request_of(call), invoice_id))

@@ -1,6 +1,6 @@
 """The routes of plans (spec 4.3)."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 from uuid import UUID
 
 from pydantic import Field
@@ -8,12 +8,9 @@ from starlette.responses import Response
 
 from fatura.api.http.declare import Routes
 from fatura.api.http.fields import Count, Flag, StrictBool, Text
-from fatura.api.http.forms import Body, Paging
+from fatura.api.http.forms import Body, Examples, Paging
 from fatura.api.http.replies import run, run_once
 from fatura.api.http.route import Call, Key, Noun
-from fatura.api.models.catalog import Plan, PlanSummary
-from fatura.api.models.propagation import Propagation
-from fatura.api.models.shared import Page
 from fatura.api.v1.terms import TermsForm
 from fatura.domain.errors import (
     DISCOUNT_ON_VARIABLE_PRODUCT,
@@ -25,8 +22,9 @@ from fatura.domain.errors import (
 )
 from fatura.domain.filters import PlanFilter
 from fatura.usecases.catalog import plans, propagation
+from fatura.views.plans import PlanPageView, PlanSummaryView, PlanView, PropagationView
 
-routes = Routes("Plans")
+routes = Routes("Plans", "What customers subscribe to: products, period, payment method and discounts.")
 PlanId = Annotated[UUID, Noun("plan")]
 TERMS_PROBLEMS = (
     NOT_FOUND,
@@ -35,75 +33,89 @@ TERMS_PROBLEMS = (
     PAYMENT_METHOD_UNSUPPORTED,
     INSTALLMENTS_UNSUPPORTED,
 )
-"""What any terms may be refused for."""
+"""The problems of any terms."""
 
 
 class PlanForm(TermsForm):
-    """A whole offer: what is left out does not exist in it."""
+    """A complete plan: a field that is left out gets its default."""
 
-    name: Annotated[str, Text(1, 120), Field(description="Plan name.")]
+    examples: ClassVar[Examples] = {
+        name: {"name": "Monthly", **terms} for name, terms in TermsForm.examples.items()
+    }
+
+    name: Annotated[str, Text(1, 120), Field(description="Name of the plan.")]
 
 
 class PropagationForm(Body):
-    """Whom to move, or only to tell what moving them would do."""
+    """The subscribers to move, and whether to do so or only report it."""
+
+    examples: ClassVar[Examples] = {"a dry run": {"dryRun": True}}
 
     dryRun: Annotated[
         StrictBool, Field(description="true changes nothing, and answers what would happen.")
     ] = False
     fromVersion: Annotated[
-        Count | None, Field(description="Only subscribers on this version; left out, on any older one.")
+        Count | None,
+        Field(description="Only subscribers of this version; without it, of all older versions."),
     ] = None
 
 
 class PlanQuery(Paging):
-    """Which page of which plans."""
+    """The page and the filter."""
 
     archived: Annotated[Flag | None, Field(description="Only archived plans, or only active ones.")] = None
 
 
-@routes.post("/v1/plans", answers=Plan, status=201, key=Key.REQUIRED, problems=TERMS_PROBLEMS)
+@routes.post(
+    "/v1/plans", "Create a plan", answers=PlanView, status=201, key=Key.REQUIRED, problems=TERMS_PROBLEMS
+)
 async def create_plan(call: Call, body: PlanForm) -> Response:
-    """Create the whole offer, at version 1."""
+    """Create a plan at version 1."""
     return await run_once(call, plans.create, name=body.name, terms=body.terms())
 
 
-@routes.get("/v1/plans", answers=Page[PlanSummary])
+@routes.get("/v1/plans", "List plans", answers=PlanPageView)
 async def list_plans(call: Call, query: PlanQuery) -> Response:
-    """List plans, newest first, without items, archived ones included."""
-    wanted = PlanFilter(query.archived)
-    return await run(call, plans.read_page, query.asked(), wanted)
+    """Return a page of plans without their items, newest first, archived ones included."""
+    return await run(call, plans.read_page, query.asked(), PlanFilter(query.archived))
 
 
-@routes.get("/v1/plans/{planId}", answers=Plan)
+@routes.get("/v1/plans/{planId}", "Read a plan", answers=PlanView)
 async def read_plan(call: Call, plan_id: PlanId) -> Response:
-    """Return a plan at its current version, with items and schedules."""
+    """Return a plan at its current version, with its items and discounts."""
     return await run(call, plans.read, plan_id)
 
 
-@routes.put("/v1/plans/{planId}", answers=Plan, problems=[*TERMS_PROBLEMS, PLAN_ARCHIVED])
+@routes.put(
+    "/v1/plans/{planId}",
+    "Publish a plan's new version",
+    answers=PlanView,
+    problems=[*TERMS_PROBLEMS, PLAN_ARCHIVED],
+)
 async def publish_plan(call: Call, plan_id: PlanId, body: PlanForm) -> Response:
-    """Publish a new version: the complete offer again, for new subscribers; existing ones stay on theirs."""
+    """Publish a new version, for new subscribers. Send the complete plan. Existing subscribers keep their version."""
     return await run(call, plans.publish, plan_id, name=body.name, terms=body.terms())
 
 
-@routes.post("/v1/plans/{planId}/archive", answers=PlanSummary)
+@routes.post("/v1/plans/{planId}/archive", "Archive a plan", answers=PlanSummaryView)
 async def archive_plan(call: Call, plan_id: PlanId) -> Response:
-    """Archive a plan: no new subscriptions, existing ones keep billing."""
+    """Archive a plan: it takes no new subscriptions, and existing ones are still billed."""
     return await run_once(call, plans.archive, plan_id)
 
 
-@routes.post("/v1/plans/{planId}/propagate", answers=Propagation, problems=[PLAN_ARCHIVED])
+@routes.post(
+    "/v1/plans/{planId}/propagate",
+    "Move subscribers to the current version",
+    answers=PropagationView,
+    problems=[PLAN_ARCHIVED],
+)
 async def propagate_plan(call: Call, plan_id: PlanId, body: PropagationForm) -> Response:
     """Move the plan's active subscribers to its current version, from their next cycle on.
 
-    Their method follows the new default unless they have their own; due dates and commitments stay. Customized
-    subscriptions are left alone, and so is, with its reason in `skipped`, whoever's gateway connection cannot bill the
-    new terms. Invoices already made do not change, and no event is told: read the subscriptions, or this answer.
+    Their payment method becomes the new default, unless they have their own. Due dates and commitments do not change.
+    Customized subscriptions are not moved. A subscriber whose gateway connection cannot bill the new terms is listed in
+    `skipped` with the reason. Existing invoices do not change, and no event is emitted.
     """
     return await run_once(
-        call,
-        propagation.propagate,
-        plan_id,
-        dry_run=body.dryRun,
-        from_version=body.fromVersion,
+        call, propagation.propagate, plan_id, dry_run=body.dryRun, from_version=body.fromVersion
     )

@@ -1,74 +1,95 @@
 """The routes of products (spec 4.2)."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 from uuid import UUID
 
 from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
 from starlette.responses import Response
 
 from fatura.api.http.answers import answer
 from fatura.api.http.declare import Routes
 from fatura.api.http.fields import Cents, EndpointUrl, ExternalRef, Flag, PositiveCents, Text
-from fatura.api.http.forms import Body, Paging, unsent
+from fatura.api.http.forms import Body, Examples, Paging, unsent
 from fatura.api.http.replies import run, run_once
 from fatura.api.http.route import Call, Key, Noun
-from fatura.api.models.catalog import PricingTest, Product
-from fatura.api.models.shared import Page
 from fatura.domain.errors import PRICING_MODE_IMMUTABLE
 from fatura.domain.filters import ProductFilter
 from fatura.domain.product import PricingMode
 from fatura.usecases.catalog import products
 from fatura.usecases.pricing import pricing_test
+from fatura.views.products import PricingTestView, ProductPageView, ProductView
+from fatura.views.samples.story import PRICE_URL
 
-routes = Routes("Products")
+routes = Routes("Products", "What you sell, at a fixed price or at a price that your server answers.")
 ProductId = Annotated[UUID, Noun("product")]
 VariableProductId = Annotated[UUID, Noun("variable-priced product")]
-Name = Annotated[str, Text(1, 120), Field(description="Name the subscriber reads on the invoice.")]
+Name = Annotated[str, Text(1, 120), Field(description="Name that the subscriber reads on the invoice.")]
 Description = Annotated[str, Text(0, 500), Field(description="Internal description.")]
-Immutable = Annotated[Any, Field(description="Never changes: whatever is sent is refused with 409.")]
-Url = Annotated[str, EndpointUrl(), Field(description="https URL that is asked for the price of each cycle.")]
+Immutable = SkipJsonSchema[Any]
+"""A field that cannot change. Whatever is sent is refused with 409, so it is not documented."""
+Url = Annotated[
+    str, EndpointUrl(), Field(description="https URL that is called for the price of each cycle.")
+]
 
 
 class FixedPricing(Body):
-    """A price of our own table."""
+    """A fixed price."""
 
     mode: Literal["fixed"]
-    monthlyPriceCents: Annotated[Cents, Field(description="Monthly price; the plan's period multiplies it.")]
+    monthlyPriceCents: Annotated[
+        Cents, Field(description="Monthly price; multiplied by the months of the plan's period.")
+    ]
 
 
 class EndpointPricing(Body):
-    """A price asked from the merchant's endpoint."""
+    """A price that your price endpoint answers for each cycle."""
 
     mode: Literal["endpoint"]
     url: Url
     capCents: Annotated[
-        PositiveCents, Field(description="Ceiling of one charge; an answer above it is a failure.")
+        PositiveCents, Field(description="Upper limit of one charge; a higher answer is a failure.")
     ]
 
 
 class ProductForm(Body):
     """A product to create."""
 
+    examples: ClassVar[Examples] = {
+        "fixed price": {
+            "name": "Gym membership",
+            "externalRef": "membership",
+            "pricing": {"mode": "fixed", "monthlyPriceCents": 9990},
+        },
+        "price endpoint": {
+            "name": "Personal training",
+            "externalRef": "training",
+            "pricing": {"mode": "endpoint", "url": PRICE_URL, "capCents": 50000},
+        },
+    }
+
     name: Name
     description: Description | None = None
-    externalRef: Annotated[ExternalRef | None, Field(description="Your own id for the product.")] = None
+    externalRef: Annotated[ExternalRef | None, Field(description="Your own id of the product.")] = None
     pricing: Annotated[FixedPricing | EndpointPricing, Field(discriminator="mode")]
 
 
 class ProductPatch(Body):
-    """What changes of a product; its pricing mode and fields of the other one are refused with 409 (D-18)."""
+    """The fields to change of a product. Fields of the other pricing mode are refused with 409 (D-18)."""
+
+    examples: ClassVar[Examples] = {"a new price": {"monthlyPriceCents": 10990}}
 
     name: Name = unsent()
     description: Description | None = unsent()
     monthlyPriceCents: Annotated[Cents, Field(description="Only for fixed prices.")] = unsent()
     endpointUrl: Url = unsent()
-    capCents: Annotated[PositiveCents, Field(description="Only for endpoint prices.")] = unsent()
+    capCents: Annotated[PositiveCents, Field(description="Only for prices of an endpoint.")] = unsent()
     pricingMode: Immutable = unsent()
     pricing: Immutable = unsent()
 
 
 class ProductQuery(Paging):
-    """Which page of which products."""
+    """The page and the filters."""
 
     externalRef: Annotated[
         ExternalRef | None, Field(description="Only products with this id of your own.")
@@ -76,9 +97,9 @@ class ProductQuery(Paging):
     archived: Annotated[Flag | None, Field(description="Only archived products, or only active ones.")] = None
 
 
-@routes.post("/v1/products", answers=Product, status=201, key=Key.REQUIRED)
+@routes.post("/v1/products", "Create a product", answers=ProductView, status=201, key=Key.REQUIRED)
 async def create_product(call: Call, body: ProductForm) -> Response:
-    """Create a product."""
+    """Create a product with a fixed price, or with a price endpoint that Fatura calls for each cycle."""
     pricing = body.pricing
     return await run_once(
         call,
@@ -93,38 +114,46 @@ async def create_product(call: Call, body: ProductForm) -> Response:
     )
 
 
-@routes.get("/v1/products", answers=Page[Product])
+@routes.get("/v1/products", "List products", answers=ProductPageView)
 async def list_products(call: Call, query: ProductQuery) -> Response:
-    """List products, newest first, archived ones included."""
-    wanted = ProductFilter(query.externalRef, query.archived)
-    return await run(call, products.read_page, query.asked(), wanted)
+    """Return a page of products, newest first, archived ones included."""
+    return await run(
+        call, products.read_page, query.asked(), ProductFilter(query.externalRef, query.archived)
+    )
 
 
-@routes.get("/v1/products/{productId}", answers=Product)
+@routes.get("/v1/products/{productId}", "Read a product", answers=ProductView)
 async def read_product(call: Call, product_id: ProductId) -> Response:
     """Return a product."""
     return await run(call, products.read, product_id)
 
 
-@routes.patch("/v1/products/{productId}", answers=Product, problems=[PRICING_MODE_IMMUTABLE])
+@routes.patch(
+    "/v1/products/{productId}", "Change a product", answers=ProductView, problems=[PRICING_MODE_IMMUTABLE]
+)
 async def patch_product(call: Call, product_id: ProductId, body: ProductPatch) -> Response:
-    """Change what is sent. A new price applies from the next invoices; nothing is billed again."""
+    """Change the fields that are sent. A new price applies to the invoices generated from now on."""
     return await run(call, products.patch, product_id, body.sent())
 
 
-@routes.post("/v1/products/{productId}/archive", answers=Product)
+@routes.post("/v1/products/{productId}/archive", "Archive a product", answers=ProductView)
 async def archive_product(call: Call, product_id: ProductId) -> Response:
-    """Archive a product: new plans cannot use it, existing ones keep billing."""
+    """Archive a product: new plans cannot use it, and existing ones are still billed."""
     return await run_once(call, products.archive, product_id)
 
 
-@routes.post("/v1/products/{productId}/unarchive", answers=Product)
+@routes.post("/v1/products/{productId}/unarchive", "Restore an archived product", answers=ProductView)
 async def unarchive_product(call: Call, product_id: ProductId) -> Response:
-    """Make a product usable in new plans again."""
+    """Make an archived product usable in new plans again."""
     return await run_once(call, products.unarchive, product_id)
 
 
-@routes.post("/v1/products/{productId}/pricing-test", answers=PricingTest, key=Key.IGNORED)
+@routes.post(
+    "/v1/products/{productId}/pricing-test",
+    "Test a price endpoint",
+    answers=PricingTestView,
+    key=Key.IGNORED,
+)
 async def pricing_test_product(call: Call, product_id: VariableProductId) -> Response:
-    """Call the price endpoint for real, in mode `test` with example ids; nothing is stored or billed."""
+    """Call the price endpoint now, in mode `test` and with example ids. Nothing is stored or billed."""
     return answer(await pricing_test.call(call.deps, call.account, product_id))

@@ -1,108 +1,139 @@
 """The routes that only sandbox accounts use: the test clock and the sandbox gateway (D-45, D-46)."""
 
-from datetime import datetime
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, cast
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Discriminator, Field, RootModel, Tag
 from starlette.responses import Response
 
 from fatura.api.http.answers import answer
 from fatura.api.http.declare import Routes
-from fatura.api.http.fields import Id, Instant, IntRange, refusals
-from fatura.api.http.forms import Body, Query
+from fatura.api.http.fields import Id, Instant, IntRange
+from fatura.api.http.forms import Body, Examples, Query
 from fatura.api.http.replies import run
 from fatura.api.http.route import Call, Key, Noun, read_text_id
-from fatura.api.models.integration import QueuedFault, SandboxCharge, SandboxProduct, TestClock
-from fatura.api.models.shared import Listed
 from fatura.domain.errors import CLOCK_CONFLICT, NOT_FOUND, SANDBOX_CHARGE_CONFLICT
 from fatura.domain.sandbox import MAX_FAULT_TIMES, SandboxFault, SandboxMove, SandboxOperation
 from fatura.usecases.sandbox import sandbox_gateway, test_clock
+from fatura.views.samples.story import CONNECTION
+from fatura.views.sandbox import (
+    QueuedFaultView,
+    SandboxChargeListView,
+    SandboxChargeView,
+    SandboxProductListView,
+    TestClockView,
+)
 
-routes = Routes("Sandbox")
+routes = Routes(
+    "Sandbox", "For tests, on sandbox accounts only: a clock that you move, and a gateway's charges."
+)
 ChargeId = Annotated[str, Noun("sandbox charge", read_text_id)]
 
 
-def _ask_one_of_both(schema: dict[str, Any]) -> None:
-    """Say in the document what `AdvanceForm` checks."""
-    schema["oneOf"] = [
-        {"required": [wanted], "properties": {wanted: {"not": {"type": "null"}}, other: {"type": "null"}}}
-        for wanted, other in (("to", "days"), ("days", "to"))
+class AdvanceTo(Body):
+    """The instant to move the clock to."""
+
+    to: Annotated[Instant, Field(description="Instant in UTC, or a date for its first instant.")]
+
+
+class AdvanceBy(Body):
+    """The days to move the clock by."""
+
+    days: Annotated[int, IntRange(0, test_clock.MAX_ADVANCE.days), Field(description="Days of 24 hours.")]
+
+
+def _which(value: Any) -> str | None:
+    sent = set(cast("dict[str, Any]", value)) if isinstance(value, dict) else set[str]()
+    return next(iter(sent)) if len(sent) == 1 else None
+
+
+class AdvanceForm(
+    RootModel[
+        Annotated[
+            Annotated[AdvanceTo, Tag("to")] | Annotated[AdvanceBy, Tag("days")],
+            Discriminator(
+                _which,
+                custom_error_type="refused",
+                custom_error_message="{message}",
+                custom_error_context={"message": "must have exactly one of `to` and `days`"},
+            ),
+        ]
     ]
-
-
-class AdvanceForm(Body):
+):
     """How far to move the clock: to an instant, or by a number of days."""
 
-    model_config = ConfigDict(json_schema_extra=_ask_one_of_both)
-
-    to: Annotated[Instant | None, Field(description="Instant in UTC, or a date for its first instant.")] = (
-        None
-    )
-    days: Annotated[
-        Annotated[int, IntRange(0, test_clock.MAX_ADVANCE.days)] | None,
-        Field(description="Days of 24 hours."),
-    ] = None
-
-    @model_validator(mode="after")
-    def _one_of_both(self) -> Self:
-        if (self.to is None) is (self.days is None):
-            raise refusals(("", "must have exactly one of `to` and `days`"))
-        return self
+    examples: ClassVar[Examples] = {"four days": {"days": 4}, "a date": {"to": "2026-12-10"}}
 
 
 class ChargesQuery(Query):
-    """Whose charges."""
+    """The filter."""
 
-    invoiceId: Annotated[Id | None, Field(description="Only this invoice's charges.")] = None
+    invoiceId: Annotated[Id | None, Field(description="Only the charges of this invoice.")] = None
 
 
 class FaultForm(Body):
-    """What goes wrong next."""
+    """A fault of the sandbox gateway."""
+
+    examples: ClassVar[Examples] = {
+        "a lost answer": {
+            "connectionId": str(CONNECTION.connection_id),
+            "operation": "create_charge",
+            "fault": "timeout_after",
+        }
+    }
 
     connectionId: Id
     operation: SandboxOperation
     fault: Annotated[
         SandboxFault,
-        Field(description="`timeout_after` creates the charge and loses the answer; the others do not."),
+        Field(description="Only `timeout_after` carries the call out, and then loses the answer."),
     ]
-    times: Annotated[int, IntRange(1, MAX_FAULT_TIMES), Field(description="How many calls it hits.")] = 1
+    times: Annotated[
+        int, IntRange(1, MAX_FAULT_TIMES), Field(description="Number of calls that it affects.")
+    ] = 1
 
 
-@routes.get("/v1/test-clock", answers=TestClock, problems=[CLOCK_CONFLICT])
+@routes.get("/v1/test-clock", "Read the test clock", answers=TestClockView, problems=[CLOCK_CONFLICT])
 async def read_test_clock(call: Call) -> Response:
-    """Return the account's now, and how far an advance has come."""
+    """Return the account's time, and the progress of an advance."""
     return await run(call, test_clock.read)
 
 
 @routes.post(
-    "/v1/test-clock/advance", answers=TestClock, also=[202], key=Key.IGNORED, problems=[CLOCK_CONFLICT]
+    "/v1/test-clock/advance",
+    "Advance the test clock",
+    answers=TestClockView,
+    other_status=202,
+    key=Key.IGNORED,
+    problems=[CLOCK_CONFLICT],
 )
 async def advance_test_clock(call: Call, body: AdvanceForm) -> Response:
-    """Run the real engine through every due instant up to the target; 202 when that takes more than 100 s."""
-    to: datetime | None = body.to
-    clock = await test_clock.advance(call.deps, call.account, to=to, days=body.days)
+    """Move the clock, and run all work that becomes due on the way. Answers 202 when that takes more than 100 s."""
+    form = body.root
+    clock = await test_clock.advance(
+        call.deps,
+        call.account,
+        to=form.to if isinstance(form, AdvanceTo) else None,
+        days=form.days if isinstance(form, AdvanceBy) else None,
+    )
     return answer(clock, status=200 if clock.status == "ready" else 202)
 
 
-@routes.get("/v1/sandbox/charges", answers=Listed[SandboxCharge])
+@routes.get("/v1/sandbox/charges", "List sandbox charges", answers=SandboxChargeListView)
 async def list_sandbox_charges(call: Call, query: ChargesQuery) -> Response:
-    """List the charges in the sandbox gateway, newest first."""
+    """Return the charges in the sandbox gateway, newest first."""
     return answer(await sandbox_gateway.list_charges(call.deps, call.account, query.invoiceId))
 
 
-@routes.get("/v1/sandbox/products", answers=Listed[SandboxProduct])
+@routes.get("/v1/sandbox/products", "List mirrored products", answers=SandboxProductListView)
 async def list_sandbox_products(call: Call) -> Response:
-    """List the products that were mirrored to the sandbox's catalogs."""
+    """Return the products that were mirrored to the sandbox gateway."""
     return answer(await sandbox_gateway.list_products(call.deps, call.account))
-
-
-async def _move(call: Call, charge_id: str, move: SandboxMove) -> Response:
-    return answer(await sandbox_gateway.move_charge(call.deps, call.account, charge_id, move))
 
 
 @routes.post(
     "/v1/sandbox/charges/{chargeId}/pay",
-    answers=SandboxCharge,
+    "Pay a sandbox charge",
+    answers=SandboxChargeView,
     key=Key.IGNORED,
     problems=[SANDBOX_CHARGE_CONFLICT],
 )
@@ -113,7 +144,8 @@ async def pay_sandbox_charge(call: Call, charge_id: ChargeId) -> Response:
 
 @routes.post(
     "/v1/sandbox/charges/{chargeId}/refuse",
-    answers=SandboxCharge,
+    "Refuse a sandbox charge",
+    answers=SandboxChargeView,
     key=Key.IGNORED,
     problems=[SANDBOX_CHARGE_CONFLICT],
 )
@@ -124,7 +156,8 @@ async def refuse_sandbox_charge(call: Call, charge_id: ChargeId) -> Response:
 
 @routes.post(
     "/v1/sandbox/charges/{chargeId}/cancel",
-    answers=SandboxCharge,
+    "Cancel a sandbox charge",
+    answers=SandboxChargeView,
     key=Key.IGNORED,
     problems=[SANDBOX_CHARGE_CONFLICT],
 )
@@ -135,7 +168,8 @@ async def cancel_sandbox_charge(call: Call, charge_id: ChargeId) -> Response:
 
 @routes.post(
     "/v1/sandbox/charges/{chargeId}/refund",
-    answers=SandboxCharge,
+    "Refund a sandbox charge",
+    answers=SandboxChargeView,
     key=Key.IGNORED,
     problems=[SANDBOX_CHARGE_CONFLICT],
 )
@@ -144,9 +178,20 @@ async def refund_sandbox_charge(call: Call, charge_id: ChargeId) -> Response:
     return await _move(call, charge_id, SandboxMove.REFUND)
 
 
-@routes.post("/v1/sandbox/faults", answers=QueuedFault, status=201, key=Key.IGNORED, problems=[NOT_FOUND])
+async def _move(call: Call, charge_id: str, move: SandboxMove) -> Response:
+    return answer(await sandbox_gateway.move_charge(call.deps, call.account, charge_id, move))
+
+
+@routes.post(
+    "/v1/sandbox/faults",
+    "Queue a sandbox fault",
+    answers=QueuedFaultView,
+    status=201,
+    key=Key.IGNORED,
+    problems=[NOT_FOUND],
+)
 async def add_sandbox_fault(call: Call, body: FaultForm) -> Response:
-    """Let the sandbox gateway fail at its next calls."""
+    """Make the next calls to the sandbox gateway fail."""
     queued = await sandbox_gateway.add_fault(
         call.deps,
         call.account,

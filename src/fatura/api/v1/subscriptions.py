@@ -1,6 +1,6 @@
 """The routes of subscriptions (spec 4.4)."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 from uuid import UUID
 
 from pydantic import Field
@@ -8,12 +8,9 @@ from starlette.responses import Response
 
 from fatura.api.http.declare import Routes
 from fatura.api.http.fields import Day, Email, ExternalRef, Id, IntRange
-from fatura.api.http.forms import Body, Paging
+from fatura.api.http.forms import Body, Examples, Paging
 from fatura.api.http.replies import run, run_once
 from fatura.api.http.route import Call, Key, Noun
-from fatura.api.models.catalog import Plan
-from fatura.api.models.shared import Page
-from fatura.api.models.subscriptions import CanceledSubscription, Preview, Subscription
 from fatura.api.v1.customers import CustomerName, Document
 from fatura.api.v1.plans import TERMS_PROBLEMS
 from fatura.api.v1.terms import TermsForm
@@ -33,47 +30,68 @@ from fatura.domain.subscription import SubscriptionStatus
 from fatura.usecases.subscriptions import subscriptions
 from fatura.usecases.subscriptions.customers import CustomerInput
 from fatura.usecases.subscriptions.subscriptions import Enrollment
+from fatura.views.plans import PlanView
+from fatura.views.samples.story import ANA, PLAN
+from fatura.views.subscriptions import (
+    CanceledSubscriptionView,
+    PreviewView,
+    SubscriptionPageView,
+    SubscriptionView,
+)
 
-routes = Routes("Subscriptions")
+routes = Routes("Subscriptions", "A customer who is billed by a plan, cycle after cycle.")
 SubscriptionId = Annotated[UUID, Noun("subscription")]
 
 
 class CustomerForm(Body):
-    """The end customer, created or found again by externalRef; a known one is used as it is."""
+    """The end customer. A customer with the same externalRef is used as it is stored."""
 
-    externalRef: Annotated[ExternalRef, Field(description="Your own id for the customer.")]
+    externalRef: Annotated[ExternalRef, Field(description="Your own id of the customer.")]
     name: CustomerName
     email: Email
     document: Annotated[
         Document | None,
-        Field(description="Tax id (CPF or CNPJ); never shown again. Some gateways need it to issue."),
+        Field(
+            description="Tax id (CPF or CNPJ), never shown again. Some gateways need it to issue a charge."
+        ),
     ] = None
 
 
 class SubscriptionForm(Body):
-    """A customer to bind to a plan."""
+    """A customer to subscribe to a plan."""
+
+    examples: ClassVar[Examples] = {
+        "Ana": {
+            "planId": str(PLAN.plan_id),
+            "customer": {"externalRef": ANA.external_ref, "name": ANA.name, "email": ANA.email},
+        }
+    }
 
     planId: Id
     customer: CustomerForm
     externalRef: Annotated[
-        ExternalRef | None, Field(description="Your own id for the subscription; need not be unique.")
+        ExternalRef | None, Field(description="Your own id of the subscription; need not be unique.")
     ] = None
     paymentMethod: Annotated[PaymentMethod | None, Field(description="Overrides the plan's default.")] = None
     chargeDay: Annotated[
         Annotated[int, IntRange(1, LAST_CHARGE_DAY)] | None,
-        Field(description="Due day of the invoices; left out, the day of creation, at most 28."),
+        Field(
+            description="Day of the month on which invoices are due; by default the day of creation, at most 28."
+        ),
     ] = None
     firstChargeDate: Annotated[
         Day | None,
-        Field(description="First due date, today or up to five years ahead; its day anchors later cycles."),
+        Field(
+            description="First due date, today or up to five years ahead; later cycles are due on the same day."
+        ),
     ] = None
     gatewayConnectionId: Annotated[
-        Id | None, Field(description="Required when several active connections issue charges.")
+        Id | None, Field(description="Required when several active connections can issue charges.")
     ] = None
 
 
 class SubscriptionQuery(Paging):
-    """Which page of which subscriptions."""
+    """The page and the filters."""
 
     status: Annotated[SubscriptionStatus | None, Field(description="Only subscriptions in this state.")] = (
         None
@@ -88,7 +106,6 @@ class SubscriptionQuery(Paging):
     ] = None
 
     def wanted(self) -> SubscriptionFilter:
-        """Return the filter."""
         return SubscriptionFilter(
             status=self.status,
             external_ref=self.externalRef,
@@ -100,7 +117,8 @@ class SubscriptionQuery(Paging):
 
 @routes.post(
     "/v1/subscriptions",
-    answers=Subscription,
+    "Create a subscription",
+    answers=SubscriptionView,
     status=201,
     key=Key.REQUIRED,
     problems=[
@@ -113,7 +131,7 @@ class SubscriptionQuery(Paging):
     ],
 )
 async def create_subscription(call: Call, body: SubscriptionForm) -> Response:
-    """Bind a customer to the plan's current version; the first invoice comes with the next billing run."""
+    """Subscribe a customer to the plan's current version. The next billing run generates the first invoice."""
     asked = Enrollment(
         plan_id=body.planId,
         customer=CustomerInput(
@@ -128,37 +146,43 @@ async def create_subscription(call: Call, body: SubscriptionForm) -> Response:
     return await run_once(call, subscriptions.create, asked)
 
 
-@routes.get("/v1/subscriptions", answers=Page[Subscription])
+@routes.get("/v1/subscriptions", "List subscriptions", answers=SubscriptionPageView)
 async def list_subscriptions(call: Call, query: SubscriptionQuery) -> Response:
-    """List subscriptions, newest first."""
+    """Return a page of subscriptions, newest first."""
     return await run(call, subscriptions.read_page, query.asked(), query.wanted())
 
 
-@routes.get("/v1/subscriptions/{subscriptionId}", answers=Subscription)
+@routes.get("/v1/subscriptions/{subscriptionId}", "Read a subscription", answers=SubscriptionView)
 async def read_subscription(call: Call, subscription_id: SubscriptionId) -> Response:
     """Return a subscription."""
     return await run(call, subscriptions.read, subscription_id)
 
 
-@routes.get("/v1/subscriptions/{subscriptionId}/terms", answers=Plan)
+@routes.get("/v1/subscriptions/{subscriptionId}/terms", "Read a subscription's terms", answers=PlanView)
 async def read_terms(call: Call, subscription_id: SubscriptionId) -> Response:
-    """Return the terms that bill the subscription, in the plan's shape."""
+    """Return the terms that bill the subscription, in the form of a plan."""
     return await run(call, subscriptions.read_terms, subscription_id)
 
 
-@routes.get("/v1/subscriptions/{subscriptionId}/preview", answers=Preview, problems=[SUBSCRIPTION_CANCELED])
+@routes.get(
+    "/v1/subscriptions/{subscriptionId}/preview",
+    "Preview the next invoice",
+    answers=PreviewView,
+    problems=[SUBSCRIPTION_CANCELED],
+)
 async def preview_subscription(call: Call, subscription_id: SubscriptionId) -> Response:
-    """Return the next invoice as the billing run would build it now; nothing is stored."""
+    """Return the next invoice as the billing run would build it now. Nothing is stored."""
     return await run(call, subscriptions.preview, subscription_id)
 
 
 @routes.post(
     "/v1/subscriptions/{subscriptionId}/customize",
-    answers=Subscription,
+    "Customize a subscription",
+    answers=SubscriptionView,
     problems=[*TERMS_PROBLEMS, SUBSCRIPTION_CANCELED],
 )
 async def customize_subscription(call: Call, subscription_id: SubscriptionId, body: TermsForm) -> Response:
-    """Give the subscription terms of its own, complete, from its next cycle on; nobody else's change."""
+    """Give the subscription terms of its own, from its next cycle on. Send the complete terms. No other changes."""
     given = "commitmentCycles" in body.sent()
     return await run_once(
         call,
@@ -171,9 +195,10 @@ async def customize_subscription(call: Call, subscription_id: SubscriptionId, bo
 
 @routes.post(
     "/v1/subscriptions/{subscriptionId}/cancel",
-    answers=CanceledSubscription,
+    "Cancel a subscription",
+    answers=CanceledSubscriptionView,
     problems=[SUBSCRIPTION_CANCELED],
 )
 async def cancel_subscription(call: Call, subscription_id: SubscriptionId) -> Response:
-    """End the subscription for good; the current cycle's invoice goes its normal way."""
+    """End the subscription for good. Invoices that were generated already are not affected."""
     return await run_once(call, subscriptions.cancel, subscription_id)

@@ -1,11 +1,11 @@
-"""Plan terms on the wire, shared by plans and by a subscription's own terms (spec 4.3, 4.4)."""
+"""Plan terms in requests, shared by plans and by a subscription's own terms (spec 4.3, 4.4)."""
 
-from typing import Annotated, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
 from fatura.api.http.fields import Count, Id, IntRange, PeriodMonths, refusals
-from fatura.api.http.forms import Body
+from fatura.api.http.forms import Body, Examples
 from fatura.domain.offer import (
     MAX_DISCOUNTS,
     MAX_INSTALLMENTS,
@@ -15,15 +15,16 @@ from fatura.domain.offer import (
     PaymentMethod,
     Terms,
 )
+from fatura.views.samples.story import MEMBERSHIP
 
 
 class DiscountForm(Body):
-    """One rule of a discount schedule; the first rule that covers a cycle applies, rules never stack."""
+    """One rule of a discount schedule. The first rule that covers a cycle applies; rules never stack."""
 
-    percent: Annotated[int, IntRange(1, 100), Field(description="Discount percentage.")]
-    fromCycle: Annotated[Count, Field(description="First cycle of the rule; a cycle is an invoice.")]
+    percent: Annotated[int, IntRange(1, 100), Field(description="Discount in percent.")]
+    fromCycle: Annotated[Count, Field(description="First cycle of the rule; each invoice is a cycle.")]
     toCycle: Annotated[
-        Count | None, Field(description="Last cycle of the rule; leave it out for no end.")
+        Count | None, Field(description="Last cycle of the rule; without it, the rule has no end.")
     ] = None
 
     @model_validator(mode="after")
@@ -36,29 +37,42 @@ class DiscountForm(Body):
 class ItemForm(Body):
     """One product of the terms."""
 
-    productId: Annotated[
-        Id, Field(description="Product of the catalog; an archived one is refused with 409.")
-    ]
+    productId: Annotated[Id, Field(description="The product; an archived one is refused with 409.")]
     position: Annotated[
         int | None,
         IntRange(0, MAX_ITEMS - 1),
-        Field(description="May be sent back when it is the item's place."),
+        Field(description="Not needed; when sent, it must be the item's place, counted from 0."),
     ] = None
     discounts: list[DiscountForm] = Field(
         default_factory=list[DiscountForm],
         max_length=MAX_DISCOUNTS,
-        description="Discount schedule in priority order; fixed prices only.",
+        description="Discount schedule in order of priority; fixed prices only.",
         json_schema_extra={"default": []},
     )
 
 
 class TermsForm(Body):
-    """The complete terms of an offer."""
+    """The complete terms of a plan or of a subscription."""
+
+    examples: ClassVar[Examples] = {
+        "monthly": {
+            "periodMonths": 1,
+            "defaultPaymentMethod": "pix",
+            "items": [
+                {
+                    "productId": str(MEMBERSHIP.product_id),
+                    "discounts": [{"percent": 20, "fromCycle": 1, "toCycle": 3}],
+                }
+            ],
+        }
+    }
 
     periodMonths: Annotated[PeriodMonths, Field(description="Months of a cycle.")]
-    defaultPaymentMethod: Annotated[PaymentMethod, Field(description="Method of new subscribers.")]
+    defaultPaymentMethod: Annotated[PaymentMethod, Field(description="Payment method of new subscribers.")]
     maxInstallments: Annotated[
-        int, IntRange(1, MAX_INSTALLMENTS), Field(description="Card installments; 1 is a single payment.")
+        int,
+        IntRange(1, MAX_INSTALLMENTS),
+        Field(description="Most card installments; 1 is a single payment."),
     ] = 1
     commitmentCycles: Annotated[
         Count | None, Field(description="Commitment in cycles; recorded, never enforced.")
@@ -77,7 +91,6 @@ class TermsForm(Body):
         return self
 
     def terms(self) -> Terms:
-        """Return the terms as the domain knows them."""
         return Terms(
             period_months=self.periodMonths,
             default_payment_method=self.defaultPaymentMethod,

@@ -1,4 +1,4 @@
-"""Which answers lead to which operations: the document's links, for clients that explore and tests that follow."""
+"""The document's links: which values of an answer are parameters of which operations."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,9 +9,10 @@ Schema = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """What some operations answer, and the parameters that it is of others.
+    """Values in the answers of some operations that are parameters of others.
 
-    `found` maps a parameter, or `body` with a pointer into it, to the pointer of its value in the answer.
+    `found` maps a parameter to the pointer of its value in the answer. Values of a body are left out: generators refuse
+    links whose `requestBody` is an object.
     """
 
     answers: tuple[str, ...]
@@ -49,10 +50,8 @@ _EVENT = ("read_event", "read_deliveries", "redeliver_event")
 LEADS: tuple[Lead, ...] = (
     Lead(("create_product",), {"productId": "/id"}, _PRODUCT),
     Lead(("list_products",), {"productId": "/data/0/id"}, _PRODUCT),
-    Lead(("create_product",), {"body/items/0/productId": "/id"}, ("create_plan",)),
     Lead(("create_plan",), {"planId": "/id"}, _PLAN),
     Lead(("list_plans",), {"planId": "/data/0/id"}, _PLAN),
-    Lead(("create_plan",), {"body/planId": "/id"}, ("create_subscription",)),
     Lead(("create_subscription",), {"subscriptionId": "/id"}, _SUBSCRIPTION),
     Lead(("list_subscriptions",), {"subscriptionId": "/data/0/id"}, _SUBSCRIPTION),
     Lead(("create_subscription", "read_subscription"), {"customerId": "/customer/id"}, _CUSTOMER),
@@ -67,7 +66,6 @@ LEADS: tuple[Lead, ...] = (
     Lead(("create_api_key",), {"apiKeyId": "/id"}, ("revoke_api_key",)),
     Lead(("connect_gateway",), {"connectionId": "/connectionId"}, ("patch_gateway",)),
     Lead(("list_gateways",), {"connectionId": "/data/0/connectionId"}, ("patch_gateway",)),
-    Lead(("list_gateways",), {"body/connectionId": "/data/0/connectionId"}, ("add_sandbox_fault",)),
     Lead(
         ("read_integration",),
         {"accountId": "/accountId", "connectionId": "/gateways/0/connectionId"},
@@ -79,29 +77,11 @@ LEADS: tuple[Lead, ...] = (
 
 
 def links_of(operation_id: str) -> Schema:
-    """Return the links of an operation's success, by their names."""
+    """Return the links of an operation's success by name."""
     return {name: link for lead in LEADS if operation_id in lead.answers for name, link in _links(lead)}
 
 
 def _links(lead: Lead) -> Iterator[tuple[str, Schema]]:
-    parameters: Schema = {}
-    body: Any = None
-    for name, pointer in lead.found.items():
-        expression = f"$response.body#{pointer}"
-        if name.startswith("body/"):
-            body = _nested(name.split("/")[1:], expression)
-        else:
-            parameters[name] = expression
+    parameters = {name: f"$response.body#{pointer}" for name, pointer in lead.found.items()}
     for target in lead.lead_to:
-        link: Schema = {"operationId": target}
-        if parameters:
-            link["parameters"] = parameters
-        if body is not None:
-            link["requestBody"] = body
-        yield target, link
-
-
-def _nested(steps: list[str], value: Any) -> Any:
-    for step in reversed(steps):
-        value = [value] if step == "0" else {step: value}
-    return value
+        yield target, {"operationId": target} | ({"parameters": parameters} if parameters else {})
