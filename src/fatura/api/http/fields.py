@@ -27,7 +27,7 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII | re.I
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _INSTANT = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,3})?Z", re.ASCII)
 _WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)
-_DOCUMENTED_INSTANT = r"^\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}:[0-5]\d(\.\d{1,3})?Z)?$"
+_DOCUMENTED_INSTANT = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:[0-5]\d(\.\d{1,3})?Z$"
 _NOT_BLANK = r"[^\s\u001c-\u001f\u0085]"
 _LABEL = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _PORT = "[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]"
@@ -248,8 +248,13 @@ Instant = Annotated[
         _read_instant,
         "must be an instant in UTC as 2026-12-10T03:00:00.000Z, or a date as YYYY-MM-DD",
         (
-            ("type", "string"),
-            ("pattern", _DOCUMENTED_INSTANT),
+            (
+                "anyOf",
+                [
+                    {"type": "string", "format": "date-time", "pattern": _DOCUMENTED_INSTANT},
+                    {"type": "string", "format": "date"},
+                ],
+            ),
             ("examples", ["2026-12-10T03:00:00.000Z", "2026-12-10"]),
         ),
     ),
