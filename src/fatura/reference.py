@@ -1,4 +1,4 @@
-"""The generated pages of docs/reference, printed from the tables in the code."""
+"""The generated pages of docs/reference, made from the tables in the code."""
 
 import json
 from operator import attrgetter
@@ -21,7 +21,7 @@ def openapi_document() -> dict[str, Any]:
 
 
 def states_page() -> str:
-    """Return docs/reference/states.md: the picture, the table, and every state against every fact."""
+    """Return docs/reference/states.md: the diagram, the table of moves, and every state with every fact."""
     return "".join(
         (
             "# The states of an invoice\n\n",
@@ -29,7 +29,7 @@ def states_page() -> str:
             "```mermaid\nstateDiagram-v2\n",
             *(f"    [*] --> {state}\n" for state in InvoiceStatus if state in BIRTHS),
             *(f"    {from_} --> {to}\n" for from_, to in sorted(moves())),
-            "```\n\nPostgreSQL refuses every pair that is not drawn.\n\n## What happens\n\n",
+            "```\n\nPostgreSQL refuses every other move.\n\n## What happens\n\n",
             _table(
                 ("from", "fact", "only if", "to", "stamps", "emits", "basis"),
                 [
@@ -46,7 +46,7 @@ def states_page() -> str:
                 ],
             ),
             "\n## The facts\n\n",
-            _table(("fact", "it means that"), [(fact, meaning) for fact, meaning in MEANINGS.items()]),
+            _table(("fact", "meaning"), [(fact, meaning) for fact, meaning in MEANINGS.items()]),
             "\n## Every state and every fact\n\nAn empty cell changes nothing and emits nothing.\n\n",
             _table(
                 ("fact", *InvoiceStatus),
@@ -65,13 +65,13 @@ def _cell(state: InvoiceStatus, fact: Fact) -> str:
 
 
 def errors_page() -> str:
-    """Return docs/reference/errors.md: every code a client may branch on."""
+    """Return docs/reference/errors.md: every error code."""
     rows = [(f"`{each.type}`", str(each.status), each.title, each.when) for each in errors.CATALOGUE]
     return (
         "# Errors\n\n"
         + _GENERATED
         + "Every error is `application/problem+json` with `type`, `title`, `status`, `detail`, `requestId` and "
-        "sometimes `meta`. Branch on `type`, never on text.\n\n"
+        "sometimes `meta`. Branch on `type`, never on the texts.\n\n"
         + _table(("type", "status", "title", "when"), rows)
     )
 
@@ -85,8 +85,8 @@ def events_page() -> str:
         "# Events\n\n"
         + _GENERATED
         + "An event is `{id, sequence, type, createdAt, data}`; `sequence` counts 1, 2, 3 … in each account, without a "
-        "gap. Replay (`GET /v1/events`) and push send the same bytes.\n\n"
-        + _table(("type", "reported when"), rows)
+        "gap. `GET /v1/events` and webhooks send the same bytes.\n\n"
+        + _table(("type", "emitted when"), rows)
         + "".join(_sample_section(type_) for type_ in events.CATALOGUE)
     )
 
@@ -113,12 +113,11 @@ def metrics_page() -> str:
     return (
         "# Metrics\n\n"
         + _GENERATED
-        + "`/metrics` of the API, and of a worker that runs with `--metrics-port`, is for Prometheus and open to who "
-        "reaches it. Counters belong to the process that shows them: calls to gateways and merchants are made by "
-        "workers, and by the API on a client's word. Gauges are asked of the database at the scrape, so one process is "
-        "enough to watch them. `fatura_invariant_offenders` and `fatura_check_timestamp_seconds` are written by "
-        "`fatura check --textfile PATH` for node_exporter; cron runs it as often as the size of the tables allows. "
-        f"At most {MAX_OFFENDERS} offenders of an account are counted.\n\n"
+        + "Prometheus reads `/metrics` of the API, and of a worker that runs with `--metrics-port`. It needs no key. "
+        "Counters belong to the process that shows them: workers call gateways and merchants, and the API does so for "
+        "some requests. Gauges are read from the database at each scrape, so one process is enough for them. `fatura "
+        "check --textfile PATH` writes `fatura_invariant_offenders` and `fatura_check_timestamp_seconds` for "
+        f"node_exporter; run it from cron. It counts at most {MAX_OFFENDERS} offenders of an account.\n\n"
         + _table(("metric", "kind", "labels", "meaning"), rows)
     )
 

@@ -68,9 +68,9 @@ def test_invalid_json_is_refused_without_a_field(sent):
 @pytest.mark.parametrize(
     ("sent", "fields"),
     [
-        (b'{"a":1,"a":1}', [("a", "stands twice in the same object")]),
-        (b'{"x":[{"b":1,"c":2,"b":3}]}', [("x[0].b", "stands twice in the same object")]),
-        (b'{"a":1,"\\u0061":2}', [("a", "stands twice in the same object")]),
+        (b'{"a":1,"a":1}', [("a", "is repeated in the same object")]),
+        (b'{"x":[{"b":1,"c":2,"b":3}]}', [("x[0].b", "is repeated in the same object")]),
+        (b'{"a":1,"\\u0061":2}', [("a", "is repeated in the same object")]),
         (b'{"a":"\\u0000"}', [("a", UNSTORABLE)]),
         (b'{"a":["x","\\ud800"]}', [("a[1]", UNSTORABLE)]),
         (b'{"a":"\\ude00\\ud83d"}', [("a", UNSTORABLE)]),
@@ -79,7 +79,7 @@ def test_invalid_json_is_refused_without_a_field(sent):
         (b'"\\u0000"', [("", UNSTORABLE)]),
         (
             b'{"a":"\\u0000","b":{"c":1,"c":"\\ud800"}}',
-            [("a", UNSTORABLE), ("b.c", "stands twice in the same object"), ("b.c", UNSTORABLE)],
+            [("a", UNSTORABLE), ("b.c", "is repeated in the same object"), ("b.c", UNSTORABLE)],
         ),
     ],
 )

@@ -17,7 +17,7 @@ from fatura.api.http.answers import answer
 from fatura.api.http.declare import Routes
 from fatura.api.http.fields import Cents, Count, ExternalRef, Flag, Id, IntRange, Text, refusals
 from fatura.api.http.forms import Body, Paging, unsent
-from fatura.api.http.route import Call, Key, Noun, read_text_id
+from fatura.api.http.route import Call, KeyPolicy, PathId, read_text_id
 from fatura.domain.account import Account
 from fatura.domain.credentials import Mode
 from fatura.domain.errors import GATEWAY_CHOICE_REQUIRED, UNAUTHORIZED, EngineError
@@ -40,7 +40,7 @@ FAILURES: dict[str, Callable[[], Exception]] = {
     "choice": lambda: EngineError(GATEWAY_CHOICE_REQUIRED, "Name one.", meta={"options": []}),
 }
 routes = Routes("Things", "Things to try.")
-ThingId = Annotated[UUID, Noun("thing")]
+ThingId = Annotated[UUID, PathId("thing")]
 
 
 class ByTable(Body):
@@ -107,7 +107,7 @@ def shown(value: dict[str, Any], *, status: int = 200) -> Response:
     return answer(msgspec.json.encode(value), status=status)
 
 
-@routes.post("/v1/things", "Do it", status=201, answers=AliveView, key=Key.REQUIRED)
+@routes.post("/v1/things", "Do it", status=201, answers=AliveView, key=KeyPolicy.REQUIRED)
 async def create_thing(call: Call, body: NewThing) -> Response:
     """Create a thing."""
     return shown(
@@ -147,14 +147,14 @@ async def archive_thing(call: Call, thing_id: ThingId) -> Response:
     return shown({"key": call.idempotency_key, "value": call.body_value})
 
 
-@routes.post("/v1/things/{thingId}/poke", "Do it", answers=AliveView, key=Key.IGNORED)
-async def poke_thing(call: Call, thing_id: Annotated[str, Noun("thing", read_text_id)]) -> Response:
+@routes.post("/v1/things/{thingId}/poke", "Do it", answers=AliveView, key=KeyPolicy.IGNORED)
+async def poke_thing(call: Call, thing_id: Annotated[str, PathId("thing", read_text_id)]) -> Response:
     """Use an id that may be any text."""
     return shown({"got": thing_id, "key": call.idempotency_key})
 
 
 @routes.get("/v1/failures/{failure}", "Do it", answers=AliveView)
-async def fail(call: Call, failure: Annotated[str, Noun("failure", read_text_id)]) -> Response:
+async def fail(call: Call, failure: Annotated[str, PathId("failure", read_text_id)]) -> Response:
     """Raise a known kind of error."""
     failed = FAILURES[failure]()
     raise failed
@@ -179,7 +179,7 @@ def tiny_api(**environ: str) -> FastAPI:
         clock=lambda: datetime.now(UTC),
         notify=lambda _lane: None,
     )
-    return create_app(deps, nouns=[routes], authenticate=authenticate)
+    return create_app(deps, resources=[routes], authenticate=authenticate)
 
 
 def client_of(app: FastAPI, key: str | None = KEY) -> httpx.AsyncClient:

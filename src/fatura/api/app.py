@@ -1,4 +1,4 @@
-"""The HTTP application: routes, failures and documentation put together."""
+"""Builds the HTTP application from routes, error handlers and documentation."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from fatura.api.http.observer import Observer
 from fatura.api.http.rate_limits import RateLimiter
 from fatura.api.openapi.document import document
 from fatura.api.v1 import gateway_webhook
-from fatura.api.v1.routes import NOUNS
+from fatura.api.v1.routes import RESOURCES
 from fatura.usecases.accounts import accounts
 from fatura.usecases.deps import Deps
 
@@ -22,10 +22,10 @@ def create_app(
     deps: Deps | None = None,
     *,
     lifespan: StatelessLifespan[FastAPI] | None = None,
-    nouns: Sequence[Routes] = NOUNS,
+    resources: Sequence[Routes] = RESOURCES,
     authenticate: Authenticate = accounts.authenticate,
 ) -> FastAPI:
-    """Return the application. Without `deps`, its lifespan must `give` them before the first request."""
+    """Return the application. Without `deps`, its lifespan calls `set_deps` before the first request."""
     app = FastAPI(
         lifespan=lifespan,
         docs_url=None,
@@ -34,7 +34,7 @@ def create_app(
         openapi_tags=[
             {"name": tag, "description": description}
             for tag, description in (
-                *((noun.tag, noun.description) for noun in nouns),
+                *((each.tag, each.description) for each in resources),
                 gateway_webhook.TAG,
                 health.TAG,
             )
@@ -43,27 +43,26 @@ def create_app(
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     problems.register(app)
-    for noun in nouns:
-        app.router.routes += noun.routes
+    for each in resources:
+        app.router.routes += each.routes
     app.router.routes += [*gateway_webhook.ROUTES, *health.ROUTES]
     docs.add(app, document)
-    # The framework's own stack has four more layers, which serve what is not used here.
+    # FastAPI's own stack has four more layers for features that are not used here.
     app.middleware_stack = Observer(ExceptionMiddleware(app.router, app.exception_handlers))
     if deps is not None:
-        give(app, deps, authenticate=authenticate)
+        set_deps(app, deps, authenticate=authenticate)
     return app
 
 
 def create_watch_app(deps: Deps) -> FastAPI:
-    """Return what a worker shows to those who watch it: liveness, readiness and metrics (D-128)."""
+    """Return an application with only liveness, readiness and metrics, for a worker (D-128)."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     problems.register(app)
     app.router.routes += health.ROUTES
     app.middleware_stack = Observer(ExceptionMiddleware(app.router, app.exception_handlers))
-    give(app, deps)
+    set_deps(app, deps)
     return app
 
 
-def give(app: FastAPI, deps: Deps, *, authenticate: Authenticate = accounts.authenticate) -> None:
-    """Give an application what its routes work with."""
+def set_deps(app: FastAPI, deps: Deps, *, authenticate: Authenticate = accounts.authenticate) -> None:
     app.state.gate = Gate(deps, authenticate, RateLimiter(deps.settings.rate_limit_per_second))

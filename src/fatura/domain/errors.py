@@ -19,13 +19,13 @@ INVALID_REQUEST = Problem(
     "engine.invalid_request",
     400,
     "Invalid request",
-    "The header, query or body breaks the contract; `meta.fields` lists every invalid field.",
+    "A header, the query or the body is invalid; `meta.fields` lists every invalid field.",
 )
 IDEMPOTENCY_KEY_REQUIRED = Problem(
     "engine.idempotency_key_required",
     400,
     "Idempotency-Key required",
-    "The route creates something and the `Idempotency-Key` header is missing.",
+    "The route requires the `Idempotency-Key` header, and it is missing.",
 )
 UNAUTHORIZED = Problem(
     "engine.unauthorized", 401, "Unauthorized", "The API key is missing, malformed, unknown or revoked."
@@ -34,67 +34,67 @@ NOT_FOUND = Problem(
     "engine.not_found",
     404,
     "Not found",
-    "The route or the resource does not exist, or the resource is another account's.",
+    "The route or the resource does not exist, or the resource belongs to another account.",
 )
 METHOD_NOT_ALLOWED = Problem(
-    "engine.method_not_allowed", 405, "Method not allowed", "The route exists, but not with this method."
+    "engine.method_not_allowed", 405, "Method not allowed", "The route does not accept this method."
 )
 PRICING_MODE_IMMUTABLE = Problem(
     "engine.pricing_mode_immutable",
     409,
     "Pricing mode is immutable",
-    "A product's pricing mode, or a field of the other mode, was sent in a change.",
+    "A change contains the product's pricing mode or a field of the other mode.",
 )
 PRODUCT_ARCHIVED = Problem(
-    "engine.product_archived", 409, "Product archived", "A plan's terms name an archived product."
+    "engine.product_archived", 409, "Product archived", "The terms contain an archived product."
 )
 PLAN_ARCHIVED = Problem(
     "engine.plan_archived",
     409,
     "Plan archived",
-    "The plan is archived and takes no new version or subscriber.",
+    "The plan is archived: it takes no new versions or subscribers.",
 )
 SUBSCRIPTION_CANCELED = Problem(
     "engine.subscription_canceled",
     409,
     "Subscription canceled",
-    "The subscription is canceled: there is no next invoice and no way back.",
+    "The subscription is canceled, which is final: it has no next invoice.",
 )
 ITEM_NOT_PENDING = Problem(
-    "engine.item_not_pending", 409, "Item not pending", "The invoice item is not waiting for a value."
+    "engine.item_not_pending", 409, "Item not pending", "The invoice item does not wait for a value."
 )
 INVOICE_NOT_CANCELABLE = Problem(
     "engine.invoice_not_cancelable",
     409,
     "Invoice not cancelable",
-    "The invoice is paid, canceled or being issued, or the gateway does not confirm the cancellation.",
+    "The invoice is paid, canceled or being issued, or the gateway did not confirm the cancellation.",
 )
 INVOICE_NOT_READY = Problem(
-    "engine.invoice_not_ready", 409, "Invoice not ready", "Issuance can be retried on a `ready` invoice only."
+    "engine.invoice_not_ready", 409, "Invoice not ready", "Only a `ready` invoice can be issued."
 )
 CLOCK_CONFLICT = Problem(
     "engine.clock_conflict",
     409,
     "Clock conflict",
-    "The test clock cannot go back, is already advancing, or the account is live.",
+    "The test clock is already advancing or would go back, or the account is live.",
 )
 WEBHOOK_DISABLED = Problem(
     "engine.webhook_disabled",
     409,
     "Webhook disabled",
-    "Nothing can be pushed: no webhook is registered, or it was disabled; the detail says how to enable it.",
+    "No webhook is registered, or it is disabled; `detail` says how to enable it.",
 )
 IDEMPOTENCY_IN_PROGRESS = Problem(
     "engine.idempotency_in_progress",
     409,
     "Request in progress",
-    "Another request with this Idempotency-Key is still running; `Retry-After` says when to ask again.",
+    "Another request with this Idempotency-Key is still in progress; repeat it after `Retry-After`.",
 )
 SANDBOX_CHARGE_CONFLICT = Problem(
     "engine.sandbox_charge_conflict",
     409,
     "Sandbox charge conflict",
-    "The sandbox charge's status does not allow the move (D-101).",
+    "The status of the sandbox charge does not allow the change (D-101).",
 )
 PAYLOAD_TOO_LARGE = Problem(
     "engine.payload_too_large", 413, "Payload too large", "The request body is larger than 256 KiB."
@@ -103,61 +103,61 @@ DISCOUNT_ON_VARIABLE_PRODUCT = Problem(
     "engine.discount_on_variable_product",
     422,
     "Discount on a variable product",
-    "A discount schedule stands on a product whose price is asked from an endpoint.",
+    "A discount schedule is set on a product with a price endpoint.",
 )
 PAYMENT_METHOD_UNSUPPORTED = Problem(
     "engine.payment_method_unsupported",
     422,
     "Payment method unsupported",
-    "No connection that may bill this issues the payment method; `meta.options` says what each issues.",
+    "No usable connection supports the payment method; `meta.options` lists what each supports.",
 )
 INSTALLMENTS_UNSUPPORTED = Problem(
     "engine.installments_unsupported",
     422,
     "Installments unsupported",
-    "The method is issued, but not in so many installments; `meta.gatewayMax` says how many.",
+    "The connection supports fewer installments; `meta.gatewayMax` is the maximum.",
 )
 GATEWAY_CHOICE_REQUIRED = Problem(
     "engine.gateway_choice_required",
     422,
     "Gateway choice required",
-    "Several connections could bill the subscription: name one of `meta.options`.",
+    "Several connections can bill the subscription; send one of `meta.options`.",
 )
 GATEWAY_CONNECTION_NOT_FOUND = Problem(
     "engine.gateway_connection_not_found",
     422,
     "Gateway connection not found",
-    "The gateway connection is unknown, inactive or does not issue charges, or there is none.",
+    "The gateway connection is missing, unknown or inactive, or cannot issue charges.",
 )
 IDEMPOTENCY_KEY_REUSED = Problem(
     "engine.idempotency_key_reused",
     422,
     "Idempotency-Key reused",
-    "The key was used for another route or another body.",
+    "The key was used before, with another route or body.",
 )
 RATE_LIMITED = Problem(
     "engine.rate_limited",
     429,
     "Too many requests",
-    "The API key asks too often; `Retry-After` says when to go on.",
+    "Too many requests with this API key; continue after `Retry-After`.",
 )
 INTERNAL = Problem(
     "engine.internal",
     500,
     "Internal error",
-    "Something failed on our side; `requestId` finds it in the logs.",
+    "An unexpected failure of the engine; `requestId` finds it in the logs.",
 )
 UNAVAILABLE = Problem(
     "engine.unavailable",
     503,
     "Temporarily unavailable",
-    "The database is away or busy; repeat the request with the same Idempotency-Key after `Retry-After` (D-100).",
+    "The database is unavailable or busy; repeat the request, with the same Idempotency-Key, after `Retry-After`.",
 )
 ACCOUNT_RECOVERING = Problem(
     "engine.account_recovering",
     503,
     "Account recovering",
-    "The database was restored from a backup, and the account's charges are being compared with its gateways (D-123).",
+    "The database was restored from a backup; the account's charges are being reconciled with its gateways (D-123).",
 )
 
 CATALOGUE: tuple[Problem, ...] = (
@@ -218,14 +218,14 @@ def invalid_fields(*fields: tuple[str, str]) -> EngineError:
 
 def account_recovering() -> EngineError:
     """Return the 503 for an account whose charges are being compared with its gateways after a restore (D-123)."""
-    detail = "The account's charges are being compared with its gateways; ask again in a few minutes."
+    detail = "The account's charges are being reconciled with its gateways; try again in a few minutes."
     return EngineError(ACCOUNT_RECOVERING, detail, retry_after_seconds=60)
 
 
-MAX_ECHOED_CHARS = 100
+MAX_SHOWN_ID_CHARS = 100
 """Maximum length of an unknown id in the error detail, so that a long id does not make a long answer."""
 
 
 def not_found(noun: str, sought: object) -> EngineError:
     """Return the 404. It is the same for unknown ids, malformed ids and ids of other accounts (spec 5 rule 4, D-11)."""
-    return EngineError(NOT_FOUND, f"No {noun} has the id {str(sought)[:MAX_ECHOED_CHARS]}.")
+    return EngineError(NOT_FOUND, f"No {noun} has the id {str(sought)[:MAX_SHOWN_ID_CHARS]}.")

@@ -14,7 +14,7 @@ import asyncpg
 from fastapi import FastAPI
 
 from fatura import settings
-from fatura.api.app import give
+from fatura.api.app import set_deps
 from fatura.bootstrap import wire
 from fatura.domain.credentials import Mode
 from fatura.gateways.registry import Provider
@@ -70,7 +70,7 @@ class Process:
         self.host = Host(f"p{self.slot}.{self.lives}")
         self._pool = SimPool(world.schedule, world.connections, world.faults, size=POOL_SIZE)
         self._cut = asyncio.get_running_loop().create_future()
-        give(self._app, self._deps(self._pool))
+        set_deps(self._app, self._deps(self._pool))
         self._run(self._work_and_report(), "worker")
 
     async def _work_and_report(self) -> None:

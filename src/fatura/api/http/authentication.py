@@ -1,4 +1,4 @@
-"""Who may pass: the account that a request's API key speaks for (spec 5), and the headers read on the way in."""
+"""Authentication by API key (spec 5), and reading of the request headers that every route checks."""
 
 import re
 from collections.abc import Awaitable, Callable, Iterable
@@ -20,23 +20,23 @@ _JSON = re.compile(rb'application/json\s*(;\s*charset\s*=\s*("utf-8"|utf-8)\s*)?
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """What every authenticated route passes first."""
+    """Authenticates and rate-limits every request of an authenticated route."""
 
     deps: Deps
     authenticate: Authenticate
     limiter: RateLimiter
 
     async def admit(self, headers: Headers) -> Account:
-        """Return the caller's account. Raises EngineError: `engine.unauthorized`, then `engine.rate_limited`."""
+        """Return the account of the API key. Raises EngineError: `engine.unauthorized`, `engine.rate_limited`."""
         key = bearer_token(headers)
         account = await self.authenticate(self.deps, key)
-        assert key is not None, "nobody is let in without a key"
+        assert key is not None, "authentication without a key fails"
         self.limiter.take(key)
         return account
 
 
 def bearer_token(headers: Headers) -> str | None:
-    """Return the one token of the one Authorization header of scheme Bearer, else None (spec 5 rule 1)."""
+    """Return the Bearer token; None if its header is missing, malformed or repeated (spec 5 rule 1)."""
     sent = values(headers, b"authorization")
     if len(sent) != 1:
         return None
@@ -47,7 +47,7 @@ def bearer_token(headers: Headers) -> str | None:
 
 
 def idempotency_key(headers: Headers, *, required: bool) -> str | None:
-    """Return the Idempotency-Key (D-14).
+    """Return the Idempotency-KeyPolicy, if any (D-14).
 
     Raises EngineError: `engine.idempotency_key_required`, `engine.invalid_request` naming the header.
     """
@@ -56,7 +56,7 @@ def idempotency_key(headers: Headers, *, required: bool) -> str | None:
         if required:
             raise EngineError(
                 IDEMPOTENCY_KEY_REQUIRED,
-                f"Send a fresh `{IDEMPOTENCY_KEY}` header, such as a UUID; repeat it when you repeat the request.",
+                f"Send a new `{IDEMPOTENCY_KEY}` header, such as a UUID; repeat a request with the same one.",
             )
         return None
     if len(sent) > 1 or not _KEY.fullmatch(sent[0]):
@@ -65,13 +65,13 @@ def idempotency_key(headers: Headers, *, required: bool) -> str | None:
 
 
 def content_length(headers: Headers) -> int | None:
-    """Return how long the body says it is; None when it does not say (it may come in chunks)."""
+    """Return the Content-Length in bytes; None without one, as for a chunked body."""
     sent = values(headers, b"content-length")
     return int(sent[0]) if sent and sent[0].isdigit() else None
 
 
 def check_media_type(headers: Headers) -> None:
-    """Refuse bodies that do not call themselves JSON in UTF-8 (D-11). Raises EngineError: `engine.invalid_request`."""
+    """Refuse a Content-Type other than JSON in UTF-8 (D-11). Raises EngineError: `engine.invalid_request`."""
     sent = values(headers, b"content-type")
     if len(sent) != 1 or not _JSON.fullmatch(sent[0].strip()):
         raise invalid_fields(("Content-Type", "must be application/json"))

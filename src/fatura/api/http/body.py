@@ -1,6 +1,6 @@
-"""Request bodies: bytes from the wire, at most so many in at most so long, and the strict JSON in them (D-11).
+"""Reads request bodies, limited in size and time, and parses them as strict JSON (D-11).
 
-What the JSON must hold is `fields` and each route's model.
+`fields` and the model of each route then check the contents.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ MAX_BYTES = 256 * 1024
 MAX_DEPTH = 32
 MAX_INTEGER_CHARS = 40
 READ_SECONDS = 30
-"""How long a whole body may take to arrive."""
+"""Maximum time for a whole body to arrive."""
 MAX_LISTED = 1000
-"""How many invalid fields one answer lists at most."""
+"""Maximum number of invalid fields in one answer."""
 MAX_NAME_CHARS = 120
 WHOLE_BODY = ""
-"""The path of what no single field is to blame for."""
+"""The path of an error that no single field causes."""
 TOO_DEEP = f"must not be nested deeper than {MAX_DEPTH} levels"
-UNSTORABLE = "must not hold NUL characters or lone surrogates"
+UNSTORABLE = "must not contain NUL characters or lone surrogates"
 
 
 async def read(receive: Receive, *, announced_bytes: int | None, max_bytes: int = MAX_BYTES) -> bytes:
@@ -72,16 +72,16 @@ def _too_large(max_bytes: int) -> EngineError:
 
 
 class _Repeated(dict[str, Any]):
-    """An object in which `names` stood twice."""
+    """An object in which each of `names` was repeated."""
 
     names: tuple[str, ...] = ()
 
 
 def parse(body: bytes) -> Any:
-    """Return the JSON value of a body, floats as floats, so that models can tell 10.0 from 10 (D-8).
+    """Return the JSON value of a body. Floats stay floats, so that models can refuse 10.0 for 10 (D-8).
 
-    Raises EngineError: `engine.invalid_request` for what is no strict JSON in UTF-8, keys that stand twice,
-    NUL characters and lone surrogates, numbers that no double holds, nesting deeper than MAX_DEPTH (D-11).
+    Raises EngineError: `engine.invalid_request` for anything but strict JSON in UTF-8, repeated keys, NUL characters
+    and lone surrogates, numbers too large for a double, nesting deeper than MAX_DEPTH (D-11).
     """
     repeated: list[_Repeated] = []
 
@@ -118,14 +118,16 @@ def parse(body: bytes) -> Any:
 
 def _read_integer(digits: str) -> int:
     if len(digits) > MAX_INTEGER_CHARS:
-        raise invalid_fields((WHOLE_BODY, f"must not hold integers of more than {MAX_INTEGER_CHARS} digits"))
+        raise invalid_fields(
+            (WHOLE_BODY, f"must not contain integers of more than {MAX_INTEGER_CHARS} digits")
+        )
     return int(digits)
 
 
 def _read_float(digits: str) -> float:
     value = float(digits)
     if math.isinf(value):
-        raise invalid_fields((WHOLE_BODY, "must not hold numbers too large for a double"))
+        raise invalid_fields((WHOLE_BODY, "must not contain numbers too large for a double"))
     return value
 
 
@@ -134,7 +136,7 @@ def _refuse_constant(name: str) -> None:
 
 
 def _may_hide_refusals(body: bytes) -> bool:
-    """Say whether it is worth looking at every value: raw NULs and surrogates are refused by the decoders."""
+    """Return whether every value has to be checked: only escapes and deep nesting get past the decoders."""
     return b"\\u" in body or body.count(b"{") + body.count(b"[") > MAX_DEPTH
 
 
@@ -155,7 +157,7 @@ def _refusals(value: Any, path: str, depth: int) -> Iterator[tuple[str, str]]:
 def _refusals_inside(value: dict[str, Any], path: str, depth: int) -> Iterator[tuple[str, str]]:
     if isinstance(value, _Repeated):
         for name in value.names:
-            yield member(path, name), "stands twice in the same object"
+            yield member(path, name), "is repeated in the same object"
     for name, item in value.items():
         if not is_storable(name):
             yield member(path, name), UNSTORABLE
@@ -163,7 +165,7 @@ def _refusals_inside(value: dict[str, Any], path: str, depth: int) -> Iterator[t
 
 
 def is_storable(text: str) -> bool:
-    """Say whether text has neither NUL characters nor lone surrogates, which PostgreSQL cannot store (D-11)."""
+    """Return whether PostgreSQL can store a text: no NUL characters, no lone surrogates (D-11)."""
     if "\0" in text:
         return False
     try:
@@ -174,7 +176,7 @@ def is_storable(text: str) -> bool:
 
 
 def member(path: str, of: str | int) -> str:
-    """Return the path of an object's member or an array's element, such as `items[0].discounts[1].percent`."""
+    """Return the path of a member of an object or array, such as `items[0].discounts[1].percent`."""
     if isinstance(of, int):
         return f"{path}[{of}]"
     name = of[:MAX_NAME_CHARS].encode(errors="replace").decode()

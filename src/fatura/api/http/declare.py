@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from fatura.api.http.documentation import Documentation
-from fatura.api.http.route import ApiRoute, Key
+from fatura.api.http.route import ApiRoute, KeyPolicy
 from fatura.domain.errors import (
     IDEMPOTENCY_IN_PROGRESS,
     IDEMPOTENCY_KEY_REQUIRED,
@@ -48,7 +48,7 @@ class Routes:
         answers: type[View],
         status: int = 200,
         other_status: int | None = None,
-        key: Key = Key.HONOURED,
+        key: KeyPolicy = KeyPolicy.HONOURED,
         holds_secret: bool = False,
         problems: Sequence[Problem] = (),
     ) -> Declare[EndpointT]:
@@ -88,7 +88,7 @@ class Routes:
         summary: str,
         *,
         answers: dict[int, type[View] | None],
-        key: Key = Key.IGNORED,
+        key: KeyPolicy = KeyPolicy.IGNORED,
         holds_secret: bool = False,
         problems: Sequence[Problem] = (),
     ) -> Declare[EndpointT]:
@@ -103,13 +103,13 @@ class Routes:
         return declare
 
 
-def _usual_problems(method: str, path: str, key: Key) -> Iterable[Problem]:
+def _usual_problems(method: str, path: str, key: KeyPolicy) -> Iterable[Problem]:
     yield from (INVALID_REQUEST, UNAUTHORIZED, RATE_LIMITED, INTERNAL, UNAVAILABLE)
     if "{" in path:
         yield NOT_FOUND
     if method != "GET":
         yield from (PAYLOAD_TOO_LARGE, IDEMPOTENCY_IN_PROGRESS)
-    if key is Key.REQUIRED:
+    if key is KeyPolicy.REQUIRED:
         yield IDEMPOTENCY_KEY_REQUIRED
-    if key is not Key.IGNORED:
+    if key is not KeyPolicy.IGNORED:
         yield IDEMPOTENCY_KEY_REUSED

@@ -1,4 +1,4 @@
-"""`/docs` and `/docs-json`: the contract to read and to try, with nothing loaded from another host (spec 4.6)."""
+"""`/docs` and `/docs-json`: the OpenAPI document and a page to read and try it, without other hosts (spec 4.6)."""
 
 import base64
 import hashlib

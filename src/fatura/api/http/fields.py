@@ -1,6 +1,6 @@
-"""The types of which request bodies and queries are made: strict, bounded, each refusal saying what is expected.
+"""Types of the fields of request bodies and queries: strict and bounded; a refusal says what is expected.
 
-All are metadata for `Annotated`: they check the value and write their own limits into the OpenAPI document.
+All are metadata for `Annotated`. They check the value, and add their limits to the OpenAPI document.
 """
 
 import re
@@ -22,7 +22,7 @@ from fatura.settings import Settings
 
 MAX_EMAIL_CHARS = 254
 MAX_COUNT = 2_147_483_647
-"""Bound of counts that the specification leaves open (cycles): they fit PostgreSQL's integer."""
+"""Maximum of counts without a limit in the specification, such as cycles: PostgreSQL's integer."""
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII | re.IGNORECASE)
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _INSTANT = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,3})?Z", re.ASCII)
@@ -36,21 +36,21 @@ _PUBLIC_URL = (
     r"(?!(?:local|internal|localhost|arpa)(?:[/?:]|$))[A-Za-z](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])"
     rf"(?::(?:{_PORT}))?(?:[/?](?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{{2}})*)?$"
 )
-"""What is taken everywhere, up to the length of its host; the operator may allow more (D-47)."""
+"""The documented form of a URL. The operator may allow more (D-47)."""
 
 
 def refusal(message: str) -> PydanticCustomError:
-    """Return the error that refuses a value; the message completes "the field ..." in plain words."""
+    """Return the error that refuses a value; the message completes the sentence "the field ..."."""
     return PydanticCustomError("refused", "{message}", {"message": message})
 
 
 def refusals(*places: tuple[str, str]) -> PydanticCustomError:
-    """Return the error that refuses several places inside a value, each `(relative path, message)`."""
+    """Return the error that refuses places inside a value, each `(relative path, message)`."""
     return PydanticCustomError("refused_inside", "several places", {"places": list(places)})
 
 
 def _expecting(message: str, schema: CoreSchema) -> CoreSchema:
-    """Let any failure of the schema say what is expected, not what went wrong inside."""
+    """Give every failure of the schema one message that says what is expected."""
     return core_schema.custom_error_schema(
         schema,
         custom_error_type="refused",
@@ -61,7 +61,7 @@ def _expecting(message: str, schema: CoreSchema) -> CoreSchema:
 
 @dataclass(frozen=True, slots=True)
 class IntRange:
-    """An integer from `least` to `most`; 10.0, 1e3, true and "10" are none (D-8)."""
+    """An integer from `least` to `most`; 10.0, 1e3, true and "10" are refused (D-8)."""
 
     least: int
     most: int
@@ -73,7 +73,7 @@ class IntRange:
 
 @dataclass(frozen=True, slots=True)
 class OneOfInts:
-    """One of a few integers, strictly: `Literal` would take `true` for 1 (D-8)."""
+    """One of a few integers. `Literal` would accept `true` for 1 (D-8)."""
 
     allowed: tuple[int, ...]
 
@@ -97,12 +97,11 @@ class OneOfInts:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """One of a few words."""
+    """One of a few texts."""
 
     allowed: tuple[str, ...]
 
     def __get_pydantic_core_schema__(self, _source: Any, _handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Take the allowed words only."""
         return _expecting(
             f"must be one of {', '.join(self.allowed)}", core_schema.literal_schema(list(self.allowed))
         )
@@ -110,7 +109,7 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Text of `least` to `most` code points, kept exactly as sent; with a minimum it is not blank (D-11)."""
+    """Text of `least` to `most` code points, stored as sent; not blank if `least` is above 0 (D-11)."""
 
     least: int
     most: int
@@ -138,7 +137,7 @@ def _filled(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Read:
-    """Text that a function reads into a value, or refuses by ValueError; `schema` documents it."""
+    """Text that `read` converts, or refuses with ValueError; `schema` documents it."""
 
     read: Callable[[str], Any]
     message: str
@@ -155,7 +154,7 @@ class _Read:
 
 
 def read_uuid(text: str) -> UUID:
-    """Read a UUID of canonical form, in either case; `uuid.UUID` reads many more (D-11). Raises ValueError."""
+    """Return the UUID of a canonical text; `uuid.UUID` accepts other forms too (D-11). Raises ValueError."""
     if not _UUID.fullmatch(text):
         raise ValueError(text)
     return UUID(text)
@@ -168,7 +167,7 @@ def _read_date(text: str) -> date:
 
 
 def _read_instant(text: str) -> datetime:
-    """Read an instant in UTC to the millisecond, or a date as its first instant. Raises ValueError."""
+    """Return the instant of a text in UTC, or the first instant of a date. Raises ValueError."""
     if _DATE.fullmatch(text):
         return start_of_day(_read_date(text))
     if not _INSTANT.fullmatch(text):
@@ -177,7 +176,7 @@ def _read_instant(text: str) -> datetime:
 
 
 def _check_email(text: str) -> str:
-    """Check an address without asking the network; names under `.test` are addresses too. Kept as sent."""
+    """Return an address unchanged if its form is valid; names under `.test` are accepted. Raises ValueError."""
     if len(text) > MAX_EMAIL_CHARS:
         raise ValueError(text)
     try:
@@ -192,10 +191,9 @@ def _read_whole(value: Any) -> Any:
 
 
 class IntText:
-    """Put after `IntRange`: reads the integer from a query's text."""
+    """Placed after `IntRange`: accepts the text of an integer, as queries have it."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Read first, then check as `IntRange` does."""
         return core_schema.no_info_before_validator_function(_read_whole, handler(source))
 
 
@@ -259,20 +257,18 @@ Instant = Annotated[
         ),
     ),
 ]
-"""An instant; a date stands for its first instant in America/Sao_Paulo."""
+"""An instant, or a date for its first instant in America/Sao_Paulo."""
 
 
 class EndpointUrl:
-    """A URL that we may call; the operator's exceptions are in the settings, the validation's context (D-47)."""
+    """A URL that Fatura may call. The validation context holds the settings with the operator's exceptions (D-47)."""
 
     def __get_pydantic_core_schema__(self, _source: Any, _handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Judge it by `domain.endpoint_url`."""
         return core_schema.with_info_after_validator_function(_check_url, core_schema.str_schema(strict=True))
 
     def __get_pydantic_json_schema__(
         self, _schema: CoreSchema, _handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """Document it as a URI."""
         return {
             "type": "string",
             "format": "uri",

@@ -1,4 +1,4 @@
-"""What requests may hold: the models that bodies and queries are, and the paging every list takes (spec 2.7, D-16)."""
+"""Base models of request bodies and queries, and the paging of lists (spec 2.7, D-16)."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
@@ -24,12 +24,12 @@ class Body(BaseModel):
     examples: ClassVar[Examples] = {}
 
     def sent(self) -> dict[str, Any]:
-        """Return the fields that the client sent, by their wire names: what a PATCH changes."""
+        """Return the fields that the client sent by their wire names; a PATCH changes only these."""
         return {name: getattr(self, name) for name in self.model_fields_set}
 
 
 def unsent() -> Any:
-    """Return the default of a PATCH's field: it may be left out, but null is a value that its type may refuse."""
+    """Return the default of a PATCH's field: it may be left out, but null is refused unless its type allows it."""
     return Field(default_factory=_nothing)
 
 
@@ -44,15 +44,14 @@ class Query(BaseModel):
 
 
 class Paging(Query):
-    """Which page of a list is asked for (spec 8, D-16)."""
+    """The requested page of a list (spec 8, D-16)."""
 
     page: Annotated[
-        int, IntRange(1, MAX_PAGE), IntText(), Field(description="Page to show, counted from 1.")
+        int, IntRange(1, MAX_PAGE), IntText(), Field(description="Number of the page, from 1.")
     ] = 1
     pageSize: Annotated[
-        int, IntRange(1, MAX_PAGE_SIZE), IntText(), Field(description="Records of a page.")
+        int, IntRange(1, MAX_PAGE_SIZE), IntText(), Field(description="Records per page.")
     ] = DEFAULT_PAGE_SIZE
 
     def asked(self) -> Page:
-        """Return the page as use cases take it."""
         return Page(self.page, self.pageSize)

@@ -1,4 +1,4 @@
-"""The outermost layer of every request: its id, its log line, its metrics, and the last catch (D-13)."""
+"""The outermost layer: gives every request its id, log line and metrics, and catches all errors (D-13)."""
 
 import time
 from functools import cache
@@ -13,9 +13,9 @@ from fatura.api.http.problems import internal_error, problem_response
 from fatura.observability import counter, histogram, log
 
 CLIENT_GONE = 499
-"""Logged in place of a status when the client left before its answer."""
+"""Logged as the status when the client disconnected before its answer."""
 UNMATCHED = "unmatched"
-"""The route of requests that no route of the API takes."""
+"""Logged as the route when no route matches."""
 
 _requests = counter("fatura_http_requests_total", "Requests answered.", "method", "route", "status")
 _seconds = histogram(
@@ -25,13 +25,13 @@ _METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"
 
 
 class Observer:
-    """ASGI middleware around the whole application. It serves HEAD as the GET whose body the server drops."""
+    """ASGI middleware around the whole application. It serves HEAD as GET, and the server drops the body."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request; nothing but a half-sent answer's failure gets past."""
+        """Serve one request. Only a failure after the answer began is raised."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -67,7 +67,7 @@ class Observer:
 
 @cache
 def _children(method: str, route: str, status: int) -> tuple[Counter, Histogram]:
-    """Return the metrics of one series: they are looked up once, and there are only so many."""
+    """Return the metrics of one series; cached because the look-up is slow and the series are few."""
     return _requests.labels(method, route, str(status)), _seconds.labels(method, route)
 
 

@@ -1,6 +1,6 @@
-"""Every failure as the client reads it: one `application/problem+json` body, and the headers that go with it (spec 7).
+"""Answers every failure with an `application/problem+json` body and its headers (spec 7).
 
-The codes are `domain.errors`; the words for invalid fields are `refused_fields`.
+`domain.errors` has the codes, `validation_errors` the messages about invalid fields.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ MEDIA_TYPE = "application/problem+json"
 def problem_response(
     error: EngineError, request_id: str | None, *, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Return the answer that tells a client of an error (spec 7, D-12, D-13)."""
+    """Return the answer for an error (spec 7, D-12, D-13)."""
     problem = error.problem
     sent = {"cache-control": "no-store", **(headers or {})}
     if problem is UNAUTHORIZED:
@@ -41,12 +41,12 @@ def problem_response(
 
 
 def internal_error() -> EngineError:
-    """Return what a client learns of a failure on our side: nothing but whom to ask (spec 7)."""
-    return EngineError(INTERNAL, "Something failed on our side; tell support the requestId.")
+    """Return the error for an unexpected failure; it contains no details (spec 7)."""
+    return EngineError(INTERNAL, "Something failed on our side; give the requestId to support.")
 
 
 def register(app: FastAPI) -> None:
-    """Let the application answer every expected exception as a problem; the observer answers the others."""
+    """Add the handlers of expected exceptions; the observer answers all others."""
     app.add_exception_handler(EngineError, _engine_error)
     app.add_exception_handler(HTTPException, _http_exception)
     for failure in (DatabaseUnavailableError, DeadlockError, LockTimeoutError):
@@ -61,36 +61,36 @@ async def _engine_error(request: Request, error: Exception) -> Response:
 async def _database_failure(request: Request, error: Exception) -> Response:
     current = trace_of(request.scope)
     log.warning("request.database_failed", route=current.route, error=f"{type(error).__name__}: {error}")
-    told = EngineError(
+    shown = EngineError(
         UNAVAILABLE,
-        "The database cannot be reached; repeat the request with the same Idempotency-Key.",
+        "The database cannot be reached; repeat the request with the same Idempotency-KeyPolicy.",
         retry_after_seconds=1,
     )
     if isinstance(error, LockTimeoutError):
-        told = EngineError(
-            UNAVAILABLE, "Something else is still working on this; ask again.", retry_after_seconds=1
+        shown = EngineError(
+            UNAVAILABLE, "Another request is changing this; try again.", retry_after_seconds=1
         )
-    return problem_response(told, current.request_id)
+    return problem_response(shown, current.request_id)
 
 
 async def _http_exception(request: Request, error: Exception) -> Response:
-    """Answer what the framework refuses: unknown routes and wrong methods above all (D-11)."""
+    """Answer what the framework refuses, such as unknown routes and wrong methods (D-11)."""
     assert isinstance(error, HTTPException), error
     headers: Mapping[str, str] | None = None
     match error.status_code:
         case NOT_FOUND.status:
-            told = EngineError(NOT_FOUND, "There is no such route; /docs shows all there are.")
+            shown = EngineError(NOT_FOUND, "There is no such route; /docs lists all routes.")
         case METHOD_NOT_ALLOWED.status:
             methods = _allowed_methods(request)
-            told = EngineError(METHOD_NOT_ALLOWED, f"This route takes {methods} only.")
+            shown = EngineError(METHOD_NOT_ALLOWED, f"This route accepts only {methods}.")
             headers = {"allow": methods}
         case _:
-            told = EngineError(INVALID_REQUEST, "The request cannot be read.")
-    return problem_response(told, trace_of(request.scope).request_id, headers=headers)
+            shown = EngineError(INVALID_REQUEST, "The request cannot be read.")
+    return problem_response(shown, trace_of(request.scope).request_id, headers=headers)
 
 
 def _allowed_methods(request: Request) -> str:
-    """Return the methods of all routes with the request's path, where the framework would name the first one's."""
+    """Return the methods of all routes with the request's path; the framework names only the first route's."""
     routes: list[BaseRoute] = request.app.routes
     found = {
         method

@@ -1,4 +1,4 @@
-"""HTTP/1.1 with the limits that uvicorn lacks: on a request's head, and on the rest of bodies already answered."""
+"""HTTP/1.1 with limits that uvicorn lacks: for the request head, and for bodies that were answered early."""
 
 import asyncio
 
@@ -8,15 +8,16 @@ from fatura.api.http.problems import problem_response
 from fatura.domain.errors import INVALID_REQUEST, EngineError
 
 MAX_HEAD_BYTES = 64 * 1024
-"""Request line and headers together, give or take one read of the socket."""
+"""Maximum size of the request line and headers, plus at most one read of the socket."""
 PATIENCE_SECONDS = 10
-"""How long a head may take to arrive, and how long the rest of an answered body is still read and thrown away."""
+"""Maximum time for a head to arrive, and for the rest of a body that was answered early."""
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """Closes a connection whose client owes bytes for too long; a body that is being read has `body.READ_SECONDS`.
+    """Closes a connection when the client sends the rest of a request too slowly.
 
-    What follows an early answer (401, 413) is read for a while, since closing at once could lose the answer.
+    A body that an endpoint reads has its own limit, `body.READ_SECONDS`. After an early answer (401, 413) the rest of
+    the body is read and discarded for a while, because an immediate close could lose the answer.
     """
 
     _in_head: bool = True
@@ -25,18 +26,15 @@ class LimitedProtocol(HttpToolsProtocol):
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] - as its parent does
-        """Begin to wait for a first request."""
         super().connection_made(transport)
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no more."""
         self._in_head = self._in_body = False
         self._watch()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Feed the parser, and see what is still owed."""
         super().data_received(data)
         if self._in_head and not self.transport.is_closing():
             self._head_bytes += len(data)
@@ -45,17 +43,15 @@ class LimitedProtocol(HttpToolsProtocol):
         self._watch()
 
     def on_message_begin(self) -> None:
-        """Begin to count a head."""
         self._in_head, self._head_bytes = True, 0
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """Hand the request over; its body is what it owes now. What has no readable URL is not handed over."""
         super().on_headers_complete()
         self._in_head, self._in_body = False, True
 
     def on_message_complete(self) -> None:
-        """Owe nothing; a body that ended after its answer leaves the connection idle."""
+        """Start the keep-alive timer when the body ends after its answer."""
         self._in_body = False
         super().on_message_complete()
         if self.cycle.response_complete:
@@ -65,19 +61,19 @@ class LimitedProtocol(HttpToolsProtocol):
             )
 
     def on_response_complete(self) -> None:
-        """Go on with the connection, and throw away what is left of the body."""
+        """Discard the rest of the body."""
         super().on_response_complete()
         self._watch()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP request as a problem too (spec 7), and close."""
+        """Answer what is not an HTTP request with a problem too (spec 7), and close."""
         answer = problem_response(EngineError(INVALID_REQUEST, msg), None, headers={"connection": "close"})
         head = b"".join(b"%b: %b\r\n" % header for header in answer.raw_headers)
         self.transport.write(b"HTTP/1.1 400 Bad Request\r\n" + head + b"\r\n" + bytes(answer.body))
         self.transport.close()
 
     def _watch(self) -> None:
-        """Keep one deadline while the client owes bytes that no request handler waits for."""
+        """Keep one deadline while bytes are missing that no endpoint waits for."""
         owes = self._in_head or (self._in_body and self.cycle.response_complete)
         if owes and self._deadline is None:
             self._deadline = self.loop.call_later(PATIENCE_SECONDS, self.transport.close)

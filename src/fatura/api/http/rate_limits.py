@@ -7,33 +7,33 @@ from collections.abc import Callable
 from fatura.domain.errors import RATE_LIMITED, EngineError
 
 BURST_SECONDS = 2
-"""A key that was idle may ask for this many seconds' worth at once: twice the rate (D-48)."""
+"""Seconds of requests that an idle key may make at once: twice the rate (D-48)."""
 FEWEST_REMEMBERED = 1024
 
 
 class RateLimiter:
-    """A token bucket per key, each kept as one number: the instant at which the bucket will be full again.
+    """A token bucket for each key, stored as the time when the bucket will be full again.
 
-    Full buckets are forgotten, and those of strangers (webhooks are counted before they are read) soon are.
+    Full buckets are removed, so keys of unauthenticated webhooks do not accumulate.
     """
 
     __slots__ = ("_clock", "_full_at", "_limit", "_rate")
 
     def __init__(self, requests_per_second: int, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Limit to a rate; 0 is no limit. `clock` counts seconds."""
+        """Limit to a rate; 0 is no limit. `clock` returns seconds."""
         self._rate = requests_per_second
         self._clock = clock
         self._full_at: dict[str, float] = {}
         self._limit = FEWEST_REMEMBERED
 
     def __len__(self) -> int:
-        """Return how many keys are remembered."""
+        """Return the number of stored buckets."""
         return len(self._full_at)
 
     def take(self, key: str, *, who: str = "This API key") -> None:
-        """Take one request of a key's, or of whoever else it stands for.
+        """Count one request of a key; `who` names its owner in the error.
 
-        Raises EngineError: `engine.rate_limited`, with when to ask again.
+        Raises EngineError: `engine.rate_limited` with `retry_after_seconds`.
         """
         if self._rate == 0:
             return
@@ -43,7 +43,7 @@ class RateLimiter:
         if wait_seconds > _ROUNDING_SECONDS:
             raise EngineError(
                 RATE_LIMITED,
-                f"{who} may ask {self._rate} times a second; slow down and go on.",
+                f"{who} may make {self._rate} requests per second; slow down.",
                 retry_after_seconds=math.ceil(wait_seconds),
             )
         self._full_at[key] = full_at
@@ -56,4 +56,4 @@ class RateLimiter:
 
 
 _ROUNDING_SECONDS = 1e-6
-"""How far sums of fractions of a second may be off."""
+"""Tolerance for sums of fractions of a second."""

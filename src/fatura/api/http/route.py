@@ -1,6 +1,6 @@
-"""One route of the API: FastAPI matches and documents it, and it is served here, in the order of D-10.
+"""One route of the API. FastAPI matches and documents it; it is served here, in the order of D-10.
 
-FastAPI's own way of serving reads the body before it asks who is there.
+FastAPI itself would read the body before authentication.
 """
 
 import difflib
@@ -35,14 +35,14 @@ from fatura.usecases.deps import Deps
 Endpoint = Callable[..., Awaitable[Response]]
 MAX_QUERY_PARAMETERS = 100
 WHOLE_QUERY = "query"
-"""The path of a refusal that concerns no single parameter."""
+"""The path of an error that no single parameter causes."""
 MAX_ID_CHARS = 255
 _UNDOCUMENTED = Documentation("", "", {})
 _NO_MATCH: tuple[Match, Scope] = (Match.NONE, {})
 _TAKES_BODY = frozenset({"DELETE", "PATCH", "POST", "PUT"})
 
 
-class Key(Enum):
+class KeyPolicy(Enum):
     """What a route does with an Idempotency-Key (D-14)."""
 
     REQUIRED = auto()
@@ -52,11 +52,10 @@ class Key(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An admitted request, as its endpoint gets it.
+    """An authenticated request, as its endpoint gets it.
 
-    `route` is the method and the path's template. A repeat of a request has the same `target` (the method and the path
-    itself) and the same `body_value` (the parsed JSON, None without a body) (D-14). `holds_secret`: the answer is
-    stored encrypted.
+    `route` is the method and the path template. A repeated request has the same `target` (method and path) and
+    `body_value` (the parsed JSON, None without a body) (D-14). `holds_secret`: the answer is stored encrypted.
     """
 
     deps: Deps
@@ -71,22 +70,21 @@ class Call:
 
     @property
     def only_reads(self) -> bool:
-        """Say whether the method promises to change nothing."""
         return self.route.partition(" ")[0] in {"GET", "HEAD"}
 
 
 def read_text_id(text: str) -> str:
-    """Read an id that is not ours to form. Raises ValueError for what cannot be stored, and so not be found."""
+    """Return an id in another system's format. Raises ValueError for a text that cannot be stored."""
     if len(text) > MAX_ID_CHARS or not body.is_storable(text):
         raise ValueError(text)
     return text
 
 
 @dataclass(frozen=True, slots=True)
-class Noun:
-    """Metadata of a path parameter: whose id it is, so that one that cannot be is a 404 like an unknown one (D-11)."""
+class PathId:
+    """Metadata of a path parameter: the resource of the id. A malformed id is a 404, like an unknown one (D-11)."""
 
-    noun: str
+    resource: str
     form: Callable[[str], object] = read_uuid
 
     def read(self, text: str) -> object:
@@ -94,14 +92,14 @@ class Noun:
         try:
             return self.form(text)
         except ValueError:
-            raise not_found(self.noun, text) from None
+            raise not_found(self.resource, text) from None
 
 
 @dataclass(frozen=True, slots=True)
 class _Inputs:
-    """What an endpoint takes, by its parameters: `call`, `query`, `body`; all others are ids in the path."""
+    """The inputs of an endpoint by its parameters: `query`, `body`; all others but `call` are ids in the path."""
 
-    ids: tuple[tuple[str, str, Noun], ...]
+    ids: tuple[tuple[str, str, PathId], ...]
     query: TypeAdapter[Any] | None
     scalars: frozenset[str]
     body: TypeAdapter[Any] | None
@@ -112,7 +110,7 @@ def _inputs(parameters: Mapping[str, inspect.Parameter]) -> _Inputs:
     taken = parameters.get("body")
     return _Inputs(
         ids=tuple(
-            (name, wire_name(name), _noun(parameter.annotation))
+            (name, wire_name(name), _path_id(parameter.annotation))
             for name, parameter in parameters.items()
             if name not in {"call", "query", "body"}
         ),
@@ -122,9 +120,9 @@ def _inputs(parameters: Mapping[str, inspect.Parameter]) -> _Inputs:
     )
 
 
-def _noun(annotation: Any) -> Noun:
-    found = [each for each in get_args(annotation) if isinstance(each, Noun)]
-    assert len(found) == 1, f"a path parameter is Annotated with its Noun: {annotation}"
+def _path_id(annotation: Any) -> PathId:
+    found = [each for each in get_args(annotation) if isinstance(each, PathId)]
+    assert len(found) == 1, f"a path parameter is Annotated with its PathId: {annotation}"
     return found[0]
 
 
@@ -133,12 +131,12 @@ def _body_examples(parameters: Mapping[str, inspect.Parameter]) -> Mapping[str, 
 
 
 def wire_name(name: str) -> str:
-    """Return the wire's spelling of a parameter: `product_id` is `productId`."""
+    """Return a parameter's name in the path: `product_id` is `productId`."""
     return re.sub(r"_(\w)", lambda found: found[1].upper(), name)
 
 
 def _documented(signature: inspect.Signature) -> inspect.Signature:
-    """Return the signature that FastAPI documents: path and query declared its way, our `call` left out."""
+    """Return the signature for FastAPI: path and query as it declares them, without `call`."""
     shown: list[inspect.Parameter] = []
     for name, parameter in signature.parameters.items():
         if name == "query":
@@ -153,7 +151,7 @@ def _documented(signature: inspect.Signature) -> inspect.Signature:
 
 
 class ApiRoute(APIRoute):
-    """A route behind the gate. Its endpoint is `async (call, [ids...], [query], [body]) -> Response`."""
+    """An authenticated route. Its endpoint is `async (call, [ids...], [query], [body]) -> Response`."""
 
     def __init__(
         self,
@@ -162,7 +160,7 @@ class ApiRoute(APIRoute):
         documentation: Documentation,
         *,
         method: str,
-        key: Key,
+        key: KeyPolicy,
         holds_secret: bool,
     ) -> None:
         signature = inspect.signature(endpoint, eval_str=True)
@@ -186,13 +184,13 @@ class ApiRoute(APIRoute):
         self.app = self._serve
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """As any route does, but most others are told from it by how their paths begin."""
+        """Compare the start of the path first, which rules most routes out quickly."""
         if not scope["path"].startswith(self._fixed_start):
             return _NO_MATCH
         return super().matches(scope)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request that was routed here: 401, 429, 413, 400, then the endpoint's own (D-10)."""
+        """Check the request in the order 401, 429, 413, 400, then call the endpoint (D-10)."""
         gate: Gate = scope["app"].state.gate
         trace = trace_of(scope)
         trace.route = self.path
@@ -203,16 +201,16 @@ class ApiRoute(APIRoute):
         if method in _TAKES_BODY:
             raw = await body.read(receive, announced_bytes=content_length(headers))
         key = None
-        if self.key is not Key.IGNORED:
-            key = idempotency_key(headers, required=self.key is Key.REQUIRED)
+        if self.key is not KeyPolicy.IGNORED:
+            key = idempotency_key(headers, required=self.key is KeyPolicy.REQUIRED)
         if raw:
             check_media_type(headers)
         value = body.parse(raw) if raw else None
         if self._inputs.body is None:
             value = _nothing(value, sent=bool(raw))
         arguments = self._validated(scope["query_string"], value, gate.deps.settings)
-        for name, wire, noun in self._inputs.ids:
-            arguments[name] = noun.read(scope["path_params"][wire])
+        for name, wire, path_id in self._inputs.ids:
+            arguments[name] = path_id.read(scope["path_params"][wire])
         call = Call(
             gate.deps,
             account,
@@ -228,7 +226,7 @@ class ApiRoute(APIRoute):
         await response(scope, receive, send)
 
     def _validated(self, query_string: bytes, value: Any, settings: Settings) -> dict[str, Any]:
-        """Return the query and the body as their models; `settings` are the validators' context.
+        """Return the query and the body as their models; `settings` is the context of the validators.
 
         Raises EngineError: `engine.invalid_request` with every invalid field of both.
         """
@@ -250,7 +248,7 @@ class ApiRoute(APIRoute):
 
 
 def _nothing(value: Any, *, sent: bool) -> None:
-    """Refuse a body where none is taken; an empty object counts as none.
+    """Refuse a body on a route without one; an empty object is allowed.
 
     Raises EngineError: `engine.invalid_request`.
     """

@@ -1,4 +1,4 @@
-"""How the application is served: uvicorn with limits against slow and oversized clients."""
+"""Runs the application in uvicorn, with limits against slow and oversized requests."""
 
 import asyncio
 from collections.abc import Generator
@@ -11,22 +11,21 @@ from fatura.api.http.protocol import LimitedProtocol
 
 KEEP_ALIVE_SECONDS = 15
 DRAIN_SECONDS = 10
-"""How long running requests may take to end when the server is told to stop."""
+"""Maximum time for running requests to end when the server stops."""
 MAX_OPEN_CONNECTIONS = 2000
 BACKLOG = 2048
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals to the command that runs it."""
+    """A server that leaves signals to its command."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
-        """Install no handlers."""
         yield
 
 
 async def run_server(app: FastAPI, stop: asyncio.Event, *, host: str, port: int) -> None:
-    """Serve until `stop` is set; running requests are finished. Raises OSError when the port is taken."""
+    """Serve until `stop` is set, then finish running requests. Raises OSError when the port is in use."""
     config = uvicorn.Config(
         app,
         host=host,

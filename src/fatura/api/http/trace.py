@@ -1,4 +1,4 @@
-"""What is known of one request while it runs: its correlation id (D-13), and what logs and metrics say of it."""
+"""The state of a running request: its correlation id (D-13), and the route and status for logs and metrics."""
 
 import re
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ _ACCEPTED = re.compile(rb"[\x21-\x7e]{1,128}")
 
 @dataclass(slots=True)
 class Trace:
-    """One request; `route` is its path's template, once it is matched."""
+    """One request; `route` is the path template after matching."""
 
     request_id: str
     route: str | None = None
@@ -22,20 +22,19 @@ class Trace:
 
 
 def begin(scope: Scope) -> Trace:
-    """Start a request's trace and keep it in its scope."""
+    """Start the trace of a request and store it in its scope."""
     trace = scope[_KEY] = Trace(_request_id(scope["headers"]))
     return trace
 
 
 def trace_of(scope: Scope) -> Trace:
-    """Return the trace of a request that was begun."""
     trace = scope[_KEY]
-    assert isinstance(trace, Trace), "every request goes through the observer"
+    assert isinstance(trace, Trace), "the observer starts every trace"
     return trace
 
 
 def _request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Return the caller's X-Request-Id when it is one of 1..128 visible ASCII characters, else a new id (D-13)."""
+    """Return the client's X-Request-Id if it has 1..128 visible ASCII characters, else a new id (D-13)."""
     sent = values(headers, b"x-request-id")
     if len(sent) == 1 and _ACCEPTED.fullmatch(sent[0]):
         return sent[0].decode()
@@ -43,5 +42,5 @@ def _request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
 
 
 def values(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> list[bytes]:
-    """Return all values of a header, by its name in lower case; blanks around a value are none of it."""
+    """Return all values of a header, without surrounding blanks; `name` is in lower case."""
     return [value.strip(b" \t") for each, value in headers if each == name]

@@ -1,4 +1,4 @@
-"""The words for invalid fields: each refusal of the models as a path and what is expected there (D-11)."""
+"""Messages about invalid fields: the path of each validation error, and what is expected there (D-11)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
@@ -29,7 +29,7 @@ _NOT_AN_OBJECT = "must be a JSON object"
 
 
 def listed(error: ValidationError, value: Any) -> list[tuple[str, str]]:
-    """Return every `(path, message)` of a validation of `value`, at most MAX_LISTED."""
+    """Return `(path, message)` of each error in the validation of `value`, at most MAX_LISTED."""
     found = [place for details in error.errors(include_url=False) for place in _places(details, value)]
     return found[:MAX_LISTED]
 
@@ -69,9 +69,9 @@ def _alternatives(tags: Sequence[str]) -> str:
 
 
 def _path(location: tuple[str | int, ...], value: Any) -> str:
-    """Return a location as the client would write it, without the names of union members that pydantic puts in.
+    """Return a location as clients write it, without the names of union members that pydantic inserts.
 
-    Such a name is told from a field by leading nowhere: every field before the last holds an object or an array.
+    Such a name leads to no object or array, and every field before the last does.
     """
     path = WHOLE_BODY
     for place, step in enumerate(location, 1):

@@ -9,7 +9,7 @@ from fatura.api.http import problems, trace
 from fatura.api.http.answers import MEDIA_TYPE, REPLAYED
 from fatura.api.http.authentication import IDEMPOTENCY_KEY
 from fatura.api.http.documentation import Documentation
-from fatura.api.http.route import ApiRoute, Key, OpenRoute
+from fatura.api.http.route import ApiRoute, KeyPolicy, OpenRoute
 from fatura.api.openapi.links import links_of
 from fatura.api.openapi.schemas import Schema, name_of, reference, without_citations
 from fatura.domain.errors import EngineError, Problem
@@ -29,7 +29,7 @@ def complete(operation: Schema, route: ApiRoute | OpenRoute) -> None:
     operation["summary"] = documentation.summary
     operation["security"] = []
     if isinstance(route, ApiRoute):
-        takes_key = route.key is not Key.IGNORED
+        takes_key = route.key is not KeyPolicy.IGNORED
         operation["security"] = [{SECURITY: []}]
         operation.setdefault("parameters", []).extend(_header_parameters(route.key))
         if route.body_examples:
@@ -51,10 +51,10 @@ def sample_of(view: type[View]) -> Any:
     return json.loads(SAMPLES[view].json())
 
 
-def _header_parameters(key: Key) -> Iterable[Schema]:
+def _header_parameters(key: KeyPolicy) -> Iterable[Schema]:
     yield {"$ref": "#/components/parameters/RequestId"}
-    if key is not Key.IGNORED:
-        name = "IdempotencyKeyRequired" if key is Key.REQUIRED else "IdempotencyKey"
+    if key is not KeyPolicy.IGNORED:
+        name = "IdempotencyKeyRequired" if key is KeyPolicy.REQUIRED else "IdempotencyKey"
         yield {"$ref": f"#/components/parameters/{name}"}
 
 
@@ -141,7 +141,7 @@ HEADERS: Schema = {
         "schema": {"type": "string", "minLength": 1, "maxLength": 128, "pattern": _VISIBLE_ASCII},
     },
     "Replayed": {
-        "description": "Present when the answer is the first answer to this Idempotency-Key, repeated.",
+        "description": "Present when the answer is the first answer to this Idempotency-KeyPolicy, repeated.",
         "schema": {"type": "string", "const": "true"},
     },
     "RetryAfter": {

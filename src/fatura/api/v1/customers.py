@@ -10,13 +10,13 @@ from fatura.api.http.declare import Routes
 from fatura.api.http.fields import Email, ExternalRef, Text
 from fatura.api.http.forms import Body, Examples, Paging, unsent
 from fatura.api.http.replies import run
-from fatura.api.http.route import Call, Noun
+from fatura.api.http.route import Call, PathId
 from fatura.domain.filters import CustomerFilter
 from fatura.usecases.subscriptions import customers
 from fatura.views.customers import CustomerPageView, CustomerProfileView
 
 routes = Routes("Customers", "Your end customers. A customer is created with its first subscription.")
-CustomerId = Annotated[UUID, Noun("customer")]
+CustomerId = Annotated[UUID, PathId("customer")]
 CustomerName = Annotated[str, Text(1, 200)]
 Document = Annotated[str, Text(11, 18)]
 

@@ -10,7 +10,7 @@ from fatura.api.http.declare import Routes
 from fatura.api.http.fields import IntRange, IntText, OneOf
 from fatura.api.http.forms import Query
 from fatura.api.http.replies import run
-from fatura.api.http.route import Call, Noun
+from fatura.api.http.route import Call, PathId
 from fatura.domain.events import CATALOGUE
 from fatura.usecases.webhooks import events
 from fatura.views.events import EventListView, EventView
@@ -20,7 +20,7 @@ routes = Routes(
 )
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 200
-EventId = Annotated[UUID, Noun("event")]
+EventId = Annotated[UUID, PathId("event")]
 EventType = Annotated[str, OneOf(tuple(CATALOGUE))]
 
 

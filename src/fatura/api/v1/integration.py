@@ -11,7 +11,7 @@ from fatura.api.http.declare import Routes
 from fatura.api.http.fields import StrictBool, Text
 from fatura.api.http.forms import Body, Examples, unsent
 from fatura.api.http.replies import replay, run, run_once
-from fatura.api.http.route import Call, Noun
+from fatura.api.http.route import Call, PathId
 from fatura.usecases.accounts import accounts, integration_secret
 from fatura.usecases.charging import gateway_connections
 from fatura.views.integration import (
@@ -24,8 +24,8 @@ from fatura.views.integration import (
 )
 
 routes = Routes("Integration", "API keys, the secret that signs calls to you, and connections to gateways.")
-ApiKeyId = Annotated[UUID, Noun("API key")]
-ConnectionId = Annotated[UUID, Noun("gateway connection")]
+ApiKeyId = Annotated[UUID, PathId("API key")]
+ConnectionId = Annotated[UUID, PathId("gateway connection")]
 Label = Annotated[str, Text(1, 120), Field(description="Your own name for the connection.")]
 Credentials = Annotated[
     dict[str, Any], Field(description="The provider's credentials, never shown again; `{}` in the sandbox.")

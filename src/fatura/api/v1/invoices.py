@@ -11,7 +11,7 @@ from fatura.api.http.declare import Routes
 from fatura.api.http.fields import Cents, Day, ExternalRef, Id, Text, refusals
 from fatura.api.http.forms import Body, Examples, Paging
 from fatura.api.http.replies import replay, request_of, run, run_once
-from fatura.api.http.route import Call, Key, Noun
+from fatura.api.http.route import Call, KeyPolicy, PathId
 from fatura.domain.errors import (
     ACCOUNT_RECOVERING,
     INVOICE_NOT_CANCELABLE,
@@ -26,8 +26,8 @@ from fatura.usecases.pricing import manual_values, price_pull
 from fatura.views.invoices import InvoicePageView, InvoiceView, RetriedView
 
 routes = Routes("Invoices", "One invoice for each cycle of a subscription, from its value to its payment.")
-InvoiceId = Annotated[UUID, Noun("invoice")]
-ItemId = Annotated[UUID, Noun("invoice item")]
+InvoiceId = Annotated[UUID, PathId("invoice")]
+ItemId = Annotated[UUID, PathId("invoice item")]
 
 
 class InvoiceQuery(Paging):
@@ -85,7 +85,7 @@ class ManualValue(Body):
 
 
 @routes.post(
-    "/v1/invoices/{invoiceId}/retry-pricing", "Retry price calls", answers=RetriedView, key=Key.IGNORED
+    "/v1/invoices/{invoiceId}/retry-pricing", "Retry price calls", answers=RetriedView, key=KeyPolicy.IGNORED
 )
 async def retry_pricing(call: Call, invoice_id: InvoiceId) -> Response:
     """Call the price endpoint now for every pending item, outside the schedule. Answers when the calls have ended."""

@@ -10,7 +10,7 @@ from fatura.api.http.declare import Routes
 from fatura.api.http.fields import Count, Flag, StrictBool, Text
 from fatura.api.http.forms import Body, Examples, Paging
 from fatura.api.http.replies import run, run_once
-from fatura.api.http.route import Call, Key, Noun
+from fatura.api.http.route import Call, KeyPolicy, PathId
 from fatura.api.v1.terms import TermsForm
 from fatura.domain.errors import (
     DISCOUNT_ON_VARIABLE_PRODUCT,
@@ -25,7 +25,7 @@ from fatura.usecases.catalog import plans, propagation
 from fatura.views.plans import PlanPageView, PlanSummaryView, PlanView, PropagationView
 
 routes = Routes("Plans", "What customers subscribe to: products, period, payment method and discounts.")
-PlanId = Annotated[UUID, Noun("plan")]
+PlanId = Annotated[UUID, PathId("plan")]
 TERMS_PROBLEMS = (
     NOT_FOUND,
     PRODUCT_ARCHIVED,
@@ -67,7 +67,12 @@ class PlanQuery(Paging):
 
 
 @routes.post(
-    "/v1/plans", "Create a plan", answers=PlanView, status=201, key=Key.REQUIRED, problems=TERMS_PROBLEMS
+    "/v1/plans",
+    "Create a plan",
+    answers=PlanView,
+    status=201,
+    key=KeyPolicy.REQUIRED,
+    problems=TERMS_PROBLEMS,
 )
 async def create_plan(call: Call, body: PlanForm) -> Response:
     """Create a plan at version 1."""

@@ -12,7 +12,7 @@ from fatura.api.http.declare import Routes
 from fatura.api.http.fields import Cents, EndpointUrl, ExternalRef, Flag, PositiveCents, Text
 from fatura.api.http.forms import Body, Examples, Paging, unsent
 from fatura.api.http.replies import run, run_once
-from fatura.api.http.route import Call, Key, Noun
+from fatura.api.http.route import Call, KeyPolicy, PathId
 from fatura.domain.errors import PRICING_MODE_IMMUTABLE
 from fatura.domain.filters import ProductFilter
 from fatura.domain.product import PricingMode
@@ -22,8 +22,8 @@ from fatura.views.products import PricingTestView, ProductPageView, ProductView
 from fatura.views.samples.story import PRICE_URL
 
 routes = Routes("Products", "What you sell, at a fixed price or at a price that your server answers.")
-ProductId = Annotated[UUID, Noun("product")]
-VariableProductId = Annotated[UUID, Noun("variable-priced product")]
+ProductId = Annotated[UUID, PathId("product")]
+VariableProductId = Annotated[UUID, PathId("variable-priced product")]
 Name = Annotated[str, Text(1, 120), Field(description="Name that the subscriber reads on the invoice.")]
 Description = Annotated[str, Text(0, 500), Field(description="Internal description.")]
 Immutable = SkipJsonSchema[Any]
@@ -97,7 +97,7 @@ class ProductQuery(Paging):
     archived: Annotated[Flag | None, Field(description="Only archived products, or only active ones.")] = None
 
 
-@routes.post("/v1/products", "Create a product", answers=ProductView, status=201, key=Key.REQUIRED)
+@routes.post("/v1/products", "Create a product", answers=ProductView, status=201, key=KeyPolicy.REQUIRED)
 async def create_product(call: Call, body: ProductForm) -> Response:
     """Create a product with a fixed price, or with a price endpoint that Fatura calls for each cycle."""
     pricing = body.pricing
@@ -152,7 +152,7 @@ async def unarchive_product(call: Call, product_id: ProductId) -> Response:
     "/v1/products/{productId}/pricing-test",
     "Test a price endpoint",
     answers=PricingTestView,
-    key=Key.IGNORED,
+    key=KeyPolicy.IGNORED,
 )
 async def pricing_test_product(call: Call, product_id: VariableProductId) -> Response:
     """Call the price endpoint now, in mode `test` and with example ids. Nothing is stored or billed."""

@@ -1,4 +1,4 @@
-"""All routes of the API, noun by noun, in the order of the documentation."""
+"""All routes of the API by resource, in the order of the documentation."""
 
 from fatura.api.http.declare import Routes
 from fatura.api.v1 import (
@@ -13,7 +13,7 @@ from fatura.api.v1 import (
     webhooks,
 )
 
-NOUNS: tuple[Routes, ...] = (
+RESOURCES: tuple[Routes, ...] = (
     products.routes,
     plans.routes,
     subscriptions.routes,

@@ -10,7 +10,7 @@ from fatura.api.http.declare import Routes
 from fatura.api.http.fields import Id, Instant, IntRange
 from fatura.api.http.forms import Body, Examples, Query
 from fatura.api.http.replies import run
-from fatura.api.http.route import Call, Key, Noun, read_text_id
+from fatura.api.http.route import Call, KeyPolicy, PathId, read_text_id
 from fatura.domain.errors import CLOCK_CONFLICT, NOT_FOUND, SANDBOX_CHARGE_CONFLICT
 from fatura.domain.sandbox import MAX_FAULT_TIMES, SandboxFault, SandboxMove, SandboxOperation
 from fatura.usecases.sandbox import sandbox_gateway, test_clock
@@ -26,7 +26,7 @@ from fatura.views.sandbox import (
 routes = Routes(
     "Sandbox", "For tests, on sandbox accounts only: a clock that you move, and a gateway's charges."
 )
-ChargeId = Annotated[str, Noun("sandbox charge", read_text_id)]
+ChargeId = Annotated[str, PathId("sandbox charge", read_text_id)]
 
 
 class AdvanceTo(Body):
@@ -103,7 +103,7 @@ async def read_test_clock(call: Call) -> Response:
     "Advance the test clock",
     answers=TestClockView,
     other_status=202,
-    key=Key.IGNORED,
+    key=KeyPolicy.IGNORED,
     problems=[CLOCK_CONFLICT],
 )
 async def advance_test_clock(call: Call, body: AdvanceForm) -> Response:
@@ -134,7 +134,7 @@ async def list_sandbox_products(call: Call) -> Response:
     "/v1/sandbox/charges/{chargeId}/pay",
     "Pay a sandbox charge",
     answers=SandboxChargeView,
-    key=Key.IGNORED,
+    key=KeyPolicy.IGNORED,
     problems=[SANDBOX_CHARGE_CONFLICT],
 )
 async def pay_sandbox_charge(call: Call, charge_id: ChargeId) -> Response:
@@ -146,7 +146,7 @@ async def pay_sandbox_charge(call: Call, charge_id: ChargeId) -> Response:
     "/v1/sandbox/charges/{chargeId}/refuse",
     "Refuse a sandbox charge",
     answers=SandboxChargeView,
-    key=Key.IGNORED,
+    key=KeyPolicy.IGNORED,
     problems=[SANDBOX_CHARGE_CONFLICT],
 )
 async def refuse_sandbox_charge(call: Call, charge_id: ChargeId) -> Response:
@@ -158,7 +158,7 @@ async def refuse_sandbox_charge(call: Call, charge_id: ChargeId) -> Response:
     "/v1/sandbox/charges/{chargeId}/cancel",
     "Cancel a sandbox charge",
     answers=SandboxChargeView,
-    key=Key.IGNORED,
+    key=KeyPolicy.IGNORED,
     problems=[SANDBOX_CHARGE_CONFLICT],
 )
 async def cancel_sandbox_charge(call: Call, charge_id: ChargeId) -> Response:
@@ -170,7 +170,7 @@ async def cancel_sandbox_charge(call: Call, charge_id: ChargeId) -> Response:
     "/v1/sandbox/charges/{chargeId}/refund",
     "Refund a sandbox charge",
     answers=SandboxChargeView,
-    key=Key.IGNORED,
+    key=KeyPolicy.IGNORED,
     problems=[SANDBOX_CHARGE_CONFLICT],
 )
 async def refund_sandbox_charge(call: Call, charge_id: ChargeId) -> Response:
@@ -187,7 +187,7 @@ async def _move(call: Call, charge_id: str, move: SandboxMove) -> Response:
     "Queue a sandbox fault",
     answers=QueuedFaultView,
     status=201,
-    key=Key.IGNORED,
+    key=KeyPolicy.IGNORED,
     problems=[NOT_FOUND],
 )
 async def add_sandbox_fault(call: Call, body: FaultForm) -> Response:

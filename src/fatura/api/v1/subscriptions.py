@@ -10,7 +10,7 @@ from fatura.api.http.declare import Routes
 from fatura.api.http.fields import Day, Email, ExternalRef, Id, IntRange
 from fatura.api.http.forms import Body, Examples, Paging
 from fatura.api.http.replies import run, run_once
-from fatura.api.http.route import Call, Key, Noun
+from fatura.api.http.route import Call, KeyPolicy, PathId
 from fatura.api.v1.customers import CustomerName, Document
 from fatura.api.v1.plans import TERMS_PROBLEMS
 from fatura.api.v1.terms import TermsForm
@@ -40,7 +40,7 @@ from fatura.views.subscriptions import (
 )
 
 routes = Routes("Subscriptions", "A customer who is billed by a plan, cycle after cycle.")
-SubscriptionId = Annotated[UUID, Noun("subscription")]
+SubscriptionId = Annotated[UUID, PathId("subscription")]
 
 
 class CustomerForm(Body):
@@ -120,7 +120,7 @@ class SubscriptionQuery(Paging):
     "Create a subscription",
     answers=SubscriptionView,
     status=201,
-    key=Key.REQUIRED,
+    key=KeyPolicy.REQUIRED,
     problems=[
         NOT_FOUND,
         PLAN_ARCHIVED,
