@@ -1,4 +1,4 @@
-"""Worlds of the wire's tests: one that a module's refused requests share, one behind a real HTTP server."""
+"""Fixtures of the API's tests: a world that a module shares, and an API behind a real HTTP server."""
 
 import asyncio
 import json
@@ -23,14 +23,14 @@ FATURA = (sys.executable, "-m", "fatura")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared_world(server_url: str) -> AsyncIterator[World]:
-    """A world that the tests of a module share: for requests that change nothing, or nothing that others see."""
+    """A world shared by the tests of a module; they must not disturb each other."""
     async with fresh_database(server_url) as url, open_world(url) as opened:
         yield opened
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """An API that other processes reach, and a key to it."""
+    """An API process and an API key for it."""
 
     host: str
     port: int
@@ -38,13 +38,12 @@ class Served:
 
     @property
     def url(self) -> str:
-        """Where it is."""
         return f"http://{self.host}:{self.port}"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def served(server_url: str, tmp_path_factory) -> AsyncIterator[Served]:
-    """`fatura api`, a process of its own that the tests of a module share, with one sandbox account."""
+    """A `fatura api` process with one sandbox account, shared by the tests of a module."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         host, port = probe.getsockname()
     data_dir: Path = tmp_path_factory.mktemp("served")

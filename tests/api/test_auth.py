@@ -1,4 +1,4 @@
-"""API keys: who is let in, and how keys are made, shown once, listed and revoked (spec 5, D-41)."""
+"""API keys: authentication, creation, listing and revocation (spec 5, D-41)."""
 
 import asyncio
 import re
@@ -15,19 +15,19 @@ KEY_TEXT = re.compile(r"rk_(live|test)_[0-9A-Za-z]{22}_[0-9A-Za-z]{43}")
 
 
 async def with_headers(world: World, *headers: tuple[str, str]) -> Answer:
-    """Ask for the products with exactly these Authorization headers."""
+    """Request the products with exactly these Authorization headers."""
     sent = [(name.encode(), value.encode("latin-1")) for name, value in headers]
     response = await world._client.request("GET", "/v1/products", headers=sent)
     return Answer(response.status_code, response.content, response.headers)
 
 
 def flipped(key: str, place: int) -> str:
-    """Return a key with another character at a place."""
+    """Return a key with one character changed."""
     return key[:place] + ("A" if key[place] != "A" else "B") + key[place + 1 :]
 
 
-async def test_a_key_opens_its_account(world: World):
-    """Every key starts with `rk_`, and the scheme's case does not matter. [spec 5.1, spec 5.2]"""
+async def test_a_key_authenticates_its_account(world: World):
+    """Every key starts with `rk_`; the scheme is case-insensitive. [spec 5.1, spec 5.2]"""
     product = await world.product()
     live = await world.another(Mode.LIVE)
 
@@ -39,8 +39,8 @@ async def test_a_key_opens_its_account(world: World):
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_a_missing_or_invalid_key(shared_world: World):
-    """All are refused in the same words, whatever is wrong with them. [spec 5.3, spec 7 401]"""
+async def test_a_missing_or_invalid_key_is_refused(shared_world: World):
+    """The answer is the same for every reason. [spec 5.3, spec 7 401]"""
     key = shared_world.api_key
     theirs = (await shared_world.another()).api_key
     name = "Authorization"
@@ -78,8 +78,8 @@ async def test_a_missing_or_invalid_key(shared_world: World):
     assert (await with_headers(shared_world, (name, f"Bearer {key}"))).status == 200
 
 
-async def test_a_key_is_made_and_shown_once(world: World):
-    """The answer has it, lists have its start. [D-41, spec 4.6 POST /v1/integration/api-keys 201]"""
+async def test_a_new_key_is_shown_only_in_its_creation(world: World):
+    """Lists show its prefix. [D-41, spec 4.6 POST /v1/integration/api-keys 201]"""
     made = await world.post(KEYS, {"name": " checkout "})
     key = made.json
 
@@ -95,7 +95,7 @@ async def test_a_key_is_made_and_shown_once(world: World):
         "revokedAt": None,
     }
     assert INSTANT.fullmatch(key["createdAt"])
-    assert len(key["key"]) - len(key["prefix"]) >= 39  # 39 of 43 characters of 62: nobody guesses them
+    assert len(key["key"]) - len(key["prefix"]) >= 39  # 39 hidden characters cannot be guessed
 
     listed = await world.get(KEYS)
     shown = {name: value for name, value in key.items() if name != "key"}
@@ -105,8 +105,8 @@ async def test_a_key_is_made_and_shown_once(world: World):
     assert key["key"] not in listed.body.decode()
 
 
-async def test_a_key_s_last_use_is_kept(world: World):
-    """Null until it is used, then the account's now, to the minute. [D-41]"""
+async def test_a_key_shows_its_last_use(world: World):
+    """Null before the first use, then the account's time to the minute. [D-41]"""
     key = await world.made(KEYS, {"name": "second"})
     await with_headers(world, ("Authorization", f"Bearer {key['key']}"))
 
@@ -115,8 +115,8 @@ async def test_a_key_s_last_use_is_kept(world: World):
     assert used >= key["createdAt"]
 
 
-async def test_a_key_is_revoked_at_once_and_for_good(world: World):
-    """The next request with it is refused; the other keys go on. [D-41, spec 5.3]"""
+async def test_a_revoked_key_is_refused_immediately(world: World):
+    """Other keys still work. [D-41, spec 5.3]"""
     key = await world.made(KEYS, {"name": "leaked"})
     header = ("Authorization", f"Bearer {key['key']}")
     assert (await with_headers(world, header)).status == 200
@@ -133,7 +133,7 @@ async def test_a_key_is_revoked_at_once_and_for_good(world: World):
 
 
 async def test_a_key_may_revoke_itself(world: World):
-    """And is out with the answer. [D-41]"""
+    """[D-41]"""
     own = (await world.get(KEYS)).json["data"][0]
 
     assert (await world.delete(f"{KEYS}/{own['id']}")).status == 204
@@ -154,14 +154,14 @@ async def test_a_key_may_revoke_itself(world: World):
 )
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_key_needs_a_name(shared_world: World, body, fields):
-    """Anything else makes no key. [spec 7 400]"""
+    """[spec 7 400]"""
     before = (await shared_world.get(KEYS)).json["data"]
     assert sorted(invalid(await shared_world.post(KEYS, body))) == fields
     assert len((await shared_world.get(KEYS)).json["data"]) == len(before)
 
 
-async def test_another_account_s_key_is_unknown(world: World):
-    """It cannot be revoked from here. [spec 5.4]"""
+async def test_another_account_s_key_cannot_be_revoked(world: World):
+    """[spec 5.4]"""
     other = await world.another()
     theirs = (await other.get(KEYS)).json["data"][0]["id"]
 
@@ -170,8 +170,11 @@ async def test_another_account_s_key_is_unknown(world: World):
     assert (await other.get(KEYS)).json["data"][0]["revokedAt"] is None
 
 
-async def test_every_route_but_health_wants_a_key(world: World):
-    """Also with a body or an id that would be refused; gateways sign instead. [spec 5.1, spec 5.3, spec 5.8, D-10]"""
+async def test_every_route_but_health_requires_a_key(world: World):
+    """Authentication is checked before the body and the id. Gateways sign instead.
+
+    [spec 5.1, spec 5.3, spec 5.8, D-10]
+    """
     contract = (await world.get("/docs-json")).json
     open_routes: set[str] = set()
     for path, operations in contract["paths"].items():
@@ -187,8 +190,8 @@ async def test_every_route_but_health_wants_a_key(world: World):
     assert open_routes == {"/health", "/health/ready", "/gateways/{accountId}/{connectionId}/webhook"}
 
 
-async def test_secrets_are_stored_nowhere_in_the_clear(world: World):
-    """Not the keys, not the stored answer that showed one, in no column of any table. [D-41, D-14]"""
+async def test_no_column_contains_a_secret_in_plain_text(world: World):
+    """Neither keys nor the stored answers that showed them. [D-41, D-14]"""
     await world.post(KEYS, {"name": "one"}, key="k-1")
     shown = (await world.post(KEYS, {"name": "one"}, key="k-1")).json
 
@@ -201,7 +204,7 @@ async def test_secrets_are_stored_nowhere_in_the_clear(world: World):
 
 
 async def all_rows(world: World) -> str:
-    """Return the text of every row of every table, in lower case, binary columns in hex."""
+    """Return the text of every row of every table in lower case, binary columns in hex."""
     tables = await world.sql("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
     found = [
         row[0]
@@ -211,7 +214,7 @@ async def all_rows(world: World) -> str:
     return "\n".join(found).lower()
 
 
-async def test_keys_are_made_side_by_side(world: World):
-    """No two are alike. [D-41]"""
+async def test_concurrently_created_keys_differ(world: World):
+    """[D-41]"""
     made = await asyncio.gather(*[world.made(KEYS, {"name": "x"}) for _ in range(8)])
     assert len({key["key"] for key in made}) == 8

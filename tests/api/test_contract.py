@@ -1,4 +1,4 @@
-"""Every real answer is what the contract says: a walk through all routes, judged by `/docs-json` (spec 4.6)."""
+"""Calls every route and checks each request and answer against `/docs-json` (spec 4.6)."""
 
 import time
 
@@ -13,7 +13,7 @@ from tests.support.world import World, item, plan_body, subscription_body
 
 @pytest.fixture
 async def judged(world: World) -> Contract:
-    """The contract, judging every answer that the world's clients get from now on."""
+    """A contract that checks every answer that the world's clients get."""
     contract = Contract((await world.get("/docs-json")).json)
     world._client.event_hooks = {"response": [contract.judge]}
     return contract
@@ -23,7 +23,7 @@ VARIABLE = {"mode": "endpoint", "url": "https://merchant.example/price", "capCen
 
 
 async def catalog(world: World) -> None:
-    """Use every route of products and plans."""
+    """Call every route of products and plans."""
     product, usage = await world.product(externalRef="p"), await world.variable_product(pricing=VARIABLE)
     path = f"/v1/products/{product['id']}"
     await world.patch(path, {"description": "x"})
@@ -48,7 +48,7 @@ async def catalog(world: World) -> None:
 
 
 async def billing(world: World) -> None:
-    """Use every route of subscriptions, invoices, events and the sandbox."""
+    """Call every route of subscriptions, invoices, events and the sandbox."""
     product = await world.product()
     plan = await world.plan(product, defaultPaymentMethod="card", maxInstallments=3)
     subscription = await world.enroll(plan, chargeDay=5)
@@ -74,7 +74,7 @@ async def billing(world: World) -> None:
 
 
 async def charges(world: World) -> None:
-    """Use every move of sandbox charges."""
+    """Make every change of sandbox charges."""
     await world.set_up_gateway(behaviour="never_pay", productCatalog=True)
     plan = await world.plan()
     for moves in (("pay", "refund"), ("refuse", "cancel")):
@@ -101,7 +101,7 @@ async def charges(world: World) -> None:
 
 
 async def prices(world: World) -> None:
-    """Ask for a price where nobody listens, and release the item by hand."""
+    """Call a price endpoint that does not answer, and enter the item's value."""
     product = await world.variable_product(pricing=VARIABLE)
     await world.sql("UPDATE product SET endpoint_url = 'http://127.0.0.1:1/' WHERE cap_cents IS NOT NULL")
     assert (await world.post(f"/v1/products/{product['id']}/pricing-test")).status == 200
@@ -117,7 +117,7 @@ async def prices(world: World) -> None:
 
 
 async def webhook(world: World) -> None:
-    """Send what a gateway sends."""
+    """Send a gateway's webhook."""
     secret = "sixteen-or-more!"
     await world.set_up_gateway(webhookSecret=secret)
     connection_id = (await world.get("/v1/integration")).json["gateways"][0]["connectionId"]
@@ -129,7 +129,7 @@ async def webhook(world: World) -> None:
 
 
 async def push(world: World) -> None:
-    """Use every route of the webhook and of single events."""
+    """Call every route of the webhook and of single events."""
     event = (await world.events())[0]
     path = f"/v1/events/{event['id']}"
     await world.post(f"{path}/redeliver")
@@ -138,7 +138,7 @@ async def push(world: World) -> None:
     await world.get("/v1/integration/webhook")
     await world.sql(
         "UPDATE webhook SET url = 'http://127.0.0.1:1/'"
-    )  # nobody listens there, and no name is asked
+    )  # nothing listens there, and no name is resolved
     await world.post(f"{path}/redeliver")
     await world.run("push")
     for read in (path, f"{path}/deliveries"):
@@ -149,7 +149,7 @@ async def push(world: World) -> None:
 
 
 async def integration(world: World) -> None:
-    """Use every route of keys and gateways, and health."""
+    """Call every route of keys, gateways and health."""
     key = await world.made("/v1/integration/api-keys", {"name": "x"})
     await world.get("/v1/integration/api-keys")
     await world.delete(f"/v1/integration/api-keys/{key['id']}")
@@ -168,7 +168,7 @@ async def integration(world: World) -> None:
 
 
 async def test_every_route_answers_as_documented(world: World, judged: Contract):
-    """Each operation once with success at least, every answer valid against its schema, as is what was sent.
+    """Every operation succeeds at least once; every request and answer matches its schema.
 
     [spec 4.6 GET /docs-json 200]
     """
@@ -181,7 +181,10 @@ async def test_every_route_answers_as_documented(world: World, judged: Contract)
 
 
 async def test_every_refusal_is_documented(world: World, judged: Contract):
-    """401, 404, 400 and 413 wherever they can be, business ones on their routes. [spec 4.6 GET /docs-json 200]"""
+    """401, 404, 400 and 413 on every route where they can occur, and the errors of business rules.
+
+    [spec 4.6 GET /docs-json 200]
+    """
     for method, path, operation in list(judged.operations()):
         url = path.replace("{chargeId}", "x")
         for name in (

@@ -1,4 +1,4 @@
-"""`/docs` and `/docs-json`: complete, valid, and nothing from another host (spec 4.6)."""
+"""`/docs` and `/docs-json`: complete, valid, and without other hosts (spec 4.6)."""
 
 import re
 from collections.abc import Iterator
@@ -151,20 +151,20 @@ FIELDS = rows("""
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def contract(shared_world: World) -> Contract:
-    """What `/docs-json` serves, without a key."""
+    """The document that `/docs-json` serves without a key."""
     response = await shared_world._client.get("/docs-json")
     assert (response.status_code, response.headers["content-type"]) == (200, "application/json")
     return Contract(response.json())
 
 
-async def test_it_is_valid_openapi(contract: Contract):
-    """By an independent judge. [spec 4.6 GET /docs-json 200]"""
+async def test_the_document_is_valid_openapi(contract: Contract):
+    """[spec 4.6 GET /docs-json 200]"""
     assert contract.document["openapi"].startswith("3.1.")
     assert list(OpenAPIV31SpecValidator(contract.document).iter_errors()) == []
 
 
-async def test_all_routes_are_there_and_no_others(contract: Contract):
-    """Each with its success. [spec 4.6 GET /docs-json 200, spec 9.1]"""
+async def test_the_document_has_exactly_the_routes(contract: Contract):
+    """[spec 4.6 GET /docs-json 200, spec 9.1]"""
     documented = {(method, path) for method, path, _ in contract.operations()}
     assert documented == {(method, path) for method, path, _, _ in ROUTES}
     names = [operation["operationId"] for _, _, operation in contract.operations()]
@@ -172,8 +172,8 @@ async def test_all_routes_are_there_and_no_others(contract: Contract):
 
 
 @pytest.mark.parametrize(("method", "path", "success", "refusals"), ROUTES)
-async def test_a_route_s_answers(contract: Contract, method, path, success, refusals):
-    """Success, the specification's refusals, and those that every route has. [spec 4.6 GET /docs-json 200]"""
+async def test_a_route_documents_its_answers(contract: Contract, method, path, success, refusals):
+    """Its success, the specification's refusals, and those of every route. [spec 4.6 GET /docs-json 200]"""
     operation = contract.document["paths"][path][method.lower()]
     everywhere = {"401", "429", "500", "503"} if path.startswith("/v1/") else set()
     assert {success, *refusals.split()} | everywhere <= set(operation["responses"])
@@ -188,8 +188,8 @@ async def test_a_route_s_answers(contract: Contract, method, path, success, refu
 
 
 @pytest.mark.parametrize("row", FIELDS, ids=" ".join)
-async def test_a_field_s_limits(contract: Contract, row):
-    """Type, bounds, default and whether it may be left out. [spec 4.6 GET /docs-json 200]"""
+async def test_a_field_documents_its_limits(contract: Contract, row):
+    """Type, bounds, default, and whether it is required. [spec 4.6 GET /docs-json 200]"""
     method, path, field, required, limits = row
     shown, needed = field_of(contract, contract.document["paths"][path][method.lower()], field)
 
@@ -203,7 +203,7 @@ async def test_a_field_s_limits(contract: Contract, row):
 
 
 def field_of(contract: Contract, operation: Json, field: str) -> tuple[Json, bool]:
-    """Return a field's flattened schema, and whether it is required."""
+    """Return a field's flattened schema, and whether the field is required."""
     if field.startswith("?"):
         found = next(each for each in operation["parameters"] if each.get("name") == field[1:])
         return flat(contract, found["schema"]), found["required"]
@@ -222,7 +222,7 @@ def field_of(contract: Contract, operation: Json, field: str) -> tuple[Json, boo
 
 
 def flat(contract: Contract, node: Json) -> Json:
-    """Return a schema with its alternatives' types and bounds in one."""
+    """Return a schema with the types and bounds of all its alternatives."""
     node = contract.resolve(node)
     found: Json = {"type": [node["type"]] if "type" in node else []} | {
         name: value for name, value in node.items() if name != "type"
@@ -233,8 +233,8 @@ def flat(contract: Contract, node: Json) -> Json:
     return found
 
 
-async def test_required_keys_are_documented(contract: Contract):
-    """The Idempotency-Key: required on three routes, optional on the others that honour it. [D-14]"""
+async def test_the_idempotency_key_is_documented(contract: Contract):
+    """Required on three routes, optional on the others that honour it. [D-14]"""
     required, optional = set[str](), set[str]()
     for method, path, operation in contract.operations():
         for parameter in map(contract.resolve, operation.get("parameters", [])):
@@ -252,7 +252,7 @@ async def test_required_keys_are_documented(contract: Contract):
     }
 
 
-async def test_every_code_is_in_the_contract(contract: Contract):
+async def test_every_error_code_is_documented(contract: Contract):
     """With its status and its cause. [D-12]"""
     code = contract.document["components"]["schemas"]["Problem"]["properties"]["type"]
     assert code["enum"] == [problem.type for problem in CATALOGUE]
@@ -323,8 +323,8 @@ def examples(node: Json, pointer: tuple[str, ...]) -> Iterator[tuple[tuple[str, 
             yield from examples(inner, (*pointer, str(place)))
 
 
-async def test_the_page_loads_nothing_from_elsewhere(shared_world: World):
-    """Page, script and style come from here, and the page forbids all else. [spec 4.6 GET /docs 200]"""
+async def test_the_page_loads_nothing_from_other_hosts(shared_world: World):
+    """Its policy forbids that too. [spec 4.6 GET /docs 200]"""
     page = await shared_world._client.get("/docs")
     assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
     assert "/docs-json" in page.text

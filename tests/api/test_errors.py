@@ -1,4 +1,4 @@
-"""Every problem a client can meet: one body, one code each, one status each (spec 7, D-12, D-101)."""
+"""Problems: one body, and one status and title for each code (spec 7, D-12, D-101)."""
 
 import pytest
 
@@ -38,14 +38,14 @@ CODES = rows("""
 """)
 
 
-def test_the_catalogue_of_codes():
-    """All of them, stable, each with one status and one title. [D-12, D-100, D-101]"""
+def test_each_code_has_one_status_and_one_title():
+    """[D-12, D-100, D-101]"""
     assert [(each.type, str(each.status)) for each in CATALOGUE] == CODES
     assert len({each.title for each in CATALOGUE}) == len(CATALOGUE)
 
 
-async def test_a_problem_s_body(world: World):
-    """Six fields at most, as problem+json; `meta` only when there is something to say. [spec 7 problem+json]"""
+async def test_a_problem_has_at_most_six_fields(world: World):
+    """`meta` is left out without details. [spec 7 problem+json]"""
     request_id = {"X-Request-Id": "r-1"}
     unknown = await world.get(f"/v1/products/{UNKNOWN_ID}", headers=request_id)
     invalid = await world.get("/v1/products?page=x", headers=request_id)
@@ -68,8 +68,8 @@ async def test_a_problem_s_body(world: World):
     }
 
 
-async def test_canceling_twice(world: World):
-    """There is no way back from canceled. [spec 7 409 canceled subscription]"""
+async def test_a_canceled_subscription_cannot_change(world: World):
+    """[spec 7 409 canceled subscription]"""
     subscription = await world.enroll(await world.plan())
     path = f"/v1/subscriptions/{subscription['id']}"
     terms = {name: value for name, value in plan_body(await world.product()).items() if name != "name"}
@@ -93,8 +93,8 @@ async def test_canceling_twice(world: World):
         (["pay", "refund"], ["pay", "refuse", "cancel"]),
     ],
 )
-async def test_a_sandbox_charge_that_cannot_move_so(world: World, moves, refused):
-    """Is a conflict, and stays as it is; the last move again is none. [D-101, D-46]"""
+async def test_a_change_that_a_sandbox_charge_does_not_allow_is_a_conflict(world: World, moves, refused):
+    """The charge stays as it is. A repeated change is no conflict. [D-101, D-46]"""
     await world.set_up_gateway(behaviour="never_pay")
     subscription = await world.enroll(await world.plan())
     await world.run()
@@ -111,8 +111,8 @@ async def test_a_sandbox_charge_that_cannot_move_so(world: World, moves, refused
     assert (await world.get("/v1/sandbox/charges")).json == before
 
 
-async def test_an_unknown_sandbox_charge(world: World):
-    """Is a 404, whatever its name is made of. [spec 7 404, D-101]"""
+async def test_an_unknown_sandbox_charge_is_a_404(world: World):
+    """[spec 7 404, D-101]"""
     for charge_id in ("x", UNKNOWN_ID, "%00", "%ED%A0%80", "x" * 300, "'%20OR%201=1"):
         answer = await world.post(f"/v1/sandbox/charges/{charge_id}/pay")
         assert problem(answer)[:2] == (404, "engine.not_found")

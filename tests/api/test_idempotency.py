@@ -1,4 +1,4 @@
-"""The Idempotency-Key: one effect, one answer, however often and from wherever it is asked (D-14)."""
+"""The Idempotency-Key: a repeated request has no second effect and gets the same answer (D-14)."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -13,14 +13,14 @@ KEYS = "/v1/integration/api-keys"
 
 
 def is_replay(answer: Answer) -> bool:
-    """Say whether an answer calls itself a repeat."""
+    """Return whether an answer is marked as a replay."""
     return answer.headers.get("idempotent-replayed") == "true"
 
 
 @pytest.mark.parametrize("path", ["/v1/products", "/v1/plans", "/v1/subscriptions"])
 @pytest.mark.asyncio(loop_scope="module")
-async def test_creations_want_a_key(shared_world: World, path):
-    """Without one nothing is created, whatever the body.
+async def test_creations_require_a_key(shared_world: World, path):
+    """Without one nothing is created.
 
     [spec 4.2 POST /v1/products key, spec 4.3 POST /v1/plans key, spec 7 400, D-14]
     """
@@ -35,8 +35,8 @@ async def test_creations_want_a_key(shared_world: World, path):
 
 @pytest.mark.parametrize("key", ["x", "~", "!" * 255, "ORDER-1", "order-1", '"quoted,key"'])
 @pytest.mark.asyncio(loop_scope="module")
-async def test_what_a_key_may_be(shared_world: World, key):
-    """1 to 255 visible ASCII characters, upper and lower case apart. [D-14]"""
+async def test_a_key_is_1_to_255_visible_ascii_characters(shared_world: World, key):
+    """It is case-sensitive. [D-14]"""
     first = await shared_world.post("/v1/products", BODY, key=key)
     again = await shared_world.post("/v1/products", BODY, key=key)
 
@@ -46,15 +46,15 @@ async def test_what_a_key_may_be(shared_world: World, key):
 
 @pytest.mark.parametrize("key", ["", " ", "a b", "x" * 256, "a\tb", "\x7f"])
 @pytest.mark.asyncio(loop_scope="module")
-async def test_what_no_key_is(shared_world: World, key):
-    """Anything else is a 400 that names the header, where a key is optional too. [D-14, D-11]"""
+async def test_an_invalid_key_is_refused(shared_world: World, key):
+    """Also where a key is optional; the error names the header. [D-14, D-11]"""
     for path, body in (("/v1/products", BODY), (KEYS, {"name": "x"})):
         answer = await shared_world.post(path, body, key=key)
         assert list(invalid(answer)) == ["Idempotency-Key"]
 
 
-async def test_a_repeat_is_answered_as_the_first_time(world: World):
-    """Byte for byte, whatever has become of the resource since. [D-14]"""
+async def test_a_repeated_request_gets_the_first_answer(world: World):
+    """Byte for byte, even if the resource has changed since. [D-14]"""
     first = await world.post("/v1/products", BODY, key="k")
     path = f"/v1/products/{first.json['id']}"
     await world.patch(path, {"name": "Pool", "monthlyPriceCents": 1})
@@ -71,8 +71,8 @@ async def test_a_repeat_is_answered_as_the_first_time(world: World):
     assert (now["name"], now["archivedAt"]) == ("Pool", None)
 
 
-async def test_a_plan_s_repeat_outlives_the_terms(world: World):
-    """It is replayed although the same offer would be refused by now. [D-14, D-10]"""
+async def test_a_repeated_plan_is_replayed_though_its_terms_are_invalid_now(world: World):
+    """[D-14, D-10]"""
     product = await world.product()
     first = await world.post("/v1/plans", plan_body(product), key="k")
     await world.post(f"/v1/products/{product['id']}/archive")
@@ -83,7 +83,7 @@ async def test_a_plan_s_repeat_outlives_the_terms(world: World):
 
 
 async def test_bodies_are_compared_as_json(world: World):
-    """Order and blanks do not make another request. [D-14]"""
+    """The order of keys and blanks do not matter. [D-14]"""
     first = await world.post("/v1/products", BODY, key="k")
     spaced = json.dumps(dict(reversed(BODY.items())), indent=3).replace("Gym", "\\u0047ym").encode()
 
@@ -91,8 +91,8 @@ async def test_bodies_are_compared_as_json(world: World):
     assert (again.body, is_replay(again)) == (first.body, True)
 
 
-async def test_a_key_stands_for_one_request(world: World):
-    """Another body, route or id in the path is refused, before anything is looked up. [D-14, D-10]"""
+async def test_a_key_used_for_another_request_is_refused(world: World):
+    """Another body, route or id; checked before any look-up. [D-14, D-10]"""
     one, two = await world.product(), await world.product()
     await world.post(f"/v1/products/{one['id']}/archive", key="k")
     before = await everything(world)
@@ -120,8 +120,8 @@ async def test_a_key_stands_for_one_request(world: World):
     ],
 )
 @pytest.mark.asyncio(loop_scope="module")
-async def test_another_body_is_another_request(shared_world: World, change):
-    """However little it differs; the first answer stays. [D-14]"""
+async def test_any_difference_of_the_body_is_refused(shared_world: World, change):
+    """The first answer stays stored. [D-14]"""
     key = f"body-{json.dumps(change, separators=(',', ':'))}"
     first = await shared_world.post("/v1/products", BODY, key=key)
 
@@ -130,8 +130,8 @@ async def test_another_body_is_another_request(shared_world: World, change):
     assert (await shared_world.post("/v1/products", BODY, key=key)).body == first.body
 
 
-async def test_accounts_have_keys_of_their_own(world: World):
-    """The same key in another account is another request. [D-14, spec 5.2]"""
+async def test_accounts_do_not_share_keys(world: World):
+    """[D-14, spec 5.2]"""
     other = await world.another()
     ours = await world.post("/v1/products", BODY, key="k")
     theirs = await other.post("/v1/products", BODY | {"name": "Pool"}, key="k")
@@ -140,8 +140,8 @@ async def test_accounts_have_keys_of_their_own(world: World):
     assert ours.json["id"] != theirs.json["id"]
 
 
-async def test_refusals_are_not_kept(world: World):
-    """400, 404, 409 and 422 leave the key free for the mended request, same body or not. [D-14]"""
+async def test_refusals_are_not_stored(world: World):
+    """After 400, 404, 409 and 422 the key can be used again, with the same body or another. [D-14]"""
     product = await world.product()
     path = f"/v1/products/{product['id']}"
     await world.post(f"{path}/archive")
@@ -156,12 +156,12 @@ async def test_refusals_are_not_kept(world: World):
     assert await world.sql("SELECT key FROM idempotency_key WHERE key = 'k'") == []
 
     await world.post(f"{path}/unarchive")
-    mended = await world.post("/v1/plans", plan_body(product), key="k")
-    assert (mended.status, is_replay(mended)) == (201, False)
+    corrected = await world.post("/v1/plans", plan_body(product), key="k")
+    assert (corrected.status, is_replay(corrected)) == (201, False)
 
 
-async def test_a_secret_answer_is_kept_sealed(world: World):
-    """For 24 hours, others for 30 days; it is replayed in the clear, and no bytes of it lie open. [D-14, D-41]"""
+async def test_an_answer_with_a_secret_is_stored_encrypted(world: World):
+    """It is stored for 24 hours, others for 30 days. Its replay is in plain text. [D-14, D-41]"""
     first = await world.post(KEYS, {"name": "x"}, key="secret")
     again = await world.post(KEYS, {"name": "x"}, key="secret")
     await world.post("/v1/products", BODY, key="plain")
@@ -179,8 +179,8 @@ async def test_a_secret_answer_is_kept_sealed(world: World):
         assert kept - timedelta(minutes=2) < left <= kept
 
 
-async def test_an_expired_key_is_fresh(world: World):
-    """After its time it stands for a new request, even of another kind. [D-14]"""
+async def test_an_expired_key_can_be_used_again(world: World):
+    """Even for another kind of request. [D-14]"""
     first = await world.post("/v1/products", BODY, key="k")
     await world.sql("UPDATE idempotency_key SET expires_at = now() - interval '1 second'")
 

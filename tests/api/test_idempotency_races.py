@@ -1,4 +1,4 @@
-"""An Idempotency-Key while its first request still runs, and on routes that ignore it (D-14)."""
+"""Concurrent requests with one Idempotency-Key, and routes that ignore the key (D-14)."""
 
 import asyncio
 import time
@@ -16,7 +16,7 @@ BODY = {"name": "Gym", "pricing": {"mode": "fixed", "monthlyPriceCents": 9990}}
 
 @asynccontextmanager
 async def held(world: World, key: str) -> AsyncGenerator[None]:
-    """Hold a key as a request does that is still running, and roll it back in the end."""
+    """Hold a key as a running request does, and roll back at the end."""
     connection = await asyncpg.connect(world.database_url)
     try:
         await connection.execute(f"SET app.account = '{world.account_id}'")
@@ -42,8 +42,8 @@ async def waiting(world: World) -> None:
             pass  # asking takes its time
 
 
-async def test_a_key_that_is_held_too_long(world: World):
-    """The second waits 5 seconds, then is told to ask again; nothing is made. [D-14, D-12]"""
+async def test_a_request_waits_5_seconds_for_a_key_in_use(world: World):
+    """Then the answer is 409 with Retry-After, and nothing is created. [D-14, D-12]"""
     async with held(world, "k"):
         asked = time.monotonic()
         refused = await world.post("/v1/products", BODY, key="k")
@@ -53,12 +53,12 @@ async def test_a_key_that_is_held_too_long(world: World):
     assert int(refused.headers["retry-after"]) >= 1
     assert 4.5 < waited_seconds < 8
     assert await world.all("/v1/products") == []
-    answer = await world.post("/v1/products", BODY, key="k")  # nobody holds it now
+    answer = await world.post("/v1/products", BODY, key="k")  # the key is free again
     assert (answer.status, "idempotent-replayed" in answer.headers) == (201, False)
 
 
-async def test_a_wait_for_something_else_is_not_put_on_the_key(world: World):
-    """Another transaction holds the subscription: 503, since no request with the key is running. [D-14]"""
+async def test_a_wait_for_another_lock_is_a_503(world: World):
+    """Another transaction holds the subscription; no request with the key is running. [D-14]"""
     subscription = await world.enroll(await world.plan())
     path = f"/v1/subscriptions/{subscription['id']}/cancel"
     async with row_held(world, "subscription", subscription_id=subscription["id"]):
@@ -67,8 +67,8 @@ async def test_a_wait_for_something_else_is_not_put_on_the_key(world: World):
     assert (await world.post(path, key="k")).status == 200
 
 
-async def test_the_second_goes_ahead_when_the_first_fails(world: World):
-    """It waits, and does the work itself. [D-14]"""
+async def test_the_second_request_runs_when_the_first_fails(world: World):
+    """[D-14]"""
     async with held(world, "k"):
         second = asyncio.create_task(world.post("/v1/products", BODY, key="k"))
         await waiting(world)
@@ -79,14 +79,14 @@ async def test_the_second_goes_ahead_when_the_first_fails(world: World):
 
 
 async def test_other_keys_do_not_wait(world: World):
-    """A held key holds up nobody else. [D-14]"""
+    """[D-14]"""
     async with held(world, "k"), asyncio.timeout(2):
         assert (await world.post("/v1/products", BODY, key="l")).status == 201
         assert (await world.post("/v1/products", BODY, key="m")).status == 201
 
 
-async def test_different_bodies_race_for_a_key(world: World):
-    """One wins; the others are told that the key is taken. [D-14]"""
+async def test_only_one_of_concurrent_bodies_gets_the_key(world: World):
+    """The others are refused. [D-14]"""
     answers = await asyncio.gather(
         *[world.post("/v1/products", BODY | {"name": f"n{number}"}, key="k") for number in range(8)]
     )
@@ -95,8 +95,8 @@ async def test_different_bodies_race_for_a_key(world: World):
     assert len(await world.all("/v1/products")) == 1
 
 
-async def test_moving_the_clock_ignores_keys(world: World):
-    """It calls out, so it is safe to repeat and is done again. [D-14]"""
+async def test_moving_the_clock_ignores_the_key(world: World):
+    """Such a request is safe to repeat, and runs again. [D-14]"""
     connection = (await world.get("/v1/integration")).json["gateways"][0]["connectionId"]
     fault = {"connectionId": connection, "operation": "get_charge", "fault": "server_error"}
     answers = [await world.post("/v1/sandbox/faults", fault, key="k") for _ in range(2)]
@@ -106,8 +106,8 @@ async def test_moving_the_clock_ignores_keys(world: World):
     assert await world.sql("SELECT key FROM idempotency_key WHERE key = 'k'") == []
 
 
-async def test_changes_without_a_post_ignore_keys(world: World):
-    """A PATCH with a used key is no repeat and no reuse. [D-14]"""
+async def test_only_post_uses_the_key(world: World):
+    """A PATCH with a used key is neither a replay nor refused. [D-14]"""
     product = (await world.post("/v1/products", BODY, key="k")).json
     headers = {"Idempotency-Key": "k"}
 

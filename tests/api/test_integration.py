@@ -1,4 +1,4 @@
-"""Gateway connections and what a client's engineer needs to connect (spec 4.6, D-43, D-44)."""
+"""The account's integration and its gateway connections (spec 4.6, D-43, D-44)."""
 
 import pytest
 
@@ -15,8 +15,8 @@ def sandbox(**fields: Json) -> Json:
     return {"provider": "sandbox", "credentials": {}, **fields}
 
 
-async def test_what_a_new_sandbox_account_shows(world: World):
-    """Its id, mode, currency and the one connection it is born with.
+async def test_a_new_sandbox_account_has_one_connection(world: World):
+    """Its integration shows id, mode, currency and the connection.
 
     [spec 4.6 GET /v1/integration 200, D-43, D-44, D-46]
     """
@@ -48,8 +48,8 @@ async def test_what_a_new_sandbox_account_shows(world: World):
     assert (await world.get(GATEWAYS)).json == {"data": [connection]}
 
 
-async def test_a_connection_is_made(world: World):
-    """With its settings shown as what it issues; the list has the oldest first. [D-43, D-46]"""
+async def test_a_new_connection_shows_its_capabilities(world: World):
+    """Its settings decide them. The list has the oldest first. [D-43, D-46]"""
     settings = {"methods": ["pix"], "maxInstallments": 3, "issuesCharges": False, "productCatalog": True}
     made = await world.post(GATEWAYS, sandbox(label=" Second ", settings=settings))
     connection = made.json
@@ -84,7 +84,7 @@ async def test_a_connection_is_made(world: World):
     ],
 )
 async def test_a_change_merges_settings_key_by_key(world: World, change, shown):
-    """What is not sent stays, settings one by one. [D-43, D-46]"""
+    """Settings that are not sent stay. [D-43, D-46]"""
     made = await world.connect(maxInstallments=5)
     answer = await world.patch(f"{GATEWAYS}/{made['connectionId']}", change)
 
@@ -116,8 +116,8 @@ async def test_a_change_merges_settings_key_by_key(world: World, change, shown):
     ],
 )
 @pytest.mark.asyncio(loop_scope="module")
-async def test_what_no_connection_is_made_of(shared_world: World, fields, paths):
-    """Each fault is named, and nothing is stored. [D-43, D-11]"""
+async def test_an_invalid_connection_is_refused(shared_world: World, fields, paths):
+    """Every invalid field is named, and nothing is stored. [D-43, D-11]"""
     before = (await shared_world.get(GATEWAYS)).json
     assert sorted(invalid(await shared_world.post(GATEWAYS, sandbox(**fields)))) == paths
     assert (await shared_world.get(GATEWAYS)).json == before
@@ -136,16 +136,16 @@ async def test_what_no_connection_is_made_of(shared_world: World, fields, paths)
     ],
 )
 @pytest.mark.asyncio(loop_scope="module")
-async def test_what_no_connection_becomes(shared_world: World, change, paths):
-    """A refused change leaves all as it was. [D-43, D-11]"""
+async def test_an_invalid_change_of_a_connection_is_refused(shared_world: World, change, paths):
+    """Nothing changes. [D-43, D-11]"""
     before = (await shared_world.get(GATEWAYS)).json
     path = f"{GATEWAYS}/{before['data'][0]['connectionId']}"
     assert sorted(invalid(await shared_world.patch(path, change))) == paths
     assert (await shared_world.get(GATEWAYS)).json == before
 
 
-async def test_an_unknown_connection(world: World):
-    """Is a 404, another account's too. [spec 5.4, spec 7 404]"""
+async def test_an_unknown_connection_is_a_404(world: World):
+    """So is another account's. [spec 5.4, spec 7 404]"""
     theirs = (await (await world.another()).get(GATEWAYS)).json["data"][0]["connectionId"]
     for connection_id in (UNKNOWN_ID, theirs, "x"):
         for change in ({}, {"active": False}, {"credentials": {}}):
@@ -153,8 +153,8 @@ async def test_an_unknown_connection(world: World):
             assert problem(answer) == (404, "engine.not_found", None)
 
 
-async def test_a_live_account_holds_no_sandbox(world: World):
-    """It is born without connections, and there is no provider for it yet. [D-44]"""
+async def test_a_live_account_cannot_connect_the_sandbox(world: World):
+    """It has no connections at first, and no provider exists for it yet. [D-44]"""
     live = await world.another(Mode.LIVE)
     shown = (await live.get("/v1/integration")).json
 
@@ -163,8 +163,8 @@ async def test_a_live_account_holds_no_sandbox(world: World):
     assert (await live.get(GATEWAYS)).json == {"data": []}
 
 
-async def test_an_inactive_connection_takes_no_subscription(world: World):
-    """It is no option and forces no choice; active again it does.
+async def test_an_inactive_connection_bills_no_new_subscription(world: World):
+    """It is no option until it is active again.
 
     [spec 7 422 gateway, spec 7 engine.gateway_choice_required, spec 7 engine.gateway_connection_not_found, D-43]
     """
@@ -190,8 +190,8 @@ async def test_an_inactive_connection_takes_no_subscription(world: World):
     assert (await world.enroll(plan))["gatewayConnectionId"] == first["connectionId"]
 
 
-async def test_credentials_lie_sealed_and_are_never_answered(world: World):
-    """Neither by the making nor by any reading. [D-43]"""
+async def test_credentials_are_stored_encrypted_and_never_shown(world: World):
+    """[D-43]"""
     made = await world.connect()
     await world.patch(f"{GATEWAYS}/{made['connectionId']}", {"credentials": {}})
 
@@ -202,8 +202,8 @@ async def test_credentials_lie_sealed_and_are_never_answered(world: World):
     assert all(len(row[0]) > 28 and b"{}" not in row[0] for row in rows)
 
 
-async def test_mending_a_connection_reaches_new_terms(world: World):
-    """What a connection issues is asked anew for every offer. [D-43, D-21]"""
+async def test_changed_capabilities_apply_to_new_terms(world: World):
+    """[D-43, D-21]"""
     await world.set_up_gateway(methods=["pix"])
     body = plan_body(await world.product(), defaultPaymentMethod="card")
     assert (await world.post("/v1/plans", body)).status == 422

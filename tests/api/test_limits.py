@@ -1,4 +1,4 @@
-"""The limits of products and plans, each on both sides of its edge, and what is no integer (spec 8, D-8)."""
+"""The limits of products and plans, on both sides, and values that are not integers (spec 8, D-8)."""
 
 import json
 from typing import Any
@@ -39,7 +39,7 @@ def capped(cents: Json) -> Json:
 
 
 async def refused(world: World, path: str, body: Json, fields: list[str]) -> None:
-    """Send what must be refused, naming exactly these fields and storing nothing."""
+    """Send a body that must be refused for exactly these fields, and store nothing."""
     before = (await world.get(path)).json["pagination"]
     assert sorted(invalid(await world.post(path, body))) == fields
     assert (await world.get(path)).json["pagination"] == before
@@ -64,8 +64,8 @@ async def refused(world: World, path: str, body: Json, fields: list[str]) -> Non
         capped(MOST_CENTS),
     ],
 )
-async def test_a_product_at_its_limits(shared_world: World, body):
-    """The last value inside is taken, and comes back. [D-11]"""
+async def test_a_product_at_its_limits_is_accepted(shared_world: World, body):
+    """[D-11]"""
     answer = await shared_world.post("/v1/products", body)
 
     assert answer.status == 201
@@ -95,19 +95,16 @@ async def test_a_product_at_its_limits(shared_world: World, body):
         ({"name": "", "pricing": {"mode": "fixed"}, "x": 1}, ["name", "pricing.monthlyPriceCents", "x"]),
     ],
 )
-async def test_a_product_outside_its_limits(shared_world: World, body, fields):
-    """The first value outside is a 400 that names it, and all others with it.
-
-    [spec 4.2 POST /v1/products 400, spec 7 400, D-11]
-    """
+async def test_a_product_outside_its_limits_is_refused(shared_world: World, body, fields):
+    """The error names every invalid field. [spec 4.2 POST /v1/products 400, spec 7 400, D-11]"""
     await refused(shared_world, "/v1/products", body, fields)
 
 
 @pytest.mark.parametrize(
     "cents", ["true", "false", "10.0", "1e3", '"10"', "null", "[1]", "1E0", "0.1", "9" * 39]
 )
-async def test_what_is_no_integer_of_cents(shared_world: World, cents):
-    """JSON has one kind of number, money has integers. [D-8, spec 2.1 money]"""
+async def test_cents_must_be_written_as_integers(shared_world: World, cents):
+    """[D-8, spec 2.1 money]"""
     text = json.dumps(fixed(0)).replace(": 0}", f": {cents}}}").encode()
     answer = await shared_world.post("/v1/products", content=text)
 
@@ -115,7 +112,7 @@ async def test_what_is_no_integer_of_cents(shared_world: World, cents):
 
 
 def plan_with(product: Json, **fields: Any) -> Json:
-    """Return a plan's body; `discounts` go to its only item, `count` says how many items."""
+    """Return a plan's body with `count` items; `discounts` are those of its only item."""
     one = {"productId": product["id"], "discounts": fields.pop("discounts", [])}
     items = [one] * fields.pop("count", 1)
     return plan_body() | {"items": items} | fields
@@ -149,8 +146,8 @@ def card(installments: Json) -> Json:
         *[{"defaultPaymentMethod": method} for method in ("card", "pix", "boleto")],
     ],
 )
-async def test_a_plan_at_its_limits(shared_world: World, product, fields):
-    """The last value inside is taken, and comes back. [spec 4.3 POST /v1/plans 201]"""
+async def test_a_plan_at_its_limits_is_accepted(shared_world: World, product, fields):
+    """[spec 4.3 POST /v1/plans 201]"""
     body = plan_with(product, **fields)
     answer = await shared_world.post("/v1/plans", body)
 
@@ -197,8 +194,8 @@ async def test_a_plan_at_its_limits(shared_world: World, product, fields):
         ({"version": 2, "createdAt": "2034-01-01"}, ["createdAt", "version"]),
     ],
 )
-async def test_a_plan_outside_its_limits(shared_world: World, product, fields, paths):
-    """The first value outside is a 400 that names it, on PUT as on POST. [spec 4.3 POST /v1/plans 400]"""
+async def test_a_plan_outside_its_limits_is_refused(shared_world: World, product, fields, paths):
+    """On PUT as on POST. [spec 4.3 POST /v1/plans 400]"""
     body = plan_with(product, **fields)
 
     await refused(shared_world, "/v1/plans", body, paths)
@@ -207,8 +204,8 @@ async def test_a_plan_outside_its_limits(shared_world: World, product, fields, p
     assert (await shared_world.get(f"/v1/plans/{plan['id']}")).json == plan
 
 
-async def test_every_fault_is_told_at_once(shared_world: World, product):
-    """Across items and rules, each by its path. [D-11]"""
+async def test_one_answer_lists_every_invalid_field(shared_world: World, product):
+    """Each by its path, across items and rules. [D-11]"""
     bad = {"productId": "x", "discounts": [rule(0, 0), rule(5, 9, 8), "rule"], "note": ""}
     body = {"periodMonths": 2, "maxInstallments": 99, "items": [{"productId": product["id"]}, bad]}
 

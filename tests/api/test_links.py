@@ -1,4 +1,4 @@
-"""The links of `/docs-json`: what an answer holds is what the operations that it leads to take."""
+"""The links of `/docs-json`: each parameter gets a value of the type that its operation accepts."""
 
 import re
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ EXPRESSION = re.compile(r"\$response\.body#(/.+)")
 
 
 def links() -> Iterator[tuple[str, Json, Json]]:
-    """Yield every link with the operation that it stands at, and the schema of the answer."""
+    """Yield every link with its operation and the schema of the answer."""
     for source, (_, operation) in OPERATIONS.items():
         for status, response in operation["responses"].items():
             for link in response.get("links", {}).values():
@@ -25,7 +25,7 @@ def links() -> Iterator[tuple[str, Json, Json]]:
 
 
 def inside(schema: Json, steps: list[str]) -> Json:
-    """Return the schema of what stands in a value at a pointer; any place of an array is its first."""
+    """Return the schema of the value at a pointer; an array has one schema for all places."""
     for step in steps:
         schema = CONTRACT.resolve(schema)
         schema = CONTRACT.resolve(schema["oneOf"][0]) if "oneOf" in schema else schema
@@ -37,7 +37,7 @@ def inside(schema: Json, steps: list[str]) -> Json:
 
 
 def taken(target: str, link: Json) -> Iterator[tuple[str, Json]]:
-    """Yield a link's expressions, each with the schema of what the target takes there."""
+    """Yield a link's expressions, each with the schema of the target's parameter."""
     _, operation = OPERATIONS[target]
     parameters = {each["name"]: each for each in map(CONTRACT.resolve, operation.get("parameters", []))}
     for name, expression in link.get("parameters", {}).items():
@@ -49,8 +49,8 @@ def taken(target: str, link: Json) -> Iterator[tuple[str, Json]]:
     list(links()),
     ids=lambda each: each.get("operationId", "") if isinstance(each, dict) else each,
 )
-def test_a_link_hands_on_what_its_target_takes(source, link, answer):
-    """The same kind of value: no text where an id is wanted. [spec 4.6 GET /docs-json links]"""
+def test_a_link_s_value_has_the_type_of_its_parameter(source, link, answer):
+    """[spec 4.6 GET /docs-json links]"""
     for expression, wanted in taken(link["operationId"], link):
         found = EXPRESSION.fullmatch(expression)
         assert found, expression
@@ -58,8 +58,8 @@ def test_a_link_hands_on_what_its_target_takes(source, link, answer):
         assert (held["type"], held.get("format")) == (wanted["type"], wanted.get("format"))
 
 
-def test_everything_with_an_id_is_led_to():
-    """Nobody has to know an id from elsewhere. [spec 4.6 GET /docs-json links]"""
+def test_every_id_of_a_path_comes_from_a_link():
+    """[spec 4.6 GET /docs-json links]"""
     led_to = {link["operationId"]: link for _, link, _ in links()}
     for name, (path, _) in OPERATIONS.items():
         ids = set(re.findall(r"\{(\w+)\}", path))
@@ -67,7 +67,7 @@ def test_everything_with_an_id_is_led_to():
             assert ids <= led_to[name]["parameters"].keys(), name
 
 
-def test_no_lead_is_lost():
-    """What the table names is in the document. [spec 4.6 GET /docs-json links]"""
+def test_the_document_has_every_link_of_the_table():
+    """[spec 4.6 GET /docs-json links]"""
     named = {(source, target) for lead in LEADS for source in lead.answers for target in lead.lead_to}
     assert named == {(source, link["operationId"]) for source, link, _ in links()}

@@ -1,4 +1,4 @@
-"""The filters of lists: each shows what it names, all of it, counted; and what is no filter (D-16)."""
+"""Filters of lists: each returns all records that match and their count; invalid filters are refused (D-16)."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
@@ -20,13 +20,13 @@ LISTS = ("products", "plans", "customers", "subscriptions", "invoices")
 
 @dataclass(frozen=True, slots=True)
 class Crowded:
-    """A world whose lists hold a bit of everything, and what they show without a filter, newest first."""
+    """A world with records of every kind, and its lists without filters, newest first."""
 
     world: World
     shown: dict[str, list[Json]]
 
     async def found(self, noun: str, **query: str | None) -> tuple[list[str], int]:
-        """Return the ids that a filter shows, over all its pages, and the total it tells."""
+        """Return the ids in all pages of a filter, and its total."""
         asked = {name: value for name, value in query.items() if value is not None}
         ids: list[str] = []
         page, pages, total = 1, 1, 0
@@ -39,7 +39,7 @@ class Crowded:
         return ids, total
 
     def expected(self, noun: str, holds: Callable[[Json], bool]) -> tuple[list[str], int]:
-        """Return what a filter has to show."""
+        """Return the ids that a filter must return."""
         ids = [each["id"] for each in self.shown[noun] if holds(each)]
         return ids, len(ids)
 
@@ -50,14 +50,14 @@ class Crowded:
         wanted: Sequence[str | None],
         has: Callable[[Json], Sequence[str | None]],
     ) -> int:
-        """Ask with a value for each name, compare with what every record has, and return the total."""
+        """Filter by a value for each name, compare with every record, and return the total."""
         found = await self.found(noun, **dict(zip(names, wanted, strict=True)))
         assert found == self.expected(noun, lambda each: matches(wanted, has(each))), (noun, wanted)
         return found[1]
 
 
 async def fill(world: World) -> None:
-    """Bill a few customers for two months, and let some of them pay."""
+    """Bill a few customers for two months; some of them pay."""
     await world.set_up_gateway(behaviour="never_pay")
     products = [await world.product(externalRef=ref) for ref in ("p-1", "p-1", "p-2", "50%", None)]
     plans = [await world.plan(each) for each in products[:3]]
@@ -78,20 +78,19 @@ async def fill(world: World) -> None:
 
 
 def matches(wanted: Sequence[str | None], found: Sequence[str | None]) -> bool:
-    """Say whether everything that is asked about is so."""
+    """Return whether a record has all wanted values."""
     return all(want in {None, value} for want, value in zip(wanted, found, strict=True))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def crowded(server_url: str) -> AsyncIterator[Crowded]:
-    """One world for all filters; nobody changes it."""
+    """One world for all filters; no test changes it."""
     async with fresh_database(server_url) as url, open_world(url) as world:
         await fill(world)
         yield Crowded(world, {noun: (await world.all(f"/v1/{noun}"))[::-1] for noun in LISTS})
 
 
-async def test_the_world_is_worth_filtering(crowded: Crowded):
-    """Every filter below has something to let through and something to hold back."""
+async def test_every_filter_has_records_that_match_and_records_that_do_not(crowded: Crowded):
     subscriptions, invoices = crowded.shown["subscriptions"], crowded.shown["invoices"]
     assert {each["status"] for each in subscriptions} == {"active", "canceled"}
     assert {each["status"] for each in invoices} >= {"issued", "paid", "overdue"}
@@ -99,8 +98,8 @@ async def test_the_world_is_worth_filtering(crowded: Crowded):
     assert len({each["dueDate"] for each in invoices}) > 8
 
 
-async def test_products(crowded: Crowded):
-    """By the client's own id, which need not be unique, archived or active, or both at once. [D-16]"""
+async def test_products_are_filtered_by_external_ref_and_archived(crowded: Crowded):
+    """[D-16]"""
 
     def has(each: Json) -> tuple[str | None, ...]:
         return each["externalRef"], "true" if each["archivedAt"] else "false"
@@ -109,8 +108,8 @@ async def test_products(crowded: Crowded):
         await crowded.check("products", ("externalRef", "archived"), wanted, has)
 
 
-async def test_plans(crowded: Crowded):
-    """Archived or active. [D-16]"""
+async def test_plans_are_filtered_by_archived(crowded: Crowded):
+    """[D-16]"""
     for archived in ("true", "false"):
         total = await crowded.check(
             "plans", ("archived",), (archived,), lambda each: ("true" if each["archivedAt"] else "false",)
@@ -126,8 +125,8 @@ async def test_customers(crowded: Crowded):
         )
 
 
-async def test_subscriptions(crowded: Crowded):
-    """By state, plan, customer and the client's own ids, each alone and with all others. [D-16, D-17, D-109]"""
+async def test_subscriptions_are_filtered_by_each_parameter_and_by_all(crowded: Crowded):
+    """[D-16, D-17, D-109]"""
     first, last = crowded.shown["subscriptions"][0], crowded.shown["subscriptions"][-1]
     names = ("status", "externalRef", "planId", "customerId", "customerExternalRef")
     asked = every(
@@ -146,11 +145,8 @@ async def test_subscriptions(crowded: Crowded):
         await crowded.check("subscriptions", names, wanted, has)
 
 
-async def test_invoices(crowded: Crowded):
-    """By state, subscription and customer, each alone and with all others.
-
-    [D-16, D-109, spec 4.5 GET /v1/invoices status]
-    """
+async def test_invoices_are_filtered_by_each_parameter_and_by_all(crowded: Crowded):
+    """[D-16, D-109, spec 4.5 GET /v1/invoices status]"""
     newest, oldest = crowded.shown["invoices"][0], crowded.shown["invoices"][-1]
     names = ("status", "subscriptionId", "customerId", "customerExternalRef")
     asked = every(
@@ -169,10 +165,10 @@ async def test_invoices(crowded: Crowded):
 
 
 @pytest.mark.parametrize("most_sorted", [invoices.MAX_SORTED, 0], ids=["sorted", "gone-through"])
-async def test_invoices_due_in_a_time(
+async def test_invoices_are_filtered_by_due_dates(
     crowded: Crowded, monkeypatch: pytest.MonkeyPatch, most_sorted: int
 ) -> None:
-    """From one day to another, both included, either left out, with other filters beside, few or many. [D-16]"""
+    """Both days are included, and either can be left out. [D-16]"""
     monkeypatch.setattr(invoices, "MAX_SORTED", most_sorted)
     days = sorted({each["dueDate"] for each in crowded.shown["invoices"]})
     first, last = days[2], days[-2]
@@ -192,8 +188,8 @@ async def test_invoices_due_in_a_time(
         assert found == expected, (start, end, status)
 
 
-async def test_past_the_end_of_a_filter(crowded: Crowded):
-    """A page past the end is empty and tells the filter's total; an empty list has none. [D-16, spec 2.7 envelope]"""
+async def test_a_page_past_the_end_is_empty(crowded: Crowded):
+    """It still has the total; an empty list has no pages. [D-16, spec 2.7 envelope]"""
     answer = (await crowded.world.get("/v1/products?externalRef=p-1&page=7&pageSize=2")).json
     assert answer == {
         "data": [],
@@ -208,8 +204,8 @@ async def test_past_the_end_of_a_filter(crowded: Crowded):
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 100])
 @pytest.mark.parametrize("query", ["", "status=overdue", "dueFrom=2033-12-01"])
-async def test_every_page_of_invoices(crowded: Crowded, size, query):
-    """Pages past the middle are read from the other end, and are the same. [D-16, spec 2.7 newest first]"""
+async def test_pages_read_from_the_end_are_the_same(crowded: Crowded, size, query):
+    """Pages past the middle are read from the other end. [D-16, spec 2.7 newest first]"""
     path = f"/v1/invoices?{query}&pageSize="
     all_at_once = (await crowded.world.get(f"{path}100")).json["data"]
     assert len(all_at_once) > 3
@@ -219,8 +215,8 @@ async def test_every_page_of_invoices(crowded: Crowded, size, query):
         assert answer["pagination"]["totalRecords"] == len(all_at_once)
 
 
-async def test_ids_of_another_account_find_nothing(crowded: Crowded):
-    """An empty list, as for an unknown id; the references of clients are each account's own. [D-16, spec 5.4]"""
+async def test_another_account_s_ids_match_nothing(crowded: Crowded):
+    """[D-16, spec 5.4]"""
     other = await crowded.world.another()
     subscription = await other.enroll(await other.plan())
     await crowded.world.run()
@@ -286,13 +282,13 @@ REFUSED = rows("""
 
 
 @pytest.mark.parametrize(("noun", "query", "fields"), REFUSED)
-async def test_what_is_no_filter(crowded: Crowded, noun, query, fields):
-    """Empty, malformed, twice or upside down: a 400 that names it, never the whole list. [D-16, D-11, spec 7 400]"""
+async def test_an_invalid_filter_is_refused(crowded: Crowded, noun, query, fields):
+    """The error names it; the list is never returned unfiltered. [D-16, D-11, spec 7 400]"""
     assert sorted(invalid(await crowded.world.get(f"/v1/{noun}?{query}"))) == fields.split()
 
 
 async def test_every_authenticated_operation_refuses_an_unknown_parameter(crowded: Crowded):
-    """Whether or not it takes any; the nearest known one is suggested. [D-60, D-16]"""
+    """The error suggests the nearest known one. [D-60, D-16]"""
     paths = (await crowded.world.get("/docs-json")).json["paths"]
     operations = [
         (method.upper(), path.replace("{", "").replace("}", ""), each)
@@ -320,7 +316,7 @@ async def test_every_authenticated_operation_refuses_an_unknown_parameter(crowde
         ("customers", "document", 18),
     ],
 )
-async def test_the_longest_filter(crowded: Crowded, noun, name, most):
-    """The limits are those of creation. [D-16, D-130, spec 8 product externalRef, spec 8 customer.name]"""
+async def test_filters_have_the_limits_of_creation(crowded: Crowded, noun, name, most):
+    """[D-16, D-130, spec 8 product externalRef, spec 8 customer.name]"""
     assert (await crowded.world.get(f"/v1/{noun}?{name}={'x' * most}")).status == 200
     assert list(invalid(await crowded.world.get(f"/v1/{noun}?{name}={'x' * (most + 1)}"))) == [name]

@@ -1,4 +1,4 @@
-"""The page envelope of lists: order, totals, pages and their limits (spec 2.7, 8, D-16)."""
+"""Pages of lists: order, totals and limits (spec 2.7, 8, D-16)."""
 
 from collections.abc import Mapping
 
@@ -12,8 +12,8 @@ from tests.support.world import World
 LISTS = ["/v1/products", "/v1/plans", "/v1/customers", "/v1/subscriptions", "/v1/invoices"]
 
 
-async def test_pages_of_a_list(world: World):
-    """Newest first, four integers, none twice, none lost, archived ones included.
+async def test_the_pages_of_a_list_have_every_record_once(world: World):
+    """Newest first, archived ones included.
 
     [spec 2.7 envelope, spec 2.7 newest first, spec 4.2 GET /v1/products 200]
     """
@@ -37,16 +37,16 @@ async def test_pages_of_a_list(world: World):
 
 @pytest.mark.parametrize("path", LISTS)
 @pytest.mark.asyncio(loop_scope="module")
-async def test_an_empty_list_and_past_its_end(shared_world: World, path):
-    """No pages at all; a page past the end is empty, and says what was asked. [spec 2.7 envelope, D-16]"""
+async def test_an_empty_list_has_no_pages(shared_world: World, path):
+    """A page past the end is empty, and has the requested number. [spec 2.7 envelope, D-16]"""
     for query, page, size in [("", 1, 25), ("?page=1000000000&pageSize=100", 1_000_000_000, 100)]:
         pagination = {"page": page, "pageSize": size, "totalRecords": 0, "totalPages": 0}
         answer = await shared_world.get(path + query)
         assert (answer.status, answer.json) == (200, {"data": [], "pagination": pagination})
 
 
-async def test_the_page_size_left_out(world: World):
-    """Is 25, of page 1. [spec 8 page size]"""
+async def test_the_default_page_size_is_25(world: World):
+    """[spec 8 page size]"""
     for _ in range(26):
         await world.product()
     answer = (await world.get("/v1/products")).json
@@ -76,20 +76,20 @@ async def test_the_page_size_left_out(world: World):
     ],
 )
 @pytest.mark.asyncio(loop_scope="module")
-async def test_a_malformed_query(shared_world: World, path, query, fields):
-    """Each wrong parameter is named. [D-11, spec 7 400]"""
+async def test_every_invalid_parameter_is_named(shared_world: World, path, query, fields):
+    """[D-11, spec 7 400]"""
     assert sorted(invalid(await shared_world.get(f"{path}?{query}"))) == fields
 
 
 @pytest.mark.parametrize("query", ["page=1", "page=1000000000", "pageSize=1", "pageSize=100"])
 @pytest.mark.asyncio(loop_scope="module")
-async def test_the_edges_of_paging(shared_world: World, query):
-    """The last values inside are taken. [spec 8 page size, D-16]"""
+async def test_the_limits_of_paging_are_accepted(shared_world: World, query):
+    """[spec 8 page size, D-16]"""
     assert (await shared_world.get(f"/v1/products?{query}")).status == 200
 
 
-async def test_lists_are_the_account_s_own(world: World):
-    """Nothing of another account's, in data or totals. [spec 5.2, spec 5.4]"""
+async def test_lists_and_totals_exclude_other_accounts(world: World):
+    """[spec 5.2, spec 5.4]"""
     await world.enroll(await world.plan())
     await world.run()
     other = await world.another()
@@ -99,8 +99,8 @@ async def test_lists_are_the_account_s_own(world: World):
         assert (await other.get(path)).json["data"] == []
 
 
-async def test_a_total_is_that_of_its_page(world: World, monkeypatch: pytest.MonkeyPatch):
-    """What others commit between counting and reading shows in both or in neither. [spec 2.7 envelope, D-122]"""
+async def test_a_page_and_its_total_are_of_one_moment(world: World, monkeypatch: pytest.MonkeyPatch):
+    """A concurrent commit shows in both or in neither. [spec 2.7 envelope, D-122]"""
     await world.product()
     totals = counters.totals
 

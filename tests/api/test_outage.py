@@ -1,4 +1,4 @@
-"""When the database is away, and when something else fails: health, 503 and 500 (spec 4.1, D-5, D-12, D-100)."""
+"""Health, 503 and 500 while the database is unavailable or something else fails (spec 4.1, D-5, D-12, D-100)."""
 
 import os
 import signal
@@ -25,13 +25,13 @@ HEALTHY = {"status": "ok", "checks": {"database": True, "clock": True}}
 
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Iterator[Path]:
-    """Where the test's own PostgreSQL lives."""
+    """The data folder of the test's own PostgreSQL."""
     yield tmp_path / "data"
     sweep(tmp_path / "data")
 
 
-async def test_without_a_database_and_with_it_again(data_dir: Path):
-    """Alive, not ready; requests are told to come again, and go through by themselves when it is back.
+async def test_the_api_recovers_with_the_database(data_dir: Path):
+    """Without it: alive, not ready, and 503 with Retry-After.
 
     [spec 4.1 GET /health 200, spec 4.1 GET /health/ready 503, spec 4.1 GET /health/ready 200, D-100]
     """
@@ -71,13 +71,13 @@ async def test_without_a_database_and_with_it_again(data_dir: Path):
 
 
 def stop(pid: int) -> None:
-    """End a server as its operator would; it comes back at the same address."""
+    """Stop a server as an operator does; it restarts at the same address."""
     os.kill(pid, signal.SIGINT)
     until(lambda: not is_running(pid))
 
 
 async def test_health_needs_no_key(world: World):
-    """And takes any. [spec 4.1 GET /health 200, spec 5.8]"""
+    """[spec 4.1 GET /health 200, spec 5.8]"""
     for path, shown in (("/health", {"status": "ok"}), ("/health/ready", HEALTHY)):
         for headers in ({}, {"Authorization": "Bearer nonsense"}):
             response = await world._client.get(path, headers=headers)
@@ -85,8 +85,8 @@ async def test_health_needs_no_key(world: World):
 
 
 @pytest.mark.parametrize(("off_seconds", "trusted"), [(-25, True), (25, True), (-35, False), (35, False)])
-async def test_a_wrong_clock_is_told_and_serves(world: World, off_seconds, trusted):
-    """The API serves all the same. [D-5, spec 4.1 GET /health/ready 200]"""
+async def test_a_wrong_clock_shows_in_readiness_and_the_api_serves(world: World, off_seconds, trusted):
+    """[D-5, spec 4.1 GET /health/ready 200]"""
     deps = replace(world.deps, clock=lambda: real_clock() + timedelta(seconds=off_seconds))
     transport = httpx.ASGITransport(create_app(deps))
     async with httpx.AsyncClient(transport=transport, base_url="http://fatura.test") as client:
@@ -96,8 +96,8 @@ async def test_a_wrong_clock_is_told_and_serves(world: World, off_seconds, trust
     assert ready.json() == {"status": "ok", "checks": {"database": True, "clock": trusted}}
 
 
-async def test_a_failure_of_ours_tells_nothing(world: World):
-    """500 with an id for support, and nothing of what is inside; the next request is served. [D-12, D-13]"""
+async def test_a_500_shows_no_details(world: World):
+    """It has an id for support; the next request is served. [D-12, D-13]"""
     await world.sql("ALTER TABLE product RENAME COLUMN name TO title")
 
     failed = await world.post("/v1/products", BODY, key="k", headers={"X-Request-Id": "incident-1"})
@@ -108,5 +108,5 @@ async def test_a_failure_of_ours_tells_nothing(world: World):
     for inside in (b"product", b"column", b"asyncpg", b"Traceback", b"SQL"):
         assert inside not in failed.body
     await world.sql("ALTER TABLE product RENAME COLUMN title TO name")
-    mended = await world.post("/v1/products", BODY, key="k")
-    assert (mended.status, "idempotent-replayed" in mended.headers) == (201, False)
+    corrected = await world.post("/v1/products", BODY, key="k")
+    assert (corrected.status, "idempotent-replayed" in corrected.headers) == (201, False)

@@ -1,4 +1,4 @@
-"""What terms must hold against the catalog and the gateways (spec 4.3, D-18a, D-20, D-21)."""
+"""Rules between terms, the catalog and the gateways (spec 4.3, D-18a, D-20, D-21)."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from tests.support.world import Json, World, item, plan_body
 
 
 async def offers(world: World, body: Json) -> list[tuple[int, str, Json]]:
-    """Offer terms by POST and by PUT on an existing plan, and return both refusals.
+    """Send terms by POST and by PUT to an existing plan, and return both refusals.
 
     [spec 4.3 PUT /v1/plans/{planId} 422]
     """
@@ -26,8 +26,8 @@ async def offers(world: World, body: Json) -> list[tuple[int, str, Json]]:
     return refusals
 
 
-async def test_unknown_products(world: World):
-    """Each unknown id is named once, whatever else is wrong. [D-18a, D-10, spec 5.4]"""
+async def test_unknown_products_are_named_once(world: World):
+    """Before any other rule. [D-18a, D-10, spec 5.4]"""
     known, archived = await world.product(), await world.product()
     await world.post(f"/v1/products/{archived['id']}/archive")
     theirs = await (await world.another()).product()
@@ -38,8 +38,8 @@ async def test_unknown_products(world: World):
     assert await offers(world, body) == [(404, "engine.not_found", meta)] * 2
 
 
-async def test_archived_products(world: World):
-    """All archived ones are named, before any business rule.
+async def test_archived_products_are_named(world: World):
+    """Before any business rule.
 
     [spec 4.3 POST /v1/plans 409, spec 4.3 PUT /v1/plans/{planId} 409, spec 7 409 archived product, D-10]
     """
@@ -52,8 +52,8 @@ async def test_archived_products(world: World):
     assert await offers(world, body) == [(409, "engine.product_archived", meta)] * 2
 
 
-async def test_discounts_on_variable_products(world: World):
-    """A variable product takes no discount at all. [spec 4.3 POST /v1/plans 422 discount, spec 7 422 discount]"""
+async def test_a_variable_product_takes_no_discount(world: World):
+    """[spec 4.3 POST /v1/plans 422 discount, spec 7 422 discount]"""
     fixed, usage = await world.product(), await world.variable_product()
     body = plan_body(item(fixed, (5, 1, None)), item(usage, (1, 9, 9)), usage)
 
@@ -62,8 +62,8 @@ async def test_discounts_on_variable_products(world: World):
     assert (await world.post("/v1/plans", plan_body(item(fixed, (5, 1, None)), item(usage)))).status == 201
 
 
-async def test_a_method_that_nobody_issues(world: World):
-    """The refusal says what each connection that bills issues; others are no help.
+async def test_an_unsupported_method_lists_what_connections_support(world: World):
+    """Only of connections that can bill.
 
     [spec 4.3 POST /v1/plans 422 method, spec 7 engine.payment_method_unsupported, spec 7 422 unsupported, D-21]
     """
@@ -80,8 +80,8 @@ async def test_a_method_that_nobody_issues(world: World):
     assert await offers(world, body) == [(422, "engine.payment_method_unsupported", meta)] * 2
 
 
-async def test_without_a_connection_nothing_is_issued(world: World):
-    """There are no options then, in a live account too. [D-21, D-44]"""
+async def test_without_a_connection_there_are_no_options(world: World):
+    """In a live account too. [D-21, D-44]"""
     product = await world.product()
     gateway = (await world.get("/v1/integration")).json["gateways"][0]
     await world.patch(f"/v1/integration/gateways/{gateway['connectionId']}", {"active": False})
@@ -103,8 +103,8 @@ async def test_without_a_connection_nothing_is_issued(world: World):
         ([1], 2, 1),
     ],
 )
-async def test_more_installments_than_issued(world: World, connections, asked, gateway_max):
-    """The best connection's maximum and its provider are told.
+async def test_too_many_installments_show_the_best_maximum(world: World, connections, asked, gateway_max):
+    """With the provider of that connection.
 
     [spec 4.3 POST /v1/plans 422 installments, spec 7 engine.installments_unsupported, spec 7 422 unsupported, D-21]
     """
@@ -130,8 +130,8 @@ async def product(shared_world: World) -> Json:
 @pytest.mark.parametrize("method", ["pix", "boleto"])
 @pytest.mark.parametrize("installments", [2, 12])
 @pytest.mark.asyncio(loop_scope="module")
-async def test_pix_and_boleto_are_paid_at_once(shared_world: World, product, method, installments):
-    """They have no installments, whatever the gateway can. [D-20, spec 2.3 payment method]"""
+async def test_pix_and_boleto_have_no_installments(shared_world: World, product, method, installments):
+    """[D-20, spec 2.3 payment method]"""
     body = plan_body(product, defaultPaymentMethod=method, maxInstallments=installments)
     before = await shared_world.all("/v1/plans")
 
@@ -145,14 +145,14 @@ async def test_pix_and_boleto_are_paid_at_once(shared_world: World, product, met
 @pytest.mark.parametrize("period", [1, 3, 6, 12])
 @pytest.mark.asyncio(loop_scope="module")
 async def test_installments_do_not_depend_on_the_period(shared_world: World, product, period):
-    """A monthly card plan may be paid in twelve. [spec 2.3 payment method, spec 8 periodMonths]"""
+    """A monthly card plan may have twelve. [spec 2.3 payment method, spec 8 periodMonths]"""
     body = plan_body(product, defaultPaymentMethod="card", maxInstallments=12, periodMonths=period)
 
     assert (await shared_world.post("/v1/plans", body)).status == 201
 
 
-async def test_one_connection_that_issues_it_suffices(world: World):
-    """Terms that one of several issues are taken as they are. [spec 4.3 one gateway suffices]"""
+async def test_one_connection_that_supports_the_terms_suffices(world: World):
+    """[spec 4.3 one gateway suffices]"""
     await world.set_up_gateway(methods=["pix"])
     await world.connect(methods=["card"], maxInstallments=2)
     product = await world.product()
@@ -163,8 +163,8 @@ async def test_one_connection_that_issues_it_suffices(world: World):
         assert terms.items() <= answer.json.items()
 
 
-async def test_a_connection_must_issue_both(world: World):
-    """Method and installments from two different connections are no offer. [spec 4.3 one gateway suffices]"""
+async def test_one_connection_must_support_method_and_installments(world: World):
+    """[spec 4.3 one gateway suffices]"""
     await world.set_up_gateway(methods=["card"], maxInstallments=2)
     await world.connect(methods=["boleto"], maxInstallments=12)
     body = plan_body(await world.product(), defaultPaymentMethod="card", maxInstallments=3)
@@ -173,8 +173,8 @@ async def test_a_connection_must_issue_both(world: World):
     assert problem(await world.post("/v1/plans", body)) == (422, "engine.installments_unsupported", meta)
 
 
-async def test_archiving_races_with_offering(world: World):
-    """Whatever the order, each offer is whole or refused. [spec 3.1 active to archived]"""
+async def test_concurrent_archiving_accepts_or_refuses_a_plan_as_a_whole(world: World):
+    """[spec 3.1 active to archived]"""
     product = await world.product()
     body = plan_body(product)
 
@@ -192,8 +192,8 @@ async def test_archiving_races_with_offering(world: World):
     assert await world.broken() == []
 
 
-async def test_publishers_race_for_numbers(world: World):
-    """Eight at once make eight versions, none lost, none twice. [spec 2.3 version]"""
+async def test_concurrent_publications_get_consecutive_versions(world: World):
+    """[spec 2.3 version]"""
     product = await world.product()
     path = f"/v1/plans/{(await world.plan(product))['id']}"
 

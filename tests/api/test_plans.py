@@ -1,4 +1,4 @@
-"""Plans over HTTP: created, read, listed, published anew, archived (spec 2.3, 3.2, 4.3); rules are test_plan_rules."""
+"""Plans: created, read, listed, published, archived (spec 2.3, 3.2, 4.3); for rules see test_plan_rules."""
 
 import re
 
@@ -11,8 +11,8 @@ UUID_TEXT = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 OFFER = {"periodMonths": 12, "defaultPaymentMethod": "card", "maxInstallments": 12, "commitmentCycles": 2}
 
 
-async def test_a_plan_is_created_whole(world: World):
-    """Version 1, every field, the items in order with their schedules in order.
+async def test_a_new_plan_has_all_its_fields(world: World):
+    """Version 1, with items and schedules in the order sent.
 
     [spec 4.3 POST /v1/plans 201, spec 2.3 plan, spec 2.3 items, spec 2.3 discounts, spec 2.3 version]
     """
@@ -48,7 +48,7 @@ async def test_a_plan_is_created_whole(world: World):
     assert INSTANT.fullmatch(plan["createdAt"])
 
 
-async def test_what_may_be_left_out(world: World):
+async def test_optional_fields_have_defaults(world: World):
     """One installment, no commitment, no discounts, no end. [spec 8 maxInstallments, spec 4.3 commitmentCycles]"""
     product = await world.product()
     discount = {"percent": 5, "fromCycle": 1}  # [spec 4.3 toCycle]
@@ -60,8 +60,8 @@ async def test_what_may_be_left_out(world: World):
     assert [each["discounts"] for each in plan["items"]] == [[], [{**discount, "toCycle": None}]]
 
 
-async def test_items_are_shown_on_the_detail_only(world: World):
-    """Lists and archiving leave them out. [spec 2.3 plan]"""
+async def test_only_the_detail_shows_items(world: World):
+    """[spec 2.3 plan]"""
     plan = await world.plan()
     bare = {name: value for name, value in plan.items() if name != "items"}
 
@@ -76,7 +76,7 @@ async def test_items_are_shown_on_the_detail_only(world: World):
 
 
 async def test_publishing_makes_the_next_version(world: World):
-    """The same plan in its new version; what is left out does not exist in it.
+    """Fields that are left out get their defaults.
 
     [spec 4.3 PUT /v1/plans/{planId} 200, spec 4.3 complete offer, spec 2.3 version, D-19]
     """
@@ -106,7 +106,7 @@ async def test_publishing_makes_the_next_version(world: World):
 
 
 async def test_a_plan_that_was_read_can_be_sent_back(world: World):
-    """Positions that are the items' places are taken, others refused. [D-18a]"""
+    """Other positions than the items' places are refused. [D-18a]"""
     product = await world.product()
     plan = await world.plan(item(product, (5, 1, None), (7, 3, 4)), product)
     terms = {name: plan[name] for name in plan_body() | {"maxInstallments": 1, "commitmentCycles": None}}
@@ -120,8 +120,8 @@ async def test_a_plan_that_was_read_can_be_sent_back(world: World):
     assert (await world.get(f"/v1/plans/{plan['id']}")).json == sent_back.json
 
 
-async def test_subscribers_stay_on_their_version(world: World):
-    """Only new subscriptions take the new version; the old ones bill as agreed.
+async def test_subscribers_keep_their_version(world: World):
+    """Only new subscriptions get the new version.
 
     [spec 4.3 pinned subscribers, spec 3.2 plan new version, spec 9.2]
     """
@@ -138,8 +138,8 @@ async def test_subscribers_stay_on_their_version(world: World):
     assert (await world.get(f"/v1/subscriptions/{old['id']}")).json["planVersion"] == 1
 
 
-async def test_customizing_makes_a_version_of_ones_own(world: World):
-    """The plan keeps its version and its other subscribers theirs. [spec 9.2, D-19]"""
+async def test_customizing_does_not_change_the_plan(world: World):
+    """Nor its other subscribers. [spec 9.2, D-19]"""
     plan = await world.plan(await world.product(1000))
     subscription, other = await world.enroll(plan), await world.enroll(plan)
     await world.post(f"/v1/plans/{plan['id']}/archive")  # customizing stays allowed
@@ -155,8 +155,8 @@ async def test_customizing_makes_a_version_of_ones_own(world: World):
     assert [invoice["totalCents"] for invoice in await world.invoices(other)] == [1000]
 
 
-async def test_an_archived_plan_takes_nobody(world: World):
-    """No subscriber, no new version, no way back; what runs on it goes on.
+async def test_an_archived_plan_takes_no_subscribers_or_versions(world: World):
+    """It cannot be restored; its subscriptions are still billed.
 
     [spec 3.2 plan active to archived, spec 7 409 archived plan, spec 7 engine.plan_archived, D-19]
     """
@@ -189,15 +189,15 @@ async def test_an_archived_plan_takes_nobody(world: World):
     ],
 )
 @pytest.mark.asyncio(loop_scope="module")
-async def test_an_unknown_plan(shared_world: World, method, path, body):
-    """404 on every route with a plan's id. [spec 7 404]"""
+async def test_an_unknown_plan_is_a_404(shared_world: World, method, path, body):
+    """[spec 7 404]"""
     answer = await shared_world.call(method, f"/v1/plans/{UNKNOWN_ID}{path}", body)
 
     assert problem(answer) == (404, "engine.not_found", None)
 
 
-async def test_the_first_matching_rule_applies_by_cycle(world: World):
-    """Rules never stack, order is priority, a gap is the full price; period times price, less the discount.
+async def test_the_first_matching_discount_applies_to_each_cycle(world: World):
+    """Rules never stack. A cycle without a rule has the full price.
 
     [spec 2.3 discount resolution, spec 2.3 amount]
     """

@@ -1,4 +1,4 @@
-"""What becomes of products: archived and back, billed, mirrored to gateways (spec 2.2, 3.1, 4.2)."""
+"""Products after creation: archived, restored, billed, mirrored to gateways (spec 2.2, 3.1, 4.2)."""
 
 from datetime import datetime, timedelta
 
@@ -8,8 +8,8 @@ from tests.support.expect import INSTANT, problem
 from tests.support.world import World, plan_body
 
 
-async def test_archived_and_back(world: World):
-    """Archiving and unarchiving, each twice: the second time changes nothing.
+async def test_a_product_is_archived_and_restored(world: World):
+    """A second time changes nothing.
 
     [spec 4.2 POST /v1/products/{productId}/archive 200, spec 4.2 POST /v1/products/{productId}/unarchive 200, D-18]
     """
@@ -29,8 +29,8 @@ async def test_archived_and_back(world: World):
         assert (answer.status, answer.json) == (200, product)
 
 
-async def test_an_archived_product_enters_no_new_plan(world: World):
-    """It is refused while archived, welcome again after. [spec 3.1 active to archived, spec 3.1 archived to active]"""
+async def test_new_plans_cannot_use_an_archived_product(world: World):
+    """They can after it is restored. [spec 3.1 active to archived, spec 3.1 archived to active]"""
     product = await world.product()
     await world.post(f"/v1/products/{product['id']}/archive")
     answer = await world.post("/v1/plans", plan_body(product))
@@ -40,8 +40,8 @@ async def test_an_archived_product_enters_no_new_plan(world: World):
     assert (await world.post("/v1/plans", plan_body(product))).status == 201
 
 
-async def test_what_runs_on_an_archived_product_keeps_billing(world: World):
-    """Existing plans take subscribers, existing subscriptions get invoices. [spec 3.1 active to archived]"""
+async def test_existing_plans_of_an_archived_product_are_billed(world: World):
+    """They take new subscribers too. [spec 3.1 active to archived]"""
     product = await world.product(5000)
     plan = await world.plan(product)
     await world.post(f"/v1/products/{product['id']}/archive")
@@ -52,8 +52,8 @@ async def test_what_runs_on_an_archived_product_keeps_billing(world: World):
     assert [invoice["totalCents"] for invoice in await world.invoices(subscription)] == [5000]
 
 
-async def test_a_new_price_counts_from_the_next_invoice(world: World):
-    """What was billed stays; the next cycle costs the new price. [spec 4.2 new price, spec 2.2 monthly price]"""
+async def test_a_new_price_applies_to_the_next_invoice(world: World):
+    """[spec 4.2 new price, spec 2.2 monthly price]"""
     product = await world.product(5000)
     subscription = await world.enroll(await world.plan(product, periodMonths=3))
     await world.advance(days=4)
@@ -67,8 +67,8 @@ async def test_a_new_price_counts_from_the_next_invoice(world: World):
     assert [invoice["totalCents"] for invoice in await world.invoices(subscription)] == [15_000, 21_000]
 
 
-async def test_a_product_is_never_deleted(world: World):
-    """There is no such method. [spec 3.1 never deleted]"""
+async def test_a_product_cannot_be_deleted(world: World):
+    """[spec 3.1 never deleted]"""
     product = await world.product()
     answer = await world.delete(f"/v1/products/{product['id']}")
 
@@ -77,8 +77,8 @@ async def test_a_product_is_never_deleted(world: World):
 
 
 @pytest.mark.parametrize("fault", ["timeout_before", "server_error", "rejected"])
-async def test_creation_waits_for_no_gateway(world: World, fault):
-    """A product is there at once, and in the gateway's catalog when that answers. [spec 2.2 mirroring]"""
+async def test_creation_does_not_wait_for_gateways(world: World, fault):
+    """The product is mirrored when the gateway answers. [spec 2.2 mirroring]"""
     await world.set_up_gateway(productCatalog=True)
     gateways = (await world.get("/v1/integration")).json["gateways"]
     sick = {"connectionId": gateways[0]["connectionId"], "operation": "create_product", "fault": fault}
@@ -95,8 +95,8 @@ async def test_creation_waits_for_no_gateway(world: World, fault):
     assert mirrored == {healthy["id"]} | ({product["id"]} if fault != "rejected" else set())
 
 
-async def test_instants_run_on_the_account_clock(world: World):
-    """A product made in the account's tomorrow says so. [spec 2.1 instants]"""
+async def test_instants_are_of_the_account_s_clock(world: World):
+    """[spec 2.1 instants]"""
     early = await world.product()
     await world.advance(days=400)
     late = await world.product()

@@ -1,4 +1,4 @@
-"""Products over HTTP: created, read, listed and changed (spec 2.2, 4.2); their life is test_product_life."""
+"""Products: created, read, listed and changed (spec 2.2, 4.2); for the rest see test_product_life."""
 
 import re
 
@@ -16,7 +16,7 @@ NO_PRICE = {"monthlyPriceCents": None, "endpointUrl": None, "capCents": None}
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def product(shared_world: World) -> Json:
-    """A product of the shared world that every test leaves as it is."""
+    """A product of the shared world; no test changes it."""
     return await shared_world.product()
 
 
@@ -33,8 +33,8 @@ async def product(shared_world: World) -> Json:
         ),
     ],
 )
-async def test_a_product_is_answered_whole_everywhere(world: World, pricing, shown):
-    """One object with all fields, absent ones null, on every product route.
+async def test_every_route_answers_the_whole_product(world: World, pricing, shown):
+    """Fields without a value are null.
 
     [spec 2.2 product, spec 2.2 pricingMode, spec 2.1 nulls, spec 2.1 money]
     [spec 4.2 POST /v1/products 201, spec 4.2 GET /v1/products/{productId} 200, spec 4.2 GET /v1/products 200]
@@ -68,8 +68,8 @@ async def test_a_product_is_answered_whole_everywhere(world: World, pricing, sho
     assert (await world.get("/v1/products")).json["data"] == [product]
 
 
-async def test_text_is_kept_exactly_as_sent(world: World):
-    """Inner and outer blanks, any script; the client's own id comes back. [D-11, spec 2.1 externalRef]"""
+async def test_text_is_stored_as_sent(world: World):
+    """Blanks and any script included. [D-11, spec 2.1 externalRef]"""
     sent = {"name": " Açaí 🍇\t", "description": "", "externalRef": " A/1 "}
 
     product = await world.made("/v1/products", {**sent, "pricing": FIXED})
@@ -104,8 +104,8 @@ async def test_text_is_kept_exactly_as_sent(world: World):
     ],
 )
 @pytest.mark.asyncio(loop_scope="module")
-async def test_a_pricing_form_is_one_of_the_two(shared_world: World, pricing, paths):
-    """A fixed price alone, or a URL and a cap alone. [spec 2.2 pricingMode, spec 4.2 POST /v1/products 400]"""
+async def test_pricing_has_the_fields_of_its_mode_only(shared_world: World, pricing, paths):
+    """[spec 2.2 pricingMode, spec 4.2 POST /v1/products 400]"""
     before = await shared_world.all("/v1/products")
     answer = await shared_world.post("/v1/products", {"name": "Gym", "pricing": pricing})
 
@@ -113,8 +113,8 @@ async def test_a_pricing_form_is_one_of_the_two(shared_world: World, pricing, pa
     assert await shared_world.all("/v1/products") == before
 
 
-async def test_a_patch_changes_what_is_sent_and_no_more(world: World):
-    """Field by field, in either mode; null empties a description. [spec 4.2 PATCH /v1/products/{productId} 200]"""
+async def test_a_patch_changes_only_the_fields_sent(world: World):
+    """In either mode; null removes a description. [spec 4.2 PATCH /v1/products/{productId} 200]"""
     fixed = await world.product(description="old", externalRef="A")
     variable = await world.variable_product()
     for product, change in [
@@ -151,12 +151,12 @@ async def test_a_patch_changes_what_is_sent_and_no_more(world: World):
     ],
 )
 @pytest.mark.asyncio(loop_scope="module")
-async def test_a_patch_keeps_the_limits(shared_world: World, product, change, paths):
-    """Outside its limits nothing changes, even beside a good value. [spec 4.2 PATCH /v1/products/{productId} 400]"""
+async def test_a_patch_outside_the_limits_changes_nothing(shared_world: World, product, change, paths):
+    """[spec 4.2 PATCH /v1/products/{productId} 400]"""
     path = f"/v1/products/{product['id']}"
-    beside = {"description": "good"} | change if isinstance(change, dict) else change
+    with_a_valid_field = {"description": "good"} | change if isinstance(change, dict) else change
 
-    answer = await shared_world.patch(path, beside)
+    answer = await shared_world.patch(path, with_a_valid_field)
 
     assert sorted(invalid(answer)) == paths
     assert (await shared_world.get(path)).json == product
@@ -182,7 +182,7 @@ async def test_a_patch_keeps_the_limits(shared_world: World, product, change, pa
 )
 @pytest.mark.asyncio(loop_scope="module")
 async def test_the_pricing_mode_never_changes(shared_world: World, mode, change, refused):
-    """Neither by its name nor by a field of the other mode.
+    """Fields of the other mode are refused too.
 
     [spec 3.1 pricing mode, spec 7 409 pricing mode, D-18, spec 4.2 PATCH /v1/products/{productId} 409]
     """
@@ -207,8 +207,8 @@ async def test_the_pricing_mode_never_changes(shared_world: World, mode, change,
     ],
 )
 @pytest.mark.asyncio(loop_scope="module")
-async def test_an_unknown_product(shared_world: World, method, path, body):
-    """404 on every route with a product's id. [spec 7 404]"""
+async def test_an_unknown_product_is_a_404(shared_world: World, method, path, body):
+    """[spec 7 404]"""
     answer = await shared_world.call(method, f"/v1/products/{UNKNOWN_ID}{path}", body)
 
     assert problem(answer) == (404, "engine.not_found", None)

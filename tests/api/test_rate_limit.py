@@ -1,4 +1,4 @@
-"""So many requests per second and API key (D-48)."""
+"""The limit of requests per second and API key (D-48)."""
 
 import asyncio
 import time
@@ -10,12 +10,12 @@ BODY = {"name": "Gym", "pricing": {"mode": "fixed", "monthlyPriceCents": 1}}
 
 
 async def burst(world: World, count: int) -> list[Answer]:
-    """Send requests one after the other, as fast as they are answered."""
+    """Send requests one after the other, without a pause."""
     return [await world.get("/v1/integration/gateways") for _ in range(count)]
 
 
-async def test_twice_the_rate_at_once_and_no_more(database_url: str):
-    """Then 429, saying when to ask again; a second later it goes on. [D-48, D-12]"""
+async def test_a_burst_of_twice_the_rate_is_allowed(database_url: str):
+    """Then 429 with Retry-After; a second later requests are served again. [D-48, D-12]"""
     async with open_world(database_url, FATURA_RATE_LIMIT="5") as world:
         started = time.monotonic()
         answers = await burst(world, 30)
@@ -31,7 +31,7 @@ async def test_twice_the_rate_at_once_and_no_more(database_url: str):
 
 
 async def test_each_key_has_a_bucket_of_its_own(database_url: str):
-    """Another key of the same account goes on, and another account's. [D-48]"""
+    """Within one account too. [D-48]"""
     async with open_world(database_url, FATURA_RATE_LIMIT="1") as world:
         second = (await world.made("/v1/integration/api-keys", {"name": "second"}))["key"]
         other = await world.another()
@@ -43,7 +43,7 @@ async def test_each_key_has_a_bucket_of_its_own(database_url: str):
 
 
 async def test_the_limit_comes_before_the_idempotency_key(database_url: str):
-    """A repeat counts like any request, and a refused one does nothing. [D-48, D-10]"""
+    """Replays count too, and a refused request has no effect. [D-48, D-10]"""
     async with open_world(database_url, FATURA_RATE_LIMIT="1") as world:
         answers = [await world.post("/v1/products", BODY, key="k") for _ in range(4)]
 
@@ -51,8 +51,8 @@ async def test_the_limit_comes_before_the_idempotency_key(database_url: str):
         assert answers[0].body == answers[1].body
 
 
-async def test_who_is_not_let_in_is_not_counted(database_url: str):
-    """Strangers cannot use up a key's requests; health and docs are nobody's. [D-48, D-10]"""
+async def test_unauthenticated_requests_are_not_counted(database_url: str):
+    """[D-48, D-10]"""
     async with open_world(database_url, FATURA_RATE_LIMIT="1") as world:
         wrong = world.api_key[:-1] + ("A" if world.api_key[-1] != "A" else "B")
         headers = {"Authorization": f"Bearer {wrong}"}
@@ -61,6 +61,6 @@ async def test_who_is_not_let_in_is_not_counted(database_url: str):
         assert (await world.get("/v1/products")).status == 200
 
 
-async def test_without_a_limit(world: World):
-    """0 is off. [D-48]"""
+async def test_a_limit_of_0_is_no_limit(world: World):
+    """[D-48]"""
     assert {answer.status for answer in await burst(world, 500)} == {200}

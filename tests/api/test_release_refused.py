@@ -1,4 +1,4 @@
-"""What releasing an item, retrying its price and trying an endpoint out refuse (spec 4.2, 4.5)."""
+"""Refusals when an item is released, its price is retried, or an endpoint is tested (spec 4.2, 4.5)."""
 
 from uuid import uuid4
 
@@ -60,8 +60,8 @@ async def test_malformed_values_change_nothing(world: World) -> None:
     assert (await world.get(path)).json == before
 
 
-async def test_a_value_of_nothing_and_the_longest_line_are_taken(world: World) -> None:
-    """An amount of 0 is a free line. [spec 8 manual item description, D-9]"""
+async def test_a_value_of_0_and_the_longest_description_are_accepted(world: World) -> None:
+    """An amount of 0 is a free item. [spec 8 manual item description, D-9]"""
     path, item_id = await held(world)
     answer = await world.post(f"{path}/items/{item_id}/value", {"amount": 0, "description": "é" * 300})
     assert (answer.status, answer.json["status"], answer.json["totalCents"]) == (200, "paid", 0)
@@ -70,7 +70,7 @@ async def test_a_value_of_nothing_and_the_longest_line_are_taken(world: World) -
 
 
 async def test_a_repeated_value_is_replayed(world: World) -> None:
-    """The same key gives the first answer; another value with it is refused. [D-14]"""
+    """Another value with the same key is refused. [D-14]"""
     path, item_id = await held(world)
     first = await world.post(f"{path}/items/{item_id}/value", {"amount": 5}, key="once")
     again = await world.post(f"{path}/items/{item_id}/value", {"amount": 5}, key="once")
@@ -79,8 +79,8 @@ async def test_a_repeated_value_is_replayed(world: World) -> None:
     assert (other.status, other.type) == (422, "engine.idempotency_key_reused")
 
 
-async def test_invoices_are_made_by_the_engine_alone(world: World) -> None:
-    """No route creates one. [spec 1]"""
+async def test_no_route_creates_an_invoice(world: World) -> None:
+    """[spec 1]"""
     answer = await world.post("/v1/invoices", {"totalCents": 1})
     assert (answer.status, answer.headers["Allow"]) == (405, "GET, HEAD")
     paths = (await world.get("/docs-json")).json["paths"]
@@ -94,7 +94,7 @@ async def test_invoices_are_made_by_the_engine_alone(world: World) -> None:
 
 
 async def test_the_version_is_in_the_path(world: World) -> None:
-    """What is deprecated says until when it stands. [spec 9.1, spec 9.4, D-115]"""
+    """A deprecated route documents its end with `x-sunset`. [spec 9.1, spec 9.4, D-115]"""
     paths = (await world.get("/docs-json")).json["paths"]
     unversioned = {path for path in paths if not path.startswith("/v1/")}
     assert unversioned <= {

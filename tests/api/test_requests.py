@@ -1,4 +1,4 @@
-"""Requests as they come in: order of the checks, strict JSON, paths, methods, request ids (D-10, D-11, D-13)."""
+"""How requests are checked: order, strict JSON, paths, methods, request ids (D-10, D-11, D-13)."""
 
 import json
 import re
@@ -15,32 +15,32 @@ TOO_LARGE = b" " * (256 * 1024 + 1)
 
 
 async def raw(world: World, method: str, path: str, *, content: bytes = b"", **headers: str) -> Answer:
-    """Send a request with no headers but these."""
+    """Send a request with only these headers."""
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
     response = await world._client.request(method, path, content=content, headers=sent)
     return Answer(response.status_code, response.content, response.headers)
 
 
 @pytest.mark.asyncio(loop_scope="function")
-async def test_the_order_of_checks_at_the_gate(database_url: str):
-    """Route, method, key, rate and size, each hiding those after it. [D-10, D-48, spec 7 401]"""
+async def test_the_order_of_the_first_checks(database_url: str):
+    """Route, method, key, rate, size: each error hides the later ones. [D-10, D-48, spec 7 401]"""
     async with open_world(database_url, FATURA_RATE_LIMIT="20") as world:
-        nobody, somebody = {}, {"Authorization": f"Bearer {world.api_key}"}
+        no_key, with_key = {}, {"Authorization": f"Bearer {world.api_key}"}
         for method, path, headers, expected in [
-            ("POST", "/v1/nothing", nobody, (404, "engine.not_found")),
-            ("PUT", "/v1/plans", nobody, (405, "engine.method_not_allowed")),
-            ("POST", "/v1/plans", nobody, (401, "engine.unauthorized")),
-            ("POST", "/v1/plans", somebody, (413, "engine.payload_too_large")),
+            ("POST", "/v1/nothing", no_key, (404, "engine.not_found")),
+            ("PUT", "/v1/plans", no_key, (405, "engine.method_not_allowed")),
+            ("POST", "/v1/plans", no_key, (401, "engine.unauthorized")),
+            ("POST", "/v1/plans", with_key, (413, "engine.payload_too_large")),
         ]:
             assert problem(await raw(world, method, path, content=TOO_LARGE, **headers))[:2] == expected
 
-        asked = [await raw(world, "POST", "/v1/plans", content=TOO_LARGE, **somebody) for _ in range(100)]
+        asked = [await raw(world, "POST", "/v1/plans", content=TOO_LARGE, **with_key) for _ in range(100)]
         assert {answer.status for answer in asked} == {413, 429}
 
 
 @pytest.mark.asyncio(loop_scope="function")
-async def test_the_order_of_checks_of_an_offer(world: World):
-    """Size, header, JSON, fields, key, 404, 409, 422: every step mends the first fault that is left.
+async def test_the_order_of_checks_of_a_plan(world: World):
+    """Size, header, JSON, fields, key, 404, 409, 422: each step corrects the first error.
 
     [D-10, spec 7 400, spec 7 404, spec 7 409 archived product]
     """
@@ -71,8 +71,8 @@ async def test_the_order_of_checks_of_an_offer(world: World):
     "path", ["/", "/v1", "/v2/products", "/v1/products/", "/V1/products", "/v1/product", "/v1//products"]
 )
 @pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS"])
-async def test_an_unknown_route(shared_world: World, method, path):
-    """404 as problem+json, before anybody asks for a key. [D-11, D-10, spec 9.1]"""
+async def test_an_unknown_route_is_a_404(shared_world: World, method, path):
+    """Also without a key. [D-11, D-10, spec 9.1]"""
     answer = await raw(shared_world, method, path)
     assert problem(answer) == (404, "engine.not_found", None)
 
@@ -88,8 +88,8 @@ async def test_an_unknown_route(shared_world: World, method, path):
         ("BREW", "/v1/integration", "GET, HEAD"),
     ],
 )
-async def test_a_wrong_method(shared_world: World, method, path, allowed):
-    """405 as problem+json, with the methods that there are. [D-11, D-12]"""
+async def test_a_wrong_method_is_a_405(shared_world: World, method, path, allowed):
+    """With the methods that the route accepts. [D-11, D-12]"""
     answer = await raw(shared_world, method, path)
     assert problem(answer) == (405, "engine.method_not_allowed", None)
     assert answer.headers["allow"] == allowed
@@ -105,8 +105,8 @@ async def test_a_wrong_method(shared_world: World, method, path, allowed):
         "application/json; charset=latin-1",
     ],
 )
-async def test_a_body_that_is_not_called_json(shared_world: World, content_type):
-    """Is refused, whatever it holds. [D-11]"""
+async def test_another_content_type_is_refused(shared_world: World, content_type):
+    """[D-11]"""
     headers = {"Content-Type": content_type}
     answer = await shared_world.post("/v1/products", content=json.dumps(BODY).encode(), headers=headers)
     assert list(invalid(answer)) == ["Content-Type"]
@@ -115,8 +115,8 @@ async def test_a_body_that_is_not_called_json(shared_world: World, content_type)
 @pytest.mark.parametrize(
     "content_type", ["application/json", "Application/JSON", "application/json; charset=UTF-8"]
 )
-async def test_a_body_that_is_called_json(shared_world: World, content_type):
-    """Is taken, in any spelling of UTF-8 JSON. [D-11]"""
+async def test_any_spelling_of_json_in_utf_8_is_accepted(shared_world: World, content_type):
+    """[D-11]"""
     headers = {"Content-Type": content_type}
     content = json.dumps(BODY).encode()
     assert (await shared_world.post("/v1/products", content=content, headers=headers)).status == 201
@@ -148,15 +148,15 @@ async def test_a_body_that_is_called_json(shared_world: World, content_type):
         (b'{"name": ' + b"9" * 5000 + b"}", [""]),
     ],
 )
-async def test_what_is_no_strict_json(shared_world: World, content, fields):
-    """400 that names the place, and nothing is made. [D-11, D-8]"""
+async def test_invalid_json_is_refused(shared_world: World, content, fields):
+    """The error names the place. [D-11, D-8]"""
     before = (await shared_world.get("/v1/products")).json["pagination"]
     assert list(invalid(await shared_world.post("/v1/products", content=content))) == fields
     assert (await shared_world.get("/v1/products")).json["pagination"] == before
 
 
-async def test_the_largest_body(shared_world: World):
-    """256 KiB are read, one byte more is not, announced or in pieces. [D-11, D-12]"""
+async def test_a_body_of_more_than_256_kib_is_refused(shared_world: World):
+    """With or without a Content-Length. [D-11, D-12]"""
     content = json.dumps(BODY).encode()
     fits = content + b" " * (256 * 1024 - len(content))
     assert (await shared_world.post("/v1/products", content=fits)).status == 201
@@ -174,16 +174,16 @@ async def test_the_largest_body(shared_world: World):
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b" { } "])
-async def test_routes_without_a_body(shared_world: World, content):
-    """Take none, or an empty object. [D-11]"""
+async def test_a_route_without_a_body_accepts_an_empty_object(shared_world: World, content):
+    """[D-11]"""
     product = await shared_world.product()
     path = f"/v1/products/{product['id']}/archive"
     assert (await shared_world.post(path, content=content)).status == 200
 
 
 @pytest.mark.parametrize("content", [b'{"x": 1}', b"[]", b"null", b"0", b'""', b"{"])
-async def test_routes_that_want_no_body(shared_world: World, content):
-    """Refuse any other. [D-11]"""
+async def test_a_route_without_a_body_refuses_other_bodies(shared_world: World, content):
+    """[D-11]"""
     product = await shared_world.product()
     path = f"/v1/products/{product['id']}"
     assert list(invalid(await shared_world.post(f"{path}/archive", content=content))) == [""]
@@ -208,8 +208,8 @@ async def test_routes_that_want_no_body(shared_world: World, content):
         "a" * 5000,
     ],
 )
-async def test_an_id_that_cannot_be(shared_world: World, text):
-    """Is unknown like any other, on every kind of route. [D-11, spec 5.4, spec 2.1 ids]"""
+async def test_a_malformed_id_is_a_404(shared_world: World, text):
+    """On every kind of route. [D-11, spec 5.4, spec 2.1 ids]"""
     product = await shared_world.product()
     malformed = text.format(id=product["id"], hex=product["id"].replace("-", ""))
     for method, path in (("GET", ""), ("PATCH", ""), ("POST", "/archive")):
@@ -219,8 +219,8 @@ async def test_an_id_that_cannot_be(shared_world: World, text):
         assert problem(answer) == (404, "engine.not_found", None)
 
 
-async def test_a_request_id_is_echoed_or_made(shared_world: World):
-    """In the header of every answer, and in problems. [D-13]"""
+async def test_every_answer_has_a_request_id(shared_world: World):
+    """The client's valid one, or a new one; problems show it too. [D-13]"""
     for given in ("x", "order-4711", "~" * 128, "{}|<>"):
         for path in ("/v1/products", f"/v1/products/{UNKNOWN_ID}", "/nowhere", "/health", "/docs"):
             answer = await shared_world.get(path, headers={"X-Request-Id": given})
@@ -234,15 +234,15 @@ async def test_a_request_id_is_echoed_or_made(shared_world: World):
         assert answer.json["requestId"] == made
 
 
-async def test_answers_are_kept_by_nobody_on_the_way(shared_world: World):
-    """They hold a merchant's data, and are what they say they are. [spec 7 problem+json]"""
+async def test_answers_may_not_be_cached(shared_world: World):
+    """[spec 7 problem+json]"""
     for path in ("/v1/products", f"/v1/products/{UNKNOWN_ID}"):
         answer = await shared_world.get(path)
         assert answer.headers["cache-control"] == "no-store"
         assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-async def test_a_head_is_a_get_without_its_body(shared_world: World):
-    """The same status. [D-11]"""
+async def test_a_head_has_the_status_of_its_get(shared_world: World):
+    """[D-11]"""
     assert (await shared_world.call("HEAD", "/v1/products")).status == 200
     assert (await raw(shared_world, "HEAD", "/v1/products")).status == 401

@@ -54,7 +54,7 @@ UNANSWERED = {
 
 
 def configuration(stocked: Stocked) -> str:
-    """Return the configuration, with ids of what the account owns for nearly all ids."""
+    """Return the configuration, with known ids of the account for nearly all ids."""
     dictionaries = [f"[dictionaries.{name}]\nvalues = {ids}" for name, ids in stocked.stock.ids.items()]
     places = [
         f'"{place}" = {{ dictionary = "{name}", probability = 0.9 }}'
@@ -72,7 +72,7 @@ def fixed_header(name: str, api_key: str) -> Json:
 def schemathesis(
     stocked: Stocked, folder: Path, tags: Sequence[str], phases: str, *, examples: int
 ) -> dict[str, Counter[str]]:
-    """Let Schemathesis run to its end and find nothing; return how often each operation answered what."""
+    """Run Schemathesis without findings; return the statuses of each operation."""
     file, answers, accounts = (folder / name for name in ("schemathesis.toml", "answers", "accounts.json"))
     file.write_text(configuration(stocked))
     keys = {"owner": stocked.api_key, "stranger": stocked.stranger_key}
@@ -99,27 +99,27 @@ def schemathesis(
 
 
 def failing(answered: dict[str, Counter[str]], tags: Sequence[str]) -> dict[str, Counter[str]]:
-    """Return the operations that never answered with success."""
+    """Return the operations that never succeeded."""
     operations = {operation for tag in tags for operation in OPERATIONS[tag]} - UNANSWERED.keys()
     return {each: answered[each] for each in sorted(operations) if answered[each].keys().isdisjoint(SUCCESS)}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(server_url: str, tmp_path_factory) -> AsyncIterator[Engine]:
-    """The engine that the tests of this module share; each stocks an account of its own."""
+    """An engine shared by the tests of this module; each has an account of its own."""
     async with fresh_database(server_url) as url:
         with running_engine(url, tmp_path_factory.mktemp("engine")) as running:
             yield running
 
 
-def test_every_tag_is_run():
-    """A route of a new noun is not forgotten. [spec 4.6 GET /docs-json kept]"""
+def test_every_tag_is_tested():
+    """[spec 4.6 GET /docs-json kept]"""
     assert sorted(tag for group in GROUPS for tag in group) == sorted(OPERATIONS)
 
 
 @pytest.mark.parametrize("tags", GROUPS, ids="-".join)
 def test_operations_answer_as_documented(engine: Engine, tmp_path, tags):
-    """Valid, broken and hostile requests: examples, the bounds of each schema, and chance.
+    """Examples, the bounds of each schema, random values, and invalid requests.
 
     [spec 4.6 GET /docs-json kept, spec 7 400, spec 7 401, spec 7 404, D-8, D-10, D-11, D-12, D-13]
     """
@@ -129,7 +129,7 @@ def test_operations_answer_as_documented(engine: Engine, tmp_path, tags):
 
 
 @pytest.mark.parametrize("tags", CHAINS, ids="-".join)
-def test_links_lead_on(engine: Engine, tmp_path, tags):
-    """Chains of requests, each made of what the one before answered. [spec 4.6 GET /docs-json links]"""
+def test_chains_of_links_answer_as_documented(engine: Engine, tmp_path, tags):
+    """[spec 4.6 GET /docs-json links]"""
     answered = schemathesis(engine.stock(), tmp_path, tags, "stateful", examples=10 * EXAMPLES)
     assert 3 * len(failing(answered, tags)) < 2 * len(answered), "few links were followed"

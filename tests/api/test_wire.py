@@ -1,4 +1,4 @@
-"""The API as other processes reach it: `fatura api` over real HTTP connections (D-10, D-11, D-14)."""
+"""`fatura api` over real HTTP connections (D-10, D-11, D-14)."""
 
 import asyncio
 import json
@@ -12,8 +12,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 BODY = b'{"name": "Gym", "pricing": {"mode": "fixed", "monthlyPriceCents": 9990}}'
 
 
-async def test_sixteen_at_once_make_one(served: Served):
-    """With one key: one resource, sixteen identical bodies, fifteen of them called repeats. [D-14]"""
+async def test_sixteen_concurrent_requests_with_one_key_create_one(served: Served):
+    """All get the same body; fifteen are marked as replays. [D-14]"""
     headers = {
         "Authorization": f"Bearer {served.api_key}",
         "Content-Type": "application/json",
@@ -35,7 +35,7 @@ async def test_sixteen_at_once_make_one(served: Served):
 
 
 async def talk(served: Served, request: bytes) -> tuple[int, bytes, bytes]:
-    """Send bytes on a connection of their own; return status, header lines in lower case, and body."""
+    """Send bytes on a new connection; return status, header lines in lower case, and body."""
     reader, writer = await asyncio.open_connection(served.host, served.port)
     try:
         writer.write(request.replace(b"\n", b"\r\n").replace(b"KEY", served.api_key.encode()))
@@ -73,8 +73,8 @@ POST = b"POST /v1/products HTTP/1.1\nHost: x\nAuthorization: Bearer KEY\nIdempot
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\n\n", 400),
     ],
 )
-async def test_bytes_of_strangers(served: Served, request_bytes, status):
-    """Each gets an answer, refusals as problem+json, without the server's name. [D-10, D-11, spec 7 problem+json]"""
+async def test_any_bytes_get_an_answer(served: Served, request_bytes, status):
+    """Refusals are problems; the server's name is not shown. [D-10, D-11, spec 7 problem+json]"""
     answered, head, body = await talk(served, request_bytes)
 
     assert answered == status

@@ -1,1 +1,1 @@
-"""The HTTP surface: names, formats and status codes that a client sees, no rules."""
+"""The HTTP API: routes, formats and status codes that clients see; no business rules."""

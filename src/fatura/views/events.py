@@ -1,4 +1,4 @@
-"""Events: the object that replay and push send, and the data of every event type (spec 6, D-36, D-37)."""
+"""Events: the object that replay and webhooks send, and the data of every event type (spec 6, D-36, D-37)."""
 
 from collections.abc import Mapping
 from datetime import datetime

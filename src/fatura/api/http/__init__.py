@@ -1,1 +1,1 @@
-"""Plumbing that every route shares: authentication, bodies, limits, problems. It knows no resource."""
+"""What all routes share: authentication, bodies, limits, problems. It knows no resource."""

@@ -21,7 +21,7 @@ def answer(view: View | bytes | None, *, status: int = 200) -> Response:
 
 
 def answer_once(stored: StoredAnswer) -> Response:
-    """Answer what an Idempotency-Key stands for; a header marks a replay (D-14)."""
+    """Answer a request with an Idempotency-Key; a header marks a replay (D-14)."""
     response = answer(stored.body, status=stored.status)
     if stored.replayed:
         response.headers[REPLAYED] = "true"

@@ -47,7 +47,7 @@ def bearer_token(headers: Headers) -> str | None:
 
 
 def idempotency_key(headers: Headers, *, required: bool) -> str | None:
-    """Return the Idempotency-KeyPolicy, if any (D-14).
+    """Return the Idempotency-Key, if any (D-14).
 
     Raises EngineError: `engine.idempotency_key_required`, `engine.invalid_request` naming the header.
     """

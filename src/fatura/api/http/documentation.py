@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of a route besides its inputs."""
+"""The documentation of a route in the OpenAPI document, except its inputs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Liveness, readiness and metrics (spec 4.1, D-5), open to everybody."""
+"""Liveness, readiness and metrics (spec 4.1, D-5); no API key is needed."""
 
 from fastapi import Request
 from starlette.responses import Response

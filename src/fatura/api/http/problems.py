@@ -63,7 +63,7 @@ async def _database_failure(request: Request, error: Exception) -> Response:
     log.warning("request.database_failed", route=current.route, error=f"{type(error).__name__}: {error}")
     shown = EngineError(
         UNAVAILABLE,
-        "The database cannot be reached; repeat the request with the same Idempotency-KeyPolicy.",
+        "The database cannot be reached; repeat the request with the same Idempotency-Key.",
         retry_after_seconds=1,
     )
     if isinstance(error, LockTimeoutError):

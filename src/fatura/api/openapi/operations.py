@@ -141,7 +141,7 @@ HEADERS: Schema = {
         "schema": {"type": "string", "minLength": 1, "maxLength": 128, "pattern": _VISIBLE_ASCII},
     },
     "Replayed": {
-        "description": "Present when the answer is the first answer to this Idempotency-KeyPolicy, repeated.",
+        "description": "Present when the answer is the first answer to this Idempotency-Key, repeated.",
         "schema": {"type": "string", "const": "true"},
     },
     "RetryAfter": {

@@ -40,7 +40,6 @@ class CustomerQuery(Paging):
     ] = None
 
     def wanted(self) -> CustomerFilter:
-        """Return the filter."""
         return CustomerFilter(
             external_ref=self.externalRef, email=self.email, name=self.name, document=self.document
         )
