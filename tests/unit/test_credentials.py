@@ -35,7 +35,7 @@ def test_a_key_has_its_four_parts(mode, start):
 
 @given(st.lists(st.binary(min_size=32, max_size=32), min_size=2, max_size=2, unique=True))
 def test_different_secrets_make_different_keys(secrets):
-    """Their hashes differ too. [D-41]"""
+    """The hashes of the keys differ too. [D-41]"""
     one, other = (format_key(ACCOUNT, Mode.LIVE, secret=secret) for secret in secrets)
     assert one != other
     assert parse_key(one) != parse_key(other)

@@ -64,7 +64,7 @@ def test_failures_are_logged_with_their_traceback(lines):
 
 
 def test_libraries_log_the_same_way(lines):
-    """Their lines are JSON with the name of the logger."""
+    """Log lines of libraries are JSON with the name of the logger."""
     structlog.contextvars.bind_contextvars(request_id="r")
     try:
         int("odd")

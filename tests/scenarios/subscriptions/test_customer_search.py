@@ -1,4 +1,4 @@
-"""Finding customers by name, e-mail and tax document (D-130)."""
+"""Search for customers by name, e-mail and tax document (D-130)."""
 
 from dataclasses import replace
 from urllib.parse import urlencode
@@ -28,7 +28,7 @@ KNOWN = rows("""
 
 
 async def known_customers(merchant: Merchant) -> dict[str, Json]:
-    """Subscribe KNOWN; return the subscriptions by the customer's externalRef."""
+    """Subscribe the customers in KNOWN. Return the subscriptions by the customer's externalRef."""
     plan = await merchant.plan()
     made: dict[str, Json] = {}
     for ref, name, email, document in KNOWN:
@@ -38,7 +38,7 @@ async def known_customers(merchant: Merchant) -> dict[str, Json]:
 
 
 async def found(merchant: Merchant, **query: object) -> str:
-    """Return the externalRefs that a search shows over all its pages, oldest first."""
+    """Return the externalRefs on all pages of a search, oldest first."""
     shown: list[str] = []
     page, pages, total = 1, 1, 0
     while page <= pages:
@@ -83,7 +83,7 @@ SEARCHES = rows("""
 
 
 async def test_customers_are_found_by_name_email_and_document(world: World) -> None:
-    """Filters combine, and totals count over all pages. [D-130, D-16, D-15]"""
+    """Filters can be combined. Totals count the results on all pages. [D-130, D-16, D-15]"""
     await known_customers(world)
     result: list[tuple[str, ...]] = []
     for name, email, document, _ in SEARCHES:
@@ -96,7 +96,7 @@ async def test_customers_are_found_by_name_email_and_document(world: World) -> N
 
 
 async def test_a_search_stays_in_its_account(world: World) -> None:
-    """Equal customers of another account are not found, and their hashes differ. [D-130, spec 5.4]"""
+    """Customers of another account with the same data are not found. Their document hashes differ. [D-130, spec 5.4]"""
     await known_customers(world)
     other = await world.another()
     for query in ({"name": "jo"}, {"email": "joao@a.example"}, {"document": DOCUMENT}):
@@ -132,7 +132,7 @@ async def test_a_corrected_customer_is_found_by_what_it_is_now(world: World) -> 
 
 
 async def search(world: World, document: str, *ring: str) -> list[str]:
-    """Search with a key ring of the test."""
+    """Search with the given key ring."""
     deps = replace(world.deps, vault=Vault(ring))
     account = await load_account(deps, world.account_id)
     wanted = CustomerFilter(document=document)
@@ -142,7 +142,10 @@ async def search(world: World, document: str, *ring: str) -> list[str]:
 
 @pytest.mark.parametrize("document", [DOCUMENT, "52998224725"])
 async def test_documents_are_found_while_keys_rotate(world: World, document: str) -> None:
-    """With both keys, after each batch of `fatura keys rotate`, and without the old key. [D-130, D-15]"""
+    """The search runs with both keys, after each batch of `fatura keys rotate`, and without the old key.
+
+    [D-130, D-15]
+    """
     old, new = new_key(), new_key()
     account = await load_account(world.deps, world.account_id)
     with_old_key = replace(world.deps, vault=Vault([old]))
