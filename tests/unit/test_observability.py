@@ -1,28 +1,20 @@
 """Each log event is one line of JSON and contains no secrets."""
 
-import io
 import json
 import logging
 
 import pytest
 import structlog
 
-from fatura.observability import BLANK, configure_logs, log, redact
+from fatura.observability import BLANK, log, redact
+from tests.support.captured_logs import captured_logs
 
 
 @pytest.fixture
 def lines():
     """The logged lines as JSON. The logging configuration is restored after the test."""
-    before = structlog.get_config()
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    stream = io.StringIO()
-    configure_logs(format_="json", level="info", stream=stream)
-    structlog.configure(cache_logger_on_first_use=False)
-    yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
-    structlog.configure(**before)
-    root.handlers[:] = handlers
-    root.setLevel(level)
+    with captured_logs() as stream:
+        yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
 @pytest.mark.parametrize(
