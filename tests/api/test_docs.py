@@ -173,7 +173,7 @@ async def test_the_document_has_exactly_the_routes(contract: Contract):
 
 @pytest.mark.parametrize(("method", "path", "success", "refusals"), ROUTES)
 async def test_a_route_documents_its_answers(contract: Contract, method, path, success, refusals):
-    """Its success, the specification's refusals, and those of every route. [spec 4.6 GET /docs-json 200]"""
+    """[spec 4.6 GET /docs-json 200]"""
     operation = contract.document["paths"][path][method.lower()]
     everywhere = {"401", "429", "500", "503"} if path.startswith("/v1/") else set()
     assert {success, *refusals.split()} | everywhere <= set(operation["responses"])
@@ -189,7 +189,7 @@ async def test_a_route_documents_its_answers(contract: Contract, method, path, s
 
 @pytest.mark.parametrize("row", FIELDS, ids=" ".join)
 async def test_a_field_documents_its_limits(contract: Contract, row):
-    """Type, bounds, default, and whether it is required. [spec 4.6 GET /docs-json 200]"""
+    """[spec 4.6 GET /docs-json 200]"""
     method, path, field, required, limits = row
     shown, needed = field_of(contract, contract.document["paths"][path][method.lower()], field)
 
@@ -234,7 +234,7 @@ def flat(contract: Contract, node: Json) -> Json:
 
 
 async def test_the_idempotency_key_is_documented(contract: Contract):
-    """Required on three routes, optional on the others that honour it. [D-14]"""
+    """[D-14]"""
     required, optional = set[str](), set[str]()
     for method, path, operation in contract.operations():
         for parameter in map(contract.resolve, operation.get("parameters", [])):
@@ -253,7 +253,7 @@ async def test_the_idempotency_key_is_documented(contract: Contract):
 
 
 async def test_every_error_code_is_documented(contract: Contract):
-    """With its status and its cause. [D-12]"""
+    """[D-12]"""
     code = contract.document["components"]["schemas"]["Problem"]["properties"]["type"]
     assert code["enum"] == [problem.type for problem in CATALOGUE]
     for problem in CATALOGUE:
@@ -324,7 +324,7 @@ def examples(node: Json, pointer: tuple[str, ...]) -> Iterator[tuple[tuple[str, 
 
 
 async def test_the_page_loads_nothing_from_other_hosts(shared_world: World):
-    """Its policy forbids that too. [spec 4.6 GET /docs 200]"""
+    """[spec 4.6 GET /docs 200]"""
     page = await shared_world._client.get("/docs")
     assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
     assert "/docs-json" in page.text

@@ -45,7 +45,7 @@ def test_each_code_has_one_status_and_one_title():
 
 
 async def test_a_problem_has_at_most_six_fields(world: World):
-    """`meta` is left out without details. [spec 7 problem+json]"""
+    """[spec 7 problem+json]"""
     request_id = {"X-Request-Id": "r-1"}
     unknown = await world.get(f"/v1/products/{UNKNOWN_ID}", headers=request_id)
     invalid = await world.get("/v1/products?page=x", headers=request_id)
@@ -94,7 +94,7 @@ async def test_a_canceled_subscription_cannot_change(world: World):
     ],
 )
 async def test_a_change_that_a_sandbox_charge_does_not_allow_is_a_conflict(world: World, moves, refused):
-    """The charge stays as it is. A repeated change is no conflict. [D-101, D-46]"""
+    """[D-101, D-46]"""
     await world.set_up_gateway(behaviour="never_pay")
     subscription = await world.enroll(await world.plan())
     await world.run()

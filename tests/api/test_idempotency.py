@@ -20,10 +20,7 @@ def is_replay(answer: Answer) -> bool:
 @pytest.mark.parametrize("path", ["/v1/products", "/v1/plans", "/v1/subscriptions"])
 @pytest.mark.asyncio(loop_scope="module")
 async def test_creations_require_a_key(shared_world: World, path):
-    """Without one nothing is created.
-
-    [spec 4.2 POST /v1/products key, spec 4.3 POST /v1/plans key, spec 7 400, D-14]
-    """
+    """[spec 4.2 POST /v1/products key, spec 4.3 POST /v1/plans key, spec 7 400, D-14]"""
     plan = await shared_world.plan()
     bodies = {"/v1/products": BODY, "/v1/plans": plan_body({"productId": UNKNOWN_ID})}
     before = await shared_world.all(path)
@@ -36,7 +33,7 @@ async def test_creations_require_a_key(shared_world: World, path):
 @pytest.mark.parametrize("key", ["x", "~", "!" * 255, "ORDER-1", "order-1", '"quoted,key"'])
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_key_is_1_to_255_visible_ascii_characters(shared_world: World, key):
-    """It is case-sensitive. [D-14]"""
+    """[D-14]"""
     first = await shared_world.post("/v1/products", BODY, key=key)
     again = await shared_world.post("/v1/products", BODY, key=key)
 
@@ -47,14 +44,14 @@ async def test_a_key_is_1_to_255_visible_ascii_characters(shared_world: World, k
 @pytest.mark.parametrize("key", ["", " ", "a b", "x" * 256, "a\tb", "\x7f"])
 @pytest.mark.asyncio(loop_scope="module")
 async def test_an_invalid_key_is_refused(shared_world: World, key):
-    """Also where a key is optional; the error names the header. [D-14, D-11]"""
+    """[D-14, D-11]"""
     for path, body in (("/v1/products", BODY), (KEYS, {"name": "x"})):
         answer = await shared_world.post(path, body, key=key)
         assert list(invalid(answer)) == ["Idempotency-Key"]
 
 
 async def test_a_repeated_request_gets_the_first_answer(world: World):
-    """Byte for byte, even if the resource has changed since. [D-14]"""
+    """[D-14]"""
     first = await world.post("/v1/products", BODY, key="k")
     path = f"/v1/products/{first.json['id']}"
     await world.patch(path, {"name": "Pool", "monthlyPriceCents": 1})
@@ -83,7 +80,7 @@ async def test_a_repeated_plan_is_replayed_though_its_terms_are_invalid_now(worl
 
 
 async def test_bodies_are_compared_as_json(world: World):
-    """The order of keys and blanks do not matter. [D-14]"""
+    """[D-14]"""
     first = await world.post("/v1/products", BODY, key="k")
     spaced = json.dumps(dict(reversed(BODY.items())), indent=3).replace("Gym", "\\u0047ym").encode()
 
@@ -92,7 +89,7 @@ async def test_bodies_are_compared_as_json(world: World):
 
 
 async def test_a_key_used_for_another_request_is_refused(world: World):
-    """Another body, route or id; checked before any look-up. [D-14, D-10]"""
+    """The 422 comes before any look-up of the resource. [D-14, D-10]"""
     one, two = await world.product(), await world.product()
     await world.post(f"/v1/products/{one['id']}/archive", key="k")
     before = await everything(world)
@@ -121,7 +118,7 @@ async def test_a_key_used_for_another_request_is_refused(world: World):
 )
 @pytest.mark.asyncio(loop_scope="module")
 async def test_any_difference_of_the_body_is_refused(shared_world: World, change):
-    """The first answer stays stored. [D-14]"""
+    """[D-14]"""
     key = f"body-{json.dumps(change, separators=(',', ':'))}"
     first = await shared_world.post("/v1/products", BODY, key=key)
 
@@ -141,7 +138,7 @@ async def test_accounts_do_not_share_keys(world: World):
 
 
 async def test_refusals_are_not_stored(world: World):
-    """After 400, 404, 409 and 422 the key can be used again, with the same body or another. [D-14]"""
+    """After a refusal, the key is valid for the same body and for another one. [D-14]"""
     product = await world.product()
     path = f"/v1/products/{product['id']}"
     await world.post(f"{path}/archive")
@@ -161,7 +158,7 @@ async def test_refusals_are_not_stored(world: World):
 
 
 async def test_an_answer_with_a_secret_is_stored_encrypted(world: World):
-    """It is stored for 24 hours, others for 30 days. Its replay is in plain text. [D-14, D-41]"""
+    """It is stored for 24 hours, other answers for 30 days. [D-14, D-41]"""
     first = await world.post(KEYS, {"name": "x"}, key="secret")
     again = await world.post(KEYS, {"name": "x"}, key="secret")
     await world.post("/v1/products", BODY, key="plain")
@@ -180,7 +177,7 @@ async def test_an_answer_with_a_secret_is_stored_encrypted(world: World):
 
 
 async def test_an_expired_key_can_be_used_again(world: World):
-    """Even for another kind of request. [D-14]"""
+    """[D-14]"""
     first = await world.post("/v1/products", BODY, key="k")
     await world.sql("UPDATE idempotency_key SET expires_at = now() - interval '1 second'")
 

@@ -43,7 +43,7 @@ async def waiting(world: World) -> None:
 
 
 async def test_a_request_waits_5_seconds_for_a_key_in_use(world: World):
-    """Then the answer is 409 with Retry-After, and nothing is created. [D-14, D-12]"""
+    """[D-14, D-12]"""
     async with held(world, "k"):
         asked = time.monotonic()
         refused = await world.post("/v1/products", BODY, key="k")
@@ -58,7 +58,7 @@ async def test_a_request_waits_5_seconds_for_a_key_in_use(world: World):
 
 
 async def test_a_wait_for_another_lock_is_a_503(world: World):
-    """Another transaction holds the subscription; no request with the key is running. [D-14]"""
+    """[D-14]"""
     subscription = await world.enroll(await world.plan())
     path = f"/v1/subscriptions/{subscription['id']}/cancel"
     async with row_held(world, "subscription", subscription_id=subscription["id"]):
@@ -86,7 +86,7 @@ async def test_other_keys_do_not_wait(world: World):
 
 
 async def test_only_one_of_concurrent_bodies_gets_the_key(world: World):
-    """The others are refused. [D-14]"""
+    """[D-14]"""
     answers = await asyncio.gather(
         *[world.post("/v1/products", BODY | {"name": f"n{number}"}, key="k") for number in range(8)]
     )
@@ -96,7 +96,7 @@ async def test_only_one_of_concurrent_bodies_gets_the_key(world: World):
 
 
 async def test_moving_the_clock_ignores_the_key(world: World):
-    """Such a request is safe to repeat, and runs again. [D-14]"""
+    """[D-14]"""
     connection = (await world.get("/v1/integration")).json["gateways"][0]["connectionId"]
     fault = {"connectionId": connection, "operation": "get_charge", "fault": "server_error"}
     answers = [await world.post("/v1/sandbox/faults", fault, key="k") for _ in range(2)]
@@ -107,7 +107,7 @@ async def test_moving_the_clock_ignores_the_key(world: World):
 
 
 async def test_only_post_uses_the_key(world: World):
-    """A PATCH with a used key is neither a replay nor refused. [D-14]"""
+    """[D-14]"""
     product = (await world.post("/v1/products", BODY, key="k")).json
     headers = {"Idempotency-Key": "k"}
 

@@ -16,10 +16,7 @@ def sandbox(**fields: Json) -> Json:
 
 
 async def test_a_new_sandbox_account_has_one_connection(world: World):
-    """Its integration shows id, mode, currency and the connection.
-
-    [spec 4.6 GET /v1/integration 200, D-43, D-44, D-46]
-    """
+    """[spec 4.6 GET /v1/integration 200, D-43, D-44, D-46]"""
     shown = await world.get("/v1/integration")
     connection = shown.json["gateways"][0]
 
@@ -49,7 +46,7 @@ async def test_a_new_sandbox_account_has_one_connection(world: World):
 
 
 async def test_a_new_connection_shows_its_capabilities(world: World):
-    """Its settings decide them. The list has the oldest first. [D-43, D-46]"""
+    """[D-43, D-46]"""
     settings = {"methods": ["pix"], "maxInstallments": 3, "issuesCharges": False, "productCatalog": True}
     made = await world.post(GATEWAYS, sandbox(label=" Second ", settings=settings))
     connection = made.json
@@ -84,7 +81,7 @@ async def test_a_new_connection_shows_its_capabilities(world: World):
     ],
 )
 async def test_a_change_merges_settings_key_by_key(world: World, change, shown):
-    """Settings that are not sent stay. [D-43, D-46]"""
+    """[D-43, D-46]"""
     made = await world.connect(maxInstallments=5)
     answer = await world.patch(f"{GATEWAYS}/{made['connectionId']}", change)
 
@@ -117,7 +114,7 @@ async def test_a_change_merges_settings_key_by_key(world: World, change, shown):
 )
 @pytest.mark.asyncio(loop_scope="module")
 async def test_an_invalid_connection_is_refused(shared_world: World, fields, paths):
-    """Every invalid field is named, and nothing is stored. [D-43, D-11]"""
+    """[D-43, D-11]"""
     before = (await shared_world.get(GATEWAYS)).json
     assert sorted(invalid(await shared_world.post(GATEWAYS, sandbox(**fields)))) == paths
     assert (await shared_world.get(GATEWAYS)).json == before
@@ -137,7 +134,7 @@ async def test_an_invalid_connection_is_refused(shared_world: World, fields, pat
 )
 @pytest.mark.asyncio(loop_scope="module")
 async def test_an_invalid_change_of_a_connection_is_refused(shared_world: World, change, paths):
-    """Nothing changes. [D-43, D-11]"""
+    """[D-43, D-11]"""
     before = (await shared_world.get(GATEWAYS)).json
     path = f"{GATEWAYS}/{before['data'][0]['connectionId']}"
     assert sorted(invalid(await shared_world.patch(path, change))) == paths
@@ -145,7 +142,7 @@ async def test_an_invalid_change_of_a_connection_is_refused(shared_world: World,
 
 
 async def test_an_unknown_connection_is_a_404(world: World):
-    """So is another account's. [spec 5.4, spec 7 404]"""
+    """[spec 5.4, spec 7 404]"""
     theirs = (await (await world.another()).get(GATEWAYS)).json["data"][0]["connectionId"]
     for connection_id in (UNKNOWN_ID, theirs, "x"):
         for change in ({}, {"active": False}, {"credentials": {}}):
@@ -154,7 +151,7 @@ async def test_an_unknown_connection_is_a_404(world: World):
 
 
 async def test_a_live_account_cannot_connect_the_sandbox(world: World):
-    """It has no connections at first, and no provider exists for it yet. [D-44]"""
+    """[D-44]"""
     live = await world.another(Mode.LIVE)
     shown = (await live.get("/v1/integration")).json
 
@@ -164,9 +161,8 @@ async def test_a_live_account_cannot_connect_the_sandbox(world: World):
 
 
 async def test_an_inactive_connection_bills_no_new_subscription(world: World):
-    """It is no option until it is active again.
-
-    [spec 7 422 gateway, spec 7 engine.gateway_choice_required, spec 7 engine.gateway_connection_not_found, D-43]
+    """[spec 7 422 gateway, spec 7 engine.gateway_choice_required, spec 7 engine.gateway_connection_not_found]
+    [D-43]
     """
     plan = await world.plan()
     first = (await world.get(GATEWAYS)).json["data"][0]

@@ -96,7 +96,7 @@ async def test_a_product_at_its_limits_is_accepted(shared_world: World, body):
     ],
 )
 async def test_a_product_outside_its_limits_is_refused(shared_world: World, body, fields):
-    """The error names every invalid field. [spec 4.2 POST /v1/products 400, spec 7 400, D-11]"""
+    """[spec 4.2 POST /v1/products 400, spec 7 400, D-11]"""
     await refused(shared_world, "/v1/products", body, fields)
 
 
@@ -195,7 +195,7 @@ async def test_a_plan_at_its_limits_is_accepted(shared_world: World, product, fi
     ],
 )
 async def test_a_plan_outside_its_limits_is_refused(shared_world: World, product, fields, paths):
-    """On PUT as on POST. [spec 4.3 POST /v1/plans 400]"""
+    """[spec 4.3 POST /v1/plans 400]"""
     body = plan_with(product, **fields)
 
     await refused(shared_world, "/v1/plans", body, paths)
@@ -205,7 +205,7 @@ async def test_a_plan_outside_its_limits_is_refused(shared_world: World, product
 
 
 async def test_one_answer_lists_every_invalid_field(shared_world: World, product):
-    """Each by its path, across items and rules. [D-11]"""
+    """[D-11]"""
     bad = {"productId": "x", "discounts": [rule(0, 0), rule(5, 9, 8), "rule"], "note": ""}
     body = {"periodMonths": 2, "maxInstallments": 99, "items": [{"productId": product["id"]}, bad]}
 

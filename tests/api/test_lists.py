@@ -13,10 +13,7 @@ LISTS = ["/v1/products", "/v1/plans", "/v1/customers", "/v1/subscriptions", "/v1
 
 
 async def test_the_pages_of_a_list_have_every_record_once(world: World):
-    """Newest first, archived ones included.
-
-    [spec 2.7 envelope, spec 2.7 newest first, spec 4.2 GET /v1/products 200]
-    """
+    """[spec 2.7 envelope, spec 2.7 newest first, spec 4.2 GET /v1/products 200]"""
     made = [(await world.product())["id"] for _ in range(7)]
     await world.post(f"/v1/products/{made[3]}/archive")
 
@@ -38,7 +35,7 @@ async def test_the_pages_of_a_list_have_every_record_once(world: World):
 @pytest.mark.parametrize("path", LISTS)
 @pytest.mark.asyncio(loop_scope="module")
 async def test_an_empty_list_has_no_pages(shared_world: World, path):
-    """A page past the end is empty, and has the requested number. [spec 2.7 envelope, D-16]"""
+    """[spec 2.7 envelope, D-16]"""
     for query, page, size in [("", 1, 25), ("?page=1000000000&pageSize=100", 1_000_000_000, 100)]:
         pagination = {"page": page, "pageSize": size, "totalRecords": 0, "totalPages": 0}
         answer = await shared_world.get(path + query)
@@ -99,8 +96,8 @@ async def test_lists_and_totals_exclude_other_accounts(world: World):
         assert (await other.get(path)).json["data"] == []
 
 
-async def test_a_page_and_its_total_are_of_one_moment(world: World, monkeypatch: pytest.MonkeyPatch):
-    """A concurrent commit shows in both or in neither. [spec 2.7 envelope, D-122]"""
+async def test_a_page_and_its_total_come_from_one_snapshot(world: World, monkeypatch: pytest.MonkeyPatch):
+    """A record committed between the two queries is in neither or in both. [spec 2.7 envelope, D-122]"""
     await world.product()
     totals = counters.totals
 

@@ -31,8 +31,7 @@ def data_dir(tmp_path: Path) -> Iterator[Path]:
 
 
 async def test_the_api_recovers_with_the_database(data_dir: Path):
-    """Without it: alive, not ready, and 503 with Retry-After.
-
+    """Without a database, the process is alive but not ready, and answers 503 with Retry-After.
     [spec 4.1 GET /health 200, spec 4.1 GET /health/ready 503, spec 4.1 GET /health/ready 200, D-100]
     """
     server = postgres.start(data_dir, settings=FAST)
@@ -97,7 +96,7 @@ async def test_a_wrong_clock_shows_in_readiness_and_the_api_serves(world: World,
 
 
 async def test_a_500_shows_no_details(world: World):
-    """It has an id for support; the next request is served. [D-12, D-13]"""
+    """[D-12, D-13]"""
     await world.sql("ALTER TABLE product RENAME COLUMN name TO title")
 
     failed = await world.post("/v1/products", BODY, key="k", headers={"X-Request-Id": "incident-1"})

@@ -27,7 +27,7 @@ async def offers(world: World, body: Json) -> list[tuple[int, str, Json]]:
 
 
 async def test_unknown_products_are_named_once(world: World):
-    """Before any other rule. [D-18a, D-10, spec 5.4]"""
+    """[D-18a, D-10, spec 5.4]"""
     known, archived = await world.product(), await world.product()
     await world.post(f"/v1/products/{archived['id']}/archive")
     theirs = await (await world.another()).product()
@@ -39,10 +39,7 @@ async def test_unknown_products_are_named_once(world: World):
 
 
 async def test_archived_products_are_named(world: World):
-    """Before any business rule.
-
-    [spec 4.3 POST /v1/plans 409, spec 4.3 PUT /v1/plans/{planId} 409, spec 7 409 archived product, D-10]
-    """
+    """[spec 4.3 POST /v1/plans 409, spec 4.3 PUT /v1/plans/{planId} 409, spec 7 409 archived product, D-10]"""
     known, gone, usage = await world.product(), await world.product(), await world.variable_product()
     for product in (gone, usage):
         await world.post(f"/v1/products/{product['id']}/archive")
@@ -63,10 +60,7 @@ async def test_a_variable_product_takes_no_discount(world: World):
 
 
 async def test_an_unsupported_method_lists_what_connections_support(world: World):
-    """Only of connections that can bill.
-
-    [spec 4.3 POST /v1/plans 422 method, spec 7 engine.payment_method_unsupported, spec 7 422 unsupported, D-21]
-    """
+    """[spec 4.3 POST /v1/plans 422 method, spec 7 engine.payment_method_unsupported, spec 7 422 unsupported, D-21]"""
     await world.set_up_gateway(methods=["boleto", "pix"], maxInstallments=3)
     await world.connect(methods=["card"], issuesCharges=False)
     inactive = await world.connect(methods=["card"])
@@ -81,7 +75,7 @@ async def test_an_unsupported_method_lists_what_connections_support(world: World
 
 
 async def test_without_a_connection_there_are_no_options(world: World):
-    """In a live account too. [D-21, D-44]"""
+    """[D-21, D-44]"""
     product = await world.product()
     gateway = (await world.get("/v1/integration")).json["gateways"][0]
     await world.patch(f"/v1/integration/gateways/{gateway['connectionId']}", {"active": False})
@@ -104,9 +98,8 @@ async def test_without_a_connection_there_are_no_options(world: World):
     ],
 )
 async def test_too_many_installments_show_the_best_maximum(world: World, connections, asked, gateway_max):
-    """With the provider of that connection.
-
-    [spec 4.3 POST /v1/plans 422 installments, spec 7 engine.installments_unsupported, spec 7 422 unsupported, D-21]
+    """[spec 4.3 POST /v1/plans 422 installments, spec 7 engine.installments_unsupported, spec 7 422 unsupported]
+    [D-21]
     """
     await world.set_up_gateway(maxInstallments=connections[0])
     for maximum in connections[1:]:
@@ -145,7 +138,7 @@ async def test_pix_and_boleto_have_no_installments(shared_world: World, product,
 @pytest.mark.parametrize("period", [1, 3, 6, 12])
 @pytest.mark.asyncio(loop_scope="module")
 async def test_installments_do_not_depend_on_the_period(shared_world: World, product, period):
-    """A monthly card plan may have twelve. [spec 2.3 payment method, spec 8 periodMonths]"""
+    """[spec 2.3 payment method, spec 8 periodMonths]"""
     body = plan_body(product, defaultPaymentMethod="card", maxInstallments=12, periodMonths=period)
 
     assert (await shared_world.post("/v1/plans", body)).status == 201

@@ -12,10 +12,7 @@ OFFER = {"periodMonths": 12, "defaultPaymentMethod": "card", "maxInstallments": 
 
 
 async def test_a_new_plan_has_all_its_fields(world: World):
-    """Version 1, with items and schedules in the order sent.
-
-    [spec 4.3 POST /v1/plans 201, spec 2.3 plan, spec 2.3 items, spec 2.3 discounts, spec 2.3 version]
-    """
+    """[spec 4.3 POST /v1/plans 201, spec 2.3 plan, spec 2.3 items, spec 2.3 discounts, spec 2.3 version]"""
     gym, pool = await world.product(), await world.variable_product()
     created = await world.post(
         "/v1/plans",
@@ -49,7 +46,7 @@ async def test_a_new_plan_has_all_its_fields(world: World):
 
 
 async def test_optional_fields_have_defaults(world: World):
-    """One installment, no commitment, no discounts, no end. [spec 8 maxInstallments, spec 4.3 commitmentCycles]"""
+    """[spec 8 maxInstallments, spec 4.3 commitmentCycles]"""
     product = await world.product()
     discount = {"percent": 5, "fromCycle": 1}  # [spec 4.3 toCycle]
     items = [{"productId": product["id"]}, {"productId": product["id"], "discounts": [discount]}]
@@ -76,10 +73,7 @@ async def test_only_the_detail_shows_items(world: World):
 
 
 async def test_publishing_makes_the_next_version(world: World):
-    """Fields that are left out get their defaults.
-
-    [spec 4.3 PUT /v1/plans/{planId} 200, spec 4.3 complete offer, spec 2.3 version, D-19]
-    """
+    """[spec 4.3 PUT /v1/plans/{planId} 200, spec 4.3 complete offer, spec 2.3 version, D-19]"""
     gym, pool = await world.product(), await world.product()
     first = await world.plan(item(gym, (50, 1, None)), pool, name="Year", **OFFER)
     sent = {**plan_body(pool), "name": "Month"}
@@ -106,7 +100,7 @@ async def test_publishing_makes_the_next_version(world: World):
 
 
 async def test_a_plan_that_was_read_can_be_sent_back(world: World):
-    """Other positions than the items' places are refused. [D-18a]"""
+    """A position that differs from the index of its item is refused. [D-18a]"""
     product = await world.product()
     plan = await world.plan(item(product, (5, 1, None), (7, 3, 4)), product)
     terms = {name: plan[name] for name in plan_body() | {"maxInstallments": 1, "commitmentCycles": None}}
@@ -121,10 +115,7 @@ async def test_a_plan_that_was_read_can_be_sent_back(world: World):
 
 
 async def test_subscribers_keep_their_version(world: World):
-    """Only new subscriptions get the new version.
-
-    [spec 4.3 pinned subscribers, spec 3.2 plan new version, spec 9.2]
-    """
+    """[spec 4.3 pinned subscribers, spec 3.2 plan new version, spec 9.2]"""
     plan = await world.plan(await world.product(1000))
     old = await world.enroll(plan)
     await world.put(f"/v1/plans/{plan['id']}", plan_body(await world.product(2000)))
@@ -139,7 +130,7 @@ async def test_subscribers_keep_their_version(world: World):
 
 
 async def test_customizing_does_not_change_the_plan(world: World):
-    """Nor its other subscribers. [spec 9.2, D-19]"""
+    """[spec 9.2, D-19]"""
     plan = await world.plan(await world.product(1000))
     subscription, other = await world.enroll(plan), await world.enroll(plan)
     await world.post(f"/v1/plans/{plan['id']}/archive")  # customizing stays allowed
@@ -156,10 +147,7 @@ async def test_customizing_does_not_change_the_plan(world: World):
 
 
 async def test_an_archived_plan_takes_no_subscribers_or_versions(world: World):
-    """It cannot be restored; its subscriptions are still billed.
-
-    [spec 3.2 plan active to archived, spec 7 409 archived plan, spec 7 engine.plan_archived, D-19]
-    """
+    """[spec 3.2 plan active to archived, spec 7 409 archived plan, spec 7 engine.plan_archived, D-19]"""
     plan = await world.plan(await world.product(1000))
     subscription = await world.enroll(plan)
     path = f"/v1/plans/{plan['id']}"
@@ -197,10 +185,7 @@ async def test_an_unknown_plan_is_a_404(shared_world: World, method, path, body)
 
 
 async def test_the_first_matching_discount_applies_to_each_cycle(world: World):
-    """Rules never stack. A cycle without a rule has the full price.
-
-    [spec 2.3 discount resolution, spec 2.3 amount]
-    """
+    """[spec 2.3 discount resolution, spec 2.3 amount]"""
     rules = [(50, 2, 2), (10, 1, 3), (100, 5, None), (1, 6, 6)]
     plan = await world.plan(item(await world.product(333), *rules), periodMonths=3)
     subscription = await world.enroll(plan)

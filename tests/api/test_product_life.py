@@ -9,9 +9,8 @@ from tests.support.world import World, plan_body
 
 
 async def test_a_product_is_archived_and_restored(world: World):
-    """A second time changes nothing.
-
-    [spec 4.2 POST /v1/products/{productId}/archive 200, spec 4.2 POST /v1/products/{productId}/unarchive 200, D-18]
+    """[spec 4.2 POST /v1/products/{productId}/archive 200, spec 4.2 POST /v1/products/{productId}/unarchive 200]
+    [D-18]
     """
     product = await world.product()
     path = f"/v1/products/{product['id']}"
@@ -30,7 +29,7 @@ async def test_a_product_is_archived_and_restored(world: World):
 
 
 async def test_new_plans_cannot_use_an_archived_product(world: World):
-    """They can after it is restored. [spec 3.1 active to archived, spec 3.1 archived to active]"""
+    """[spec 3.1 active to archived, spec 3.1 archived to active]"""
     product = await world.product()
     await world.post(f"/v1/products/{product['id']}/archive")
     answer = await world.post("/v1/plans", plan_body(product))
@@ -41,7 +40,7 @@ async def test_new_plans_cannot_use_an_archived_product(world: World):
 
 
 async def test_existing_plans_of_an_archived_product_are_billed(world: World):
-    """They take new subscribers too. [spec 3.1 active to archived]"""
+    """[spec 3.1 active to archived]"""
     product = await world.product(5000)
     plan = await world.plan(product)
     await world.post(f"/v1/products/{product['id']}/archive")
@@ -78,7 +77,7 @@ async def test_a_product_cannot_be_deleted(world: World):
 
 @pytest.mark.parametrize("fault", ["timeout_before", "server_error", "rejected"])
 async def test_creation_does_not_wait_for_gateways(world: World, fault):
-    """The product is mirrored when the gateway answers. [spec 2.2 mirroring]"""
+    """[spec 2.2 mirroring]"""
     await world.set_up_gateway(productCatalog=True)
     gateways = (await world.get("/v1/integration")).json["gateways"]
     sick = {"connectionId": gateways[0]["connectionId"], "operation": "create_product", "fault": fault}

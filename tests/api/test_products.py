@@ -34,10 +34,8 @@ async def product(shared_world: World) -> Json:
     ],
 )
 async def test_every_route_answers_the_whole_product(world: World, pricing, shown):
-    """Fields without a value are null.
-
-    [spec 2.2 product, spec 2.2 pricingMode, spec 2.1 nulls, spec 2.1 money]
-    [spec 4.2 POST /v1/products 201, spec 4.2 GET /v1/products/{productId} 200, spec 4.2 GET /v1/products 200]
+    """[spec 2.2 product, spec 2.2 pricingMode, spec 2.1 nulls, spec 2.1 money, spec 4.2 POST /v1/products 201]
+    [spec 4.2 GET /v1/products/{productId} 200, spec 4.2 GET /v1/products 200]
     """
     before = (await world.get("/v1/test-clock")).json["now"]
     created = await world.post("/v1/products", {"name": "Gym", "pricing": pricing})
@@ -69,7 +67,7 @@ async def test_every_route_answers_the_whole_product(world: World, pricing, show
 
 
 async def test_text_is_stored_as_sent(world: World):
-    """Blanks and any script included. [D-11, spec 2.1 externalRef]"""
+    """[D-11, spec 2.1 externalRef]"""
     sent = {"name": " Açaí 🍇\t", "description": "", "externalRef": " A/1 "}
 
     product = await world.made("/v1/products", {**sent, "pricing": FIXED})
@@ -114,7 +112,7 @@ async def test_pricing_has_the_fields_of_its_mode_only(shared_world: World, pric
 
 
 async def test_a_patch_changes_only_the_fields_sent(world: World):
-    """In either mode; null removes a description. [spec 4.2 PATCH /v1/products/{productId} 200]"""
+    """[spec 4.2 PATCH /v1/products/{productId} 200]"""
     fixed = await world.product(description="old", externalRef="A")
     variable = await world.variable_product()
     for product, change in [
@@ -182,10 +180,7 @@ async def test_a_patch_outside_the_limits_changes_nothing(shared_world: World, p
 )
 @pytest.mark.asyncio(loop_scope="module")
 async def test_the_pricing_mode_never_changes(shared_world: World, mode, change, refused):
-    """Fields of the other mode are refused too.
-
-    [spec 3.1 pricing mode, spec 7 409 pricing mode, D-18, spec 4.2 PATCH /v1/products/{productId} 409]
-    """
+    """[spec 3.1 pricing mode, spec 7 409 pricing mode, D-18, spec 4.2 PATCH /v1/products/{productId} 409]"""
     product = await (shared_world.product() if mode == "fixed" else shared_world.variable_product())
 
     answer = await shared_world.patch(f"/v1/products/{product['id']}", change)

@@ -23,7 +23,7 @@ async def raw(world: World, method: str, path: str, *, content: bytes = b"", **h
 
 @pytest.mark.asyncio(loop_scope="function")
 async def test_the_order_of_the_first_checks(database_url: str):
-    """Route, method, key, rate, size: each error hides the later ones. [D-10, D-48, spec 7 401]"""
+    """The order is: route, method, key, rate, size. [D-10, D-48, spec 7 401]"""
     async with open_world(database_url, FATURA_RATE_LIMIT="20") as world:
         no_key, with_key = {}, {"Authorization": f"Bearer {world.api_key}"}
         for method, path, headers, expected in [
@@ -40,8 +40,8 @@ async def test_the_order_of_the_first_checks(database_url: str):
 
 @pytest.mark.asyncio(loop_scope="function")
 async def test_the_order_of_checks_of_a_plan(world: World):
-    """Size, header, JSON, fields, key, 404, 409, 422: each step corrects the first error.
-
+    """The order is: size, headers, JSON, fields, 422 for the key, 404, 409, 422. Each step corrects the
+    first error.
     [D-10, spec 7 400, spec 7 404, spec 7 409 archived product]
     """
     archived = await world.product()
@@ -72,7 +72,7 @@ async def test_the_order_of_checks_of_a_plan(world: World):
 )
 @pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS"])
 async def test_an_unknown_route_is_a_404(shared_world: World, method, path):
-    """Also without a key. [D-11, D-10, spec 9.1]"""
+    """[D-11, D-10, spec 9.1]"""
     answer = await raw(shared_world, method, path)
     assert problem(answer) == (404, "engine.not_found", None)
 
@@ -89,7 +89,7 @@ async def test_an_unknown_route_is_a_404(shared_world: World, method, path):
     ],
 )
 async def test_a_wrong_method_is_a_405(shared_world: World, method, path, allowed):
-    """With the methods that the route accepts. [D-11, D-12]"""
+    """[D-11, D-12]"""
     answer = await raw(shared_world, method, path)
     assert problem(answer) == (405, "engine.method_not_allowed", None)
     assert answer.headers["allow"] == allowed
@@ -149,14 +149,14 @@ async def test_any_spelling_of_json_in_utf_8_is_accepted(shared_world: World, co
     ],
 )
 async def test_invalid_json_is_refused(shared_world: World, content, fields):
-    """The error names the place. [D-11, D-8]"""
+    """[D-11, D-8]"""
     before = (await shared_world.get("/v1/products")).json["pagination"]
     assert list(invalid(await shared_world.post("/v1/products", content=content))) == fields
     assert (await shared_world.get("/v1/products")).json["pagination"] == before
 
 
 async def test_a_body_of_more_than_256_kib_is_refused(shared_world: World):
-    """With or without a Content-Length. [D-11, D-12]"""
+    """[D-11, D-12]"""
     content = json.dumps(BODY).encode()
     fits = content + b" " * (256 * 1024 - len(content))
     assert (await shared_world.post("/v1/products", content=fits)).status == 201
@@ -209,7 +209,7 @@ async def test_a_route_without_a_body_refuses_other_bodies(shared_world: World, 
     ],
 )
 async def test_a_malformed_id_is_a_404(shared_world: World, text):
-    """On every kind of route. [D-11, spec 5.4, spec 2.1 ids]"""
+    """[D-11, spec 5.4, spec 2.1 ids]"""
     product = await shared_world.product()
     malformed = text.format(id=product["id"], hex=product["id"].replace("-", ""))
     for method, path in (("GET", ""), ("PATCH", ""), ("POST", "/archive")):
@@ -220,7 +220,7 @@ async def test_a_malformed_id_is_a_404(shared_world: World, text):
 
 
 async def test_every_answer_has_a_request_id(shared_world: World):
-    """The client's valid one, or a new one; problems show it too. [D-13]"""
+    """[D-13]"""
     for given in ("x", "order-4711", "~" * 128, "{}|<>"):
         for path in ("/v1/products", f"/v1/products/{UNKNOWN_ID}", "/nowhere", "/health", "/docs"):
             answer = await shared_world.get(path, headers={"X-Request-Id": given})

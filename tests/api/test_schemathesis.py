@@ -119,10 +119,7 @@ def test_every_tag_is_tested():
 
 @pytest.mark.parametrize("tags", GROUPS, ids="-".join)
 def test_operations_answer_as_documented(engine: Engine, tmp_path, tags):
-    """Examples, the bounds of each schema, random values, and invalid requests.
-
-    [spec 4.6 GET /docs-json kept, spec 7 400, spec 7 401, spec 7 404, D-8, D-10, D-11, D-12, D-13]
-    """
+    """[spec 4.6 GET /docs-json kept, spec 7 400, spec 7 401, spec 7 404, D-8, D-10, D-11, D-12, D-13]"""
     answered = schemathesis(engine.stock(), tmp_path, tags, "examples,coverage,fuzzing", examples=EXAMPLES)
     operations = sum(len(OPERATIONS[tag]) for tag in tags)
     assert 4 * len(failing(answered, tags)) <= operations, "too little that is valid was tried"

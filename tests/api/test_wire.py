@@ -13,7 +13,7 @@ BODY = b'{"name": "Gym", "pricing": {"mode": "fixed", "monthlyPriceCents": 9990}
 
 
 async def test_sixteen_concurrent_requests_with_one_key_create_one(served: Served):
-    """All get the same body; fifteen are marked as replays. [D-14]"""
+    """[D-14]"""
     headers = {
         "Authorization": f"Bearer {served.api_key}",
         "Content-Type": "application/json",
@@ -74,7 +74,7 @@ POST = b"POST /v1/products HTTP/1.1\nHost: x\nAuthorization: Bearer KEY\nIdempot
     ],
 )
 async def test_any_bytes_get_an_answer(served: Served, request_bytes, status):
-    """Refusals are problems; the server's name is not shown. [D-10, D-11, spec 7 problem+json]"""
+    """[D-10, D-11, spec 7 problem+json]"""
     answered, head, body = await talk(served, request_bytes)
 
     assert answered == status

@@ -73,7 +73,7 @@ class GatewayContract:
     async def test_all_charges_since_an_instant_are_listed(
         self, gateway: Gateway, provider: Provider
     ) -> None:
-        """The list has charges of every state, oldest first. Each equals the charge read by its id [D-123]."""
+        """The list has charges of every state, oldest first. [D-123]"""
         if not gateway.capabilities().lists_charges:
             with pytest.raises(PermanentError):
                 _ = [each async for each in gateway.charges_since(NOW)]
@@ -95,7 +95,7 @@ class GatewayContract:
         assert [each async for each in gateway.charges_since(NOW + timedelta(days=1))] == []
 
     async def test_a_failed_list_may_be_repeated(self, gateway: Gateway, provider: Provider) -> None:
-        """The repeated list starts with the first charge [D-123]."""
+        """[D-123]"""
         if not gateway.capabilities().lists_charges:
             return
         created = await gateway.create_charge(charge_request())
@@ -129,7 +129,7 @@ class GatewayContract:
         assert await gateway.get_charge(created.charge_id) == replace(created, state=ChargeState.CANCELED)
 
     async def test_a_refunded_charge_stays_paid(self, gateway: Gateway, provider: Provider) -> None:
-        """`refunded` is set and the state stays `paid` [D-46]."""
+        """[D-46]"""
         created = await gateway.create_charge(charge_request())
         await provider.pay(gateway, created)
         paid = await gateway.get_charge(created.charge_id)
@@ -140,7 +140,7 @@ class GatewayContract:
     async def test_a_lost_answer_is_found_by_its_reference(
         self, gateway: Gateway, provider: Provider
     ) -> None:
-        """A look-up by reference finds a charge whose creation timed out [D-33]."""
+        """A look-up by reference finds a charge whose creation timed out. [D-33]"""
         request = charge_request()
         await provider.lose_next_answer(gateway)
 
@@ -205,7 +205,7 @@ class GatewayContract:
         assert await gateway.get_charge(created.charge_id) == created
 
     async def test_a_canceled_charge_stays_canceled(self, gateway: Gateway) -> None:
-        """Later reads show the same charge as the cancellation. A second cancellation changes nothing [D-27 charge]."""
+        """[D-27 charge]"""
         created = await gateway.create_charge(charge_request())
         canceled = replace(created, state=ChargeState.CANCELED)
 
@@ -214,7 +214,7 @@ class GatewayContract:
         assert await gateway.get_charge(created.charge_id) == canceled
 
     async def test_a_paid_charge_is_not_canceled(self, gateway: Gateway, provider: Provider) -> None:
-        """The cancellation returns the paid charge unchanged [D-27 not confirmed]."""
+        """[D-27 not confirmed]"""
         created = await gateway.create_charge(charge_request())
         await provider.pay(gateway, created)
         paid = await gateway.get_charge(created.charge_id)
@@ -223,7 +223,7 @@ class GatewayContract:
         assert await gateway.get_charge(created.charge_id) == paid
 
     async def test_a_lost_cancellation_may_be_repeated(self, gateway: Gateway, provider: Provider) -> None:
-        """After a timeout, the outcome is unknown until the charge is read [D-27 not confirmed]."""
+        """After a timeout, the outcome is unknown until the charge is read. [D-27 not confirmed]"""
         created = await gateway.create_charge(charge_request())
         await provider.lose_next_cancel(gateway)
 
@@ -234,7 +234,7 @@ class GatewayContract:
         assert (await gateway.cancel_charge(created.charge_id)).state is ChargeState.CANCELED
 
     async def test_a_webhook_names_its_charge(self, gateway: Gateway, provider: Provider) -> None:
-        """A webhook may name one charge, or none. None stands for all charges [D-35 webhook]."""
+        """A webhook may name one charge or none. `None` stands for all charges. [D-35 webhook]"""
         created = await gateway.create_charge(charge_request())
 
         hint = gateway.read_webhook(provider.webhook(gateway, created))
@@ -245,7 +245,7 @@ class GatewayContract:
     async def test_an_unauthentic_webhook_is_refused(
         self, gateway: Gateway, provider: Provider, body: bytes
     ) -> None:
-        """The webhook is unsigned, or signed for another body or connection [D-35 webhook refused]."""
+        """[D-35 webhook refused]"""
         genuine = provider.webhook(gateway, await gateway.create_charge(charge_request()))
         other = await provider.connect()
 
@@ -261,7 +261,7 @@ class GatewayContract:
             other.read_webhook(genuine)
 
     async def test_a_product_is_mirrored_once(self, gateway: Gateway, provider: Provider) -> None:
-        """Mirroring a second time updates the product [spec 2.2 mirroring]."""
+        """[spec 2.2 mirroring]"""
         product = ProductMirror(uuid4(), "Gold", None)
         if not gateway.capabilities().product_catalog:
             with pytest.raises(PermanentError):

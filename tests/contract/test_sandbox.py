@@ -49,7 +49,7 @@ class TestSandbox(GatewayContract):
 async def test_payers_behave_as_the_settings_say(
     provider: SandboxProvider, behaviour: str, at: datetime, state: ChargeState, paid_at: datetime | None
 ) -> None:
-    """Payers act as the account's clock advances [D-46]."""
+    """[D-46]"""
     config = await provider.add(behaviour=behaviour)
     created = await provider.gateway(config).create_charge(charge_request())
 
@@ -67,7 +67,7 @@ async def test_a_charge_due_today_is_paid_when_it_is_created(provider: SandboxPr
 
 
 async def test_a_change_with_time_is_stored_when_the_charge_is_read(provider: SandboxProvider) -> None:
-    """A paid charge stays paid even if the settings change later [D-46]."""
+    """[D-46]"""
     config = await provider.add()
     created = await provider.gateway(config).create_charge(charge_request())
     due = provider.gateway(replace(config, now=DUE))
@@ -123,10 +123,10 @@ WAY_TO = {
         (REFUNDED, (None, None, None, REFUNDED)),
     ],
 )
-async def test_a_merchant_moves_charges_by_hand(
+async def test_a_merchant_moves_charges(
     provider: SandboxProvider, before: SandboxStatus, after: tuple[SandboxStatus | None, ...]
 ) -> None:
-    """Every action is tried in every state, and repeated. None means that the action is refused [D-46]."""
+    """[D-46]"""
     gateway = provider.gateway(await provider.add())
     for move, target in zip(SandboxMove, after, strict=True):
         charge_id = (await gateway.create_charge(charge_request())).charge_id
@@ -172,7 +172,7 @@ async def test_one_of_two_concurrent_moves_succeeds(provider: SandboxProvider) -
 
 
 async def test_the_merchant_lists_charges_newest_first(provider: SandboxProvider) -> None:
-    """Each charge has all fields of GET /v1/sandbox/charges [D-46]."""
+    """[D-46]"""
     config = await provider.add()
     gateway = provider.gateway(config)
     request = replace(charge_request(PaymentMethod.CARD), installments=3)
@@ -201,7 +201,7 @@ async def test_connections_of_one_account_have_separate_charges(provider: Sandbo
 
 
 async def test_a_webhook_of_a_connection_without_a_secret_is_refused(provider: SandboxProvider) -> None:
-    """Without a secret, every signature is refused. [D-35 webhook refused]"""
+    """[D-35 webhook refused]"""
     gateway = provider.gateway(await provider.add())
     signed = sign(b"{}", ["None"], timestamp=int(time.time()))
 

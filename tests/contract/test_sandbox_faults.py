@@ -66,7 +66,7 @@ async def test_every_fault_affects_every_operation(
     *,
     was_done: bool,
 ) -> None:
-    """A fault makes two calls fail. Only `timeout_after` has an effect before it fails [D-46]."""
+    """Only `timeout_after` has an effect before it fails. [D-46]"""
     charge_id, product_id = (await gateway.create_charge(charge_request())).charge_id, uuid4()
     await gateway.add_fault(operation, fault, times=2)
 

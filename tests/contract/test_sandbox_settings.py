@@ -26,7 +26,7 @@ def capabilities(settings: dict[str, Any], credentials: dict[str, Any] | None = 
 
 
 def test_the_defaults_allow_everything_but_a_catalog() -> None:
-    """The defaults are three payment methods, 12 installments, issuing, and no catalog [D-46]."""
+    """[D-46]"""
     assert capabilities({}) == Capabilities(
         issues_charges=True,
         methods=(PaymentMethod.CARD, PaymentMethod.PIX, PaymentMethod.BOLETO),
@@ -77,7 +77,7 @@ WRONG: list[tuple[str, str, list[Any]]] = [
 
 @pytest.mark.parametrize(("setting", "message", "values"), WRONG)
 def test_a_wrong_setting_is_named(setting: str, message: str, values: list[Any]) -> None:
-    """Values are not converted to the expected type [D-8]."""
+    """[D-8]"""
     for value in values:
         with pytest.raises(GatewaySettingsError) as refusal:
             capabilities({setting: value})
@@ -85,7 +85,7 @@ def test_a_wrong_setting_is_named(setting: str, message: str, values: list[Any])
 
 
 def test_all_invalid_fields_are_named_together() -> None:
-    """Sent credentials are also an error, because the sandbox has none [D-46]."""
+    """[D-46]"""
     with pytest.raises(GatewaySettingsError) as refusal:
         capabilities({"behaviour": "x", "methods": ["pix"], "maxInstallments": 0}, {"apiKey": "secret"})
 

@@ -11,7 +11,7 @@ YEARS = 40
 
 
 async def test_due_dates_equal_the_anchor_plus_n_months(server_url: str):
-    """28 charge days and 4 periods over 40 years. [D-4]"""
+    """[D-4]"""
     connection = await asyncpg.connect(server_url)
     try:
         found = await connection.fetch(

@@ -50,7 +50,7 @@ def test_an_unknown_command_exits_with_2() -> None:
 
 @pytest.mark.parametrize(("mode", "prefix"), [("sandbox", "rk_test_"), ("live", "rk_live_")])
 def test_account_create_prints_the_secrets_once(database_url: str, mode: str, prefix: str) -> None:
-    """As one line of JSON. [D-47, D-44]"""
+    """[D-47, D-44]"""
     made = run_here("account", "create", "Gym", "--mode", mode, "--json", env=environment(database_url))
 
     assert made.returncode == 0, made.stderr
@@ -79,12 +79,12 @@ def _value_of(database_url: str, account_id: str, sql: str) -> Json:
     ids=["no mode", "unknown mode", "no name", "blank name", "long name"],
 )
 def test_account_create_refuses_invalid_options(words: list[str]) -> None:
-    """Exit code 2, before anything is changed. [D-47]"""
+    """[D-47]"""
     assert CliRunner().invoke(app, ["account", "create", *words]).exit_code == 2
 
 
 def test_a_second_migrate_does_nothing(server_url: str) -> None:
-    """Other commands ask for the first one. [D-47]"""
+    """[D-47]"""
     value(server_url, "CREATE DATABASE empty_for_migrate")
     env = environment(database_url_of(server_url, "empty_for_migrate"))
 
@@ -102,7 +102,6 @@ def test_a_second_migrate_does_nothing(server_url: str) -> None:
 
 
 def test_openapi_and_states_print_the_reference(database_url: str) -> None:
-    """They need no database."""
     document = CliRunner().invoke(app, ["openapi"])
     assert json.loads(document.output)["openapi"].startswith("3.")
     assert "/v1/test-clock/advance" in json.loads(document.output)["paths"]
@@ -113,7 +112,6 @@ def test_openapi_and_states_print_the_reference(database_url: str) -> None:
 
 
 def test_check_of_valid_data_exits_with_0(database_url: str) -> None:
-    """It prints what it checked."""
     env = environment(database_url)
     assert run_here("check", env=env).stdout == "clean: every invariant holds in 0 account(s)\n"
     run_here("account", "create", "Gym", "--mode", "live", env=env)
@@ -124,7 +122,6 @@ def test_check_of_valid_data_exits_with_0(database_url: str) -> None:
 
 
 def test_check_of_invalid_data_exits_with_1(database_url: str) -> None:
-    """It prints the invariant and the ids that violate it."""
     env = environment(database_url)
     made = json.loads(run_here("account", "create", "Gym", "--mode", "live", "--json", env=env).stdout)
     _value_of(database_url, made["accountId"], "UPDATE account_counter SET products = 7 RETURNING 1")
@@ -156,7 +153,7 @@ MISTAKES = (
     ("variables", "says"), MISTAKES, ids=["level", "limit", "unreachable", "no postgres"]
 )
 def test_an_invalid_setting_is_reported_in_one_line(variables: dict[str, str], says: str) -> None:
-    """Exit code 1. [D-47]"""
+    """[D-47]"""
     ended = run_here("check", env=environment(**variables))
 
     assert (ended.returncode, ended.stdout) == (1, "")
@@ -167,7 +164,7 @@ def test_an_invalid_setting_is_reported_in_one_line(variables: dict[str, str], s
 
 @pytest.mark.parametrize("keys", ["not-a-key", "c2hvcnQ="])
 def test_an_invalid_key_ring_is_refused(database_url: str, keys: str) -> None:
-    """One line that says how to create one; nothing is stored. [D-47]"""
+    """[D-47]"""
     env = environment(database_url) | {"FATURA_SECRET_KEYS": keys}
 
     ended = run_here("account", "create", "Gym", "--mode", "live", env=env)
@@ -178,7 +175,7 @@ def test_an_invalid_key_ring_is_refused(database_url: str, keys: str) -> None:
 
 
 def test_a_key_ring_that_does_not_fit_the_data_is_refused(database_url: str, tmp_path: Path) -> None:
-    """At the start. [D-47]"""
+    """[D-47]"""
     run_here("account", "create", "Gym", "--mode", "live", env=environment(database_url))
     env = environment(database_url) | {"FATURA_SECRET_KEYS": "", "FATURA_DATA_DIR": str(tmp_path)}
 
@@ -190,7 +187,7 @@ def test_a_key_ring_that_does_not_fit_the_data_is_refused(database_url: str, tmp
 
 @pytest.mark.parametrize("command", ["up", "demo", "api"])
 def test_a_port_in_use_is_reported(database_url: str, tmp_path: Path, command: str) -> None:
-    """One line, exit code 1, before anything starts. [D-47]"""
+    """[D-47]"""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         ended = run_here(
@@ -204,7 +201,7 @@ def test_a_port_in_use_is_reported(database_url: str, tmp_path: Path, command: s
 
 
 def test_api_and_worker_share_a_database(database_url: str, tmp_path: Path) -> None:
-    """The worker bills a subscription created over the API. [D-47]"""
+    """[D-47]"""
     env, port = environment(database_url), free_port()
     account = json.loads(run_here("account", "create", "Gym", "--mode", "sandbox", "--json", env=env).stdout)
     with (
@@ -224,7 +221,7 @@ def test_api_and_worker_share_a_database(database_url: str, tmp_path: Path) -> N
 
 
 def test_up_with_a_database_url_starts_no_other_database(database_url: str, tmp_path: Path) -> None:
-    """The data folder stays empty. [D-47]"""
+    """[D-47]"""
     port, data_dir = free_port(), tmp_path / "data"
     words = ("up", "--port", str(port), "--data-dir", str(data_dir))
     with running(*words, env=environment(database_url), output=tmp_path / "up.log") as up:

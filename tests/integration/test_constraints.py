@@ -7,7 +7,7 @@ from tests.support.world import World
 
 
 async def test_two_accounts_may_have_rows_with_the_same_id(world: World):
-    """Keys begin with the account, so a conflict reveals no id of another account. [spec 5.4]"""
+    """[spec 5.4]"""
     await populate(world)
     other = await world.another()
     await populate(other)
@@ -20,7 +20,7 @@ async def test_two_accounts_may_have_rows_with_the_same_id(world: World):
 
 
 async def test_a_pending_item_is_priced_or_skipped_once(world: World):
-    """Its other columns cannot change. [D-28, spec 2.5 snapshot]"""
+    """[D-28, spec 2.5 snapshot]"""
     await populate(world)
     price = (
         "UPDATE invoice_item SET pricing_status = 'priced', amount_cents = 5 WHERE pricing_status = 'pending'"

@@ -46,7 +46,7 @@ CANCEL_WAITS = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_e
     ],
 )
 async def test_errors_of_the_database_are_503(world: World, code: str):
-    """Canceled, timed out, shut down, out of disk or memory, read-only: the same key works later. [D-12, D-100]"""
+    """[D-12, D-100]"""
     await world.sql(
         "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS "
         f"$$ BEGIN RAISE EXCEPTION 'at work' USING ERRCODE = '{code}'; END $$"
@@ -63,7 +63,7 @@ async def test_errors_of_the_database_are_503(world: World, code: str):
 
 
 async def test_a_statement_that_takes_too_long_is_a_503(world: World, monkeypatch: pytest.MonkeyPatch):
-    """`statement_timeout` ends it, and nothing is stored. [D-100]"""
+    """[D-100]"""
     monkeypatch.setitem(pool.LIMITS, "statement_timeout", "1s")
     async with open_world(world.database_url) as hurried:
         await hurried.sql(
@@ -77,7 +77,7 @@ async def test_a_statement_that_takes_too_long_is_a_503(world: World, monkeypatc
 
 
 async def test_a_transaction_on_a_silent_server_ends(world: World, monkeypatch: pytest.MonkeyPatch):
-    """Its connection is not used again. [D-100]"""
+    """[D-100]"""
     monkeypatch.setattr(db, "TRANSACTION_TIMEOUT_SECONDS", 0.2)
     with pytest.raises(DatabaseUnavailableError):
         async with world.deps.db.transaction(world.account_id) as tx:
@@ -162,7 +162,7 @@ class Replicated:
 
 
 async def test_a_commit_without_confirmation_of_the_standby_is_503(replicated: Replicated):
-    """A repeat of the request gets no answer until a standby has it. [D-14, D-100]"""
+    """A repeat of the request is a 503 too, until a standby has confirmed the commit. [D-14, D-100]"""
     world = replicated.world
     await world.get("/v1/products")  # that the API key was used is stored in a transaction of its own
     async with replicated.without_standby():
@@ -180,7 +180,7 @@ async def test_a_commit_without_confirmation_of_the_standby_is_503(replicated: R
 async def test_an_endpoint_is_released_after_an_outage_of_the_database(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
-    """A delivery round that could not be recorded delays the account only during the outage. [D-39]"""
+    """[D-39]"""
     async with open_receiver() as receiver:
         await register(world, receiver)
         await world.enroll(await world.plan())
@@ -201,7 +201,7 @@ async def test_an_endpoint_is_released_after_an_outage_of_the_database(
 
 
 async def test_a_silent_host_does_not_hide_the_primary(tmp_path: Path):
-    """One of two hosts accepts connections and sends nothing; requests use the other. [D-100]"""
+    """[D-100]"""
     server = await asyncio.to_thread(postgres.start, tmp_path / "data", settings=FAST, tcp=True)
     silent = socket.create_server(("127.0.0.1", 0))  # the kernel accepts connections, and nothing answers
     host, port = silent.getsockname()

@@ -64,7 +64,7 @@ async def test_the_clock_stops_where_a_delivery_is_due(world: World, receiver: R
 
 
 async def test_an_event_behind_a_delayed_one_is_not_due(world: World, receiver: Receiver) -> None:
-    """The endpoint is up, and the first event of the invoice waits for its retry. [D-45, D-39 order]"""
+    """[D-45, D-39 order]"""
     await register(world, receiver)
     receiver.answer = lambda each: Reply(500 if each.sequence == 1 else 200)
     await emit(world, 2, invoices=1)
@@ -95,7 +95,7 @@ async def _stops_at(world: World, *, sequence: int) -> None:
 
 
 async def test_workers_skip_an_account_whose_clock_advances(world: World, receiver: Receiver) -> None:
-    """The driver of the clock does its work. [D-45]"""
+    """[D-45]"""
     await register(world, receiver)
     await emit(world, 1)
     await world.sql(
@@ -106,7 +106,7 @@ async def test_workers_skip_an_account_whose_clock_advances(world: World, receiv
 
 
 async def test_new_events_notify_the_lane(world: World) -> None:
-    """And so do redeliveries. [D-39 redeliver]"""
+    """[D-39 redeliver]"""
     notified: list[str] = []
     deps = replace(world.deps, notify=notified.append)
     async with open_work(deps, await load_account(world.deps, world.account_id)) as work:
@@ -116,7 +116,7 @@ async def test_new_events_notify_the_lane(world: World) -> None:
 
 
 async def test_a_redelivery_does_not_wait_for_the_next_probe(world: World, receiver: Receiver) -> None:
-    """The endpoint is down, and a user reports it as repaired. [D-39 redeliver]"""
+    """[D-39 redeliver]"""
     await register(world, receiver)
     receiver.answer = always(503, Retry_After="80000")
     await emit(world, 1)
@@ -145,7 +145,7 @@ async def until_received(receiver: Receiver, count: int, *, within_seconds: int)
 
 
 async def test_an_endpoint_that_hangs_delays_no_other_account(world: World, receiver: Receiver) -> None:
-    """Events of another account arrive while one call hangs. [D-39 fair]"""
+    """[D-39 fair]"""
     released, stop = asyncio.Event(), asyncio.Event()
     receiver.answer = after(released)
     await register(world, receiver)
@@ -170,7 +170,7 @@ async def test_an_endpoint_that_hangs_delays_no_other_account(world: World, rece
 
 
 async def test_many_hanging_endpoints_delay_no_other_account(world: World, receiver: Receiver) -> None:
-    """More of them than concurrent probes. [D-39 fair]"""
+    """[D-39 fair]"""
     released, stop = asyncio.Event(), asyncio.Event()
     receiver.answer = always(500)
     herd = [await world.another() for _ in range(6)]
@@ -200,7 +200,7 @@ async def test_many_hanging_endpoints_delay_no_other_account(world: World, recei
 
 
 async def test_endpoints_that_hang_delay_no_other_clock(world: World, receiver: Receiver) -> None:
-    """Several clocks wait for hanging endpoints while another advance ends. [D-45, D-39 fair]"""
+    """[D-45, D-39 fair]"""
     released, stop = asyncio.Event(), asyncio.Event()
     receiver.answer = after(released)
     hanging = [await world.another() for _ in range(6)]

@@ -28,7 +28,7 @@ async def ready(world: World) -> list[int]:
 
 
 async def test_claims_skip_events_that_wait(world: World, receiver: Receiver) -> None:
-    """300 events wait for one that fails: only that one is read; they follow once it is delivered. [D-39 order]"""
+    """[D-39 order]"""
     await register(world, receiver)
     receiver.answer = lambda each: Reply(500 if each.sequence == 1 else 200)
     await emit(world, 301, invoices=1)
@@ -48,7 +48,7 @@ async def test_claims_skip_events_that_wait(world: World, receiver: Receiver) ->
 
 
 async def test_a_given_up_event_unblocks_the_next(world: World, receiver: Receiver) -> None:
-    """Even if its redelivery is requested before the next claim. [D-39 redeliver]"""
+    """[D-39 redeliver]"""
     await register(world, receiver)
     receiver.answer = always(500)
     await emit(world, 2, invoices=1)

@@ -58,7 +58,7 @@ async def thaw(world: World, frozen: Round, result: AttemptResult) -> None:
 
 
 async def test_the_endpoint_of_a_dead_worker_is_claimed_again(world: World, receiver: Receiver) -> None:
-    """After its lease has expired, not before. [D-39 one worker]"""
+    """[D-39 one worker]"""
     await register(world, receiver)
     await emit(world, 3)
     await claimed(world)
@@ -72,7 +72,7 @@ async def test_the_endpoint_of_a_dead_worker_is_claimed_again(world: World, rece
 
 
 async def test_concurrent_workers_send_each_event_once(world: World, receiver: Receiver) -> None:
-    """Only one of them has the lease. [D-39 one worker]"""
+    """[D-39 one worker]"""
     await register(world, receiver)
     await emit(world, 200, invoices=20)
     account = await account_of(world)
@@ -87,7 +87,7 @@ async def test_concurrent_workers_send_each_event_once(world: World, receiver: R
 async def test_workers_with_different_clocks_do_not_send_concurrently(
     world: World, receiver: Receiver
 ) -> None:
-    """With the largest allowed difference. [D-39 one worker]"""
+    """[D-39 one worker]"""
     clock = world.deps.clock
     until_ended = delivery.SEND_WITHIN + timedelta(seconds=DEADLINE_SECONDS)
     slow = replace(world.deps, clock=lambda: clock() - MAX_PUSH_SKEW)
@@ -103,7 +103,7 @@ async def test_workers_with_different_clocks_do_not_send_concurrently(
 
 @pytest.mark.parametrize("now_answers", [200, 500])
 async def test_a_late_failure_changes_nothing(world: World, receiver: Receiver, now_answers: int) -> None:
-    """Its worker has lost the lease. [D-39 one worker]"""
+    """[D-39 one worker]"""
     await register(world, receiver)
     await emit(world, 1)
     frozen = await claimed(world)
@@ -120,7 +120,7 @@ async def test_a_late_failure_changes_nothing(world: World, receiver: Receiver, 
 
 @pytest.mark.parametrize("now_answers", [200, 500])
 async def test_a_late_success_is_recorded(world: World, receiver: Receiver, now_answers: int) -> None:
-    """Whichever worker reports it; the log shows both attempts. [D-39 one worker]"""
+    """[D-39 one worker]"""
     await register(world, receiver)
     await emit(world, 1)
     frozen = await claimed(world)
@@ -136,7 +136,7 @@ async def test_a_late_success_is_recorded(world: World, receiver: Receiver, now_
 
 
 async def test_a_late_success_does_not_change_the_time_of_delivery(world: World, receiver: Receiver) -> None:
-    """Another worker has delivered this event and the next. [D-39 order]"""
+    """Another worker has delivered this event and the next one meanwhile. [D-39 order]"""
     await register(world, receiver)
     await emit(world, 2, invoices=1)
     frozen = await claimed(world)
@@ -173,7 +173,7 @@ async def test_a_late_success_after_the_webhook_was_removed_is_ignored(
 async def test_a_worker_that_froze_after_its_claim_sends_nothing(
     world: World, receiver: Receiver, clock: str
 ) -> None:
-    """By either clock; the events stay due. [D-39 one worker]"""
+    """[D-39 one worker]"""
     await register(world, receiver)
     await emit(world, 2)
     planned = await claimed(world)
@@ -190,7 +190,7 @@ async def test_a_worker_that_froze_after_its_claim_sends_nothing(
 
 
 async def test_a_changed_url_ends_the_lease(world: World, receiver: Receiver) -> None:
-    """Failures of the old URL do not count. [D-39 webhook]"""
+    """[D-39 webhook]"""
     await register(world, receiver)
     await emit(world, 1)
     frozen = await claimed(world)

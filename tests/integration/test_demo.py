@@ -22,10 +22,7 @@ def rows_of(output: str) -> list[list[str]]:
 
 
 def test_the_tables_of_the_demo_are_consistent(tmp_path: Path) -> None:
-    """Months, metered items, held and released invoices, verified webhooks.
-
-    [D-47, D-45, spec 4.7 rule 3, spec 3.3 awaiting_value to ready, spec 6.1, spec 6.3]
-    """
+    """[D-47, D-45, spec 4.7 rule 3, spec 3.3 awaiting_value to ready, spec 6.1, spec 6.3]"""
     port = str(free_port())
     ended = run("demo", "--once", "--port", port, "--data-dir", str(tmp_path / "data"), env=environment())
 
@@ -64,7 +61,7 @@ def test_the_tables_of_the_demo_are_consistent(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_ends_the_demo_and_the_merchant(tmp_path: Path) -> None:
-    """Exit code 0. [D-47]"""
+    """[D-47]"""
     port, log = str(free_port()), tmp_path / "demo.log"
     words = ("demo", "--port", port, "--data-dir", str(tmp_path / "data"))
     with running(*words, env=environment(), output=log) as demo:
@@ -96,7 +93,7 @@ print(find_program())
 
 
 def test_the_wheel_contains_the_example_merchant(tmp_path: Path, monkeypatch) -> None:
-    """And the demo finds it. [D-47]"""
+    """[D-47]"""
     monkeypatch.chdir(ROOT)
     name = build_wheel(str(tmp_path))
     installed = tmp_path / "installed"

@@ -42,7 +42,7 @@ async def billed(world: World, request: pytest.FixtureRequest) -> World:
 
 
 async def test_discovery_reads_few_rows_while_nothing_is_due(billed: World) -> None:
-    """Whatever the number of subscriptions and invoices. [D-5, D-28]"""
+    """[D-5, D-28]"""
     await billed.sql("ANALYZE subscription, invoice, price_pull, event, account")
     db = await connect(billed.database_url, max_connections=2, connection_class=Explaining)
     deps = replace(billed.deps, db=db, clock=lambda: billed.deps.clock() - timedelta(days=1))
@@ -59,7 +59,7 @@ async def test_discovery_reads_few_rows_while_nothing_is_due(billed: World) -> N
 
 @pytest.mark.parametrize("locking", ["", "FOR NO KEY UPDATE"])
 async def test_policies_do_not_lower_the_estimated_rows(billed: World, locking: LiteralString) -> None:
-    """A low estimate makes PostgreSQL sort all rows of an account for one page or one claim. [D-16]"""
+    """With a low estimate, PostgreSQL would sort all rows of an account to return one page. [D-16]"""
     async with billed.deps.db.transaction(billed.account_id) as tx:
         with_policies = await tx.fetchval(f"{_INVOICES} {locking}")
     bypassing = await asyncpg.connect(billed.database_url.replace("://fatura@", "://postgres@"))

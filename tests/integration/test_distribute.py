@@ -52,7 +52,7 @@ async def coordinator(database_url: str, monkeypatch: pytest.MonkeyPatch):
 
 
 async def test_every_table_is_colocated_with_its_account(coordinator: str):
-    """Parents first; constraints, triggers and policies are kept, and a second run does nothing. [D-47]"""
+    """[D-47]"""
     progress: list[tuple[str, int]] = []
     async with connected(coordinator) as connection:
         constraints = await connection.fetchrow(_CONSTRAINTS)
@@ -72,7 +72,7 @@ async def test_every_table_is_colocated_with_its_account(coordinator: str):
 
 
 async def test_policies_of_distributed_tables_have_no_sub_selects(coordinator: str):
-    """Citus refuses sub-selects in policies; tests/integration/test_row_security.py checks what the others allow."""
+    """Citus refuses sub-selects in policies."""
     await distribute(coordinator)
     async with connected(coordinator) as connection:
         conditions = await connection.fetchval("SELECT array_agg(DISTINCT qual) FROM pg_policies")
@@ -103,20 +103,20 @@ async def test_no_table_is_distributed_when_one_is_refused(coordinator: str):
 
 
 async def test_distribution_is_refused_while_the_engine_runs(coordinator: str):
-    """Connections opened before would not pass `app.account` to the nodes."""
+    """Older connections would not pass `app.account` to the nodes."""
     async with open_world(coordinator):
         with pytest.raises(MigrationError, match="stop the API and the workers"):
             await distribute(coordinator)
 
 
 async def test_distribution_of_large_tables_needs_a_flag(coordinator: str):
-    """The tables are locked while their rows are copied."""
+    """Distribution locks the tables while it copies their rows."""
     with pytest.raises(MigrationError, match="run again with --at-most-gib 1"):
         await distribute(coordinator, at_most_gib=0)
 
 
 async def test_the_command_names_the_next_step_without_citus(database_url: str):
-    """Exit code 1, one line, and what to do. [D-47]"""
+    """[D-47]"""
     refused = await asyncio.to_thread(run, "migrate", "--distribute", env=environment(database_url))
     assert refused.returncode == 1
     assert "CREATE EXTENSION citus" in refused.stderr
@@ -127,7 +127,6 @@ async def test_the_command_names_the_next_step_without_citus(database_url: str):
 @pytest.mark.skipif(not CITUS_URL, reason="FATURA_TEST_CITUS_URL names no Citus cluster")
 @pytest.mark.timeout(600)
 async def test_a_subscription_is_billed_and_paid_on_a_real_cluster():
-    """Two cycles, and every invariant holds."""
     await migrate(CITUS_URL)
     await distribute(CITUS_URL)
     assert await distribute(CITUS_URL) == []

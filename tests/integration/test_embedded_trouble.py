@@ -130,7 +130,7 @@ def test_a_server_that_fatura_did_not_start_is_not_stopped(data_dir: Path, open_
 @pytest.mark.skipif(not IS_ROOT, reason="only root can mount a small disk")
 @pytest.mark.parametrize("size_megabytes", [20, 70])
 def test_a_full_disk_is_reported(tmp_path: Path, size_megabytes: int):
-    """20 MB are too few for a first start; 70 MB are enough until the disk is filled."""
+    """A first start needs more than 20 MB. On 70 MB it succeeds, and the test then fills the disk."""
     with small_disk(tmp_path, size_megabytes) as disk:
         if size_megabytes > 50:
             with start(disk / "data"):

@@ -61,7 +61,7 @@ async def bill(world: World, subscriptions: Sequence[Json]) -> None:
 
 
 async def test_readers_beside_sixteen_writers_get_every_event_once(world: World) -> None:
-    """In order, with any page size. [D-38, D-37]"""
+    """[D-38, D-37]"""
     plan = await world.plan()
     terms = plan_body(await world.product(100))
     del terms["name"]
@@ -85,7 +85,7 @@ async def test_readers_beside_sixteen_writers_get_every_event_once(world: World)
 
 
 async def test_an_open_transaction_delays_no_reader_and_loses_no_event(world: World) -> None:
-    """Numbers are assigned when a transaction ends, so readers never pass one that appears later. [D-38]"""
+    """A transaction numbers its events as its last statement, so no event appears behind a reader. [D-38]"""
     plan = await world.plan()
     slow_may_commit = asyncio.Event()
     account = await load_account(world.deps, world.account_id)

@@ -122,7 +122,7 @@ DOORS: dict[str, Door] = {
 async def test_hostile_urls_are_refused_by_every_route(
     strict_world: World, canary: Canary, connects: list[tuple[str, int]], door: Door
 ) -> None:
-    """In any spelling, with no call. [D-47 outbound, spec 7 400]"""
+    """[D-47 outbound, spec 7 400]"""
     method, path, body = door
     sound = "https://merchant.example/price"
     product = await strict_world.made("/v1/products", DOORS["create a product"][2](sound))
@@ -146,7 +146,7 @@ def _is_refused(answer: Answer) -> bool:
 async def test_hostile_urls_in_the_database_are_not_called(
     strict_world: World, canary: Canary, connects: list[tuple[str, int]]
 ) -> None:
-    """They were written without the API. [D-47 outbound, D-30]"""
+    """[D-47 outbound, D-30]"""
     urls = hostile_urls(canary.port)
     await strict_world.sql(
         """INSERT INTO product (account_id, product_id, name, pricing_mode, endpoint_url, cap_cents, created_at)
@@ -179,7 +179,7 @@ async def test_hostile_urls_in_the_database_are_not_called(
 async def test_names_with_a_private_address_are_not_called(
     canary: Canary, connects: list[tuple[str, int]], address: str
 ) -> None:
-    """Even if other addresses of the name are public. [D-47 outbound, D-30]"""
+    """[D-47 outbound, D-30]"""
     names = Names(
         {
             "only.example": [[address]],
@@ -203,7 +203,7 @@ async def test_names_with_a_private_address_are_not_called(
 async def test_names_with_public_addresses_are_called_at_that_address(
     connects: list[tuple[str, int]], address: str
 ) -> None:
-    """Up to the edges of the denied blocks. [D-47 outbound]"""
+    """[D-47 outbound]"""
     client = MerchantClient(allowed=(), resolver=Names({"merchant.example": [[address]]}))
 
     await post(client, "https://merchant.example:8443/")
@@ -214,7 +214,7 @@ async def test_names_with_public_addresses_are_called_at_that_address(
 async def test_a_name_whose_address_changes_is_checked_on_each_call(
     canary: Canary, connects: list[tuple[str, int]]
 ) -> None:
-    """It is public at first and private later. [D-47 outbound]"""
+    """[D-47 outbound]"""
     names = Names({"turning.example": [["8.8.8.8"], ["127.0.0.1"]]})
     client = MerchantClient(allowed=(), resolver=names)
     url = f"https://turning.example:{canary.port}/"
@@ -231,7 +231,7 @@ async def test_a_name_whose_address_changes_is_checked_on_each_call(
 async def test_only_the_allowed_host_and_port_are_called(
     canary: Canary, connects: list[tuple[str, int]]
 ) -> None:
-    """Over http and with a private address; no other port or name. [D-47 outbound]"""
+    """[D-47 outbound]"""
     names = Names({name: [["127.0.0.1"]] for name in ("shop", "other.example")})
     client = MerchantClient(allowed={f"shop:{canary.port}"}, resolver=names)
 
@@ -250,7 +250,7 @@ async def test_only_the_allowed_host_and_port_are_called(
 async def test_redirects_are_not_followed(
     canary: Canary, connects: list[tuple[str, int]], status: int
 ) -> None:
-    """The redirect is the response. [D-30, D-30 bounds]"""
+    """[D-30, D-30 bounds]"""
     async with listening() as merchant:
         location = f"http://127.0.0.1:{canary.port}/"
         merchant.answer = (
@@ -267,7 +267,7 @@ async def test_redirects_are_not_followed(
 async def test_requests_use_no_proxy_and_no_other_headers(
     canary: Canary, connects: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
-    """Settings of the environment are ignored. [D-47 outbound, D-30]"""
+    """[D-47 outbound, D-30]"""
     for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, f"http://127.0.0.1:{canary.port}")
     (tmp_path / "netrc").write_text("default login ana password secret\n")

@@ -176,7 +176,7 @@ ERROR = "issue_error_code = 'x', issue_error_detail = 'x', issue_error_at = now(
 
 
 async def test_settled_columns_cannot_change(world: World, engine_role):
-    """And a status needs its columns. [D-28, D-9]"""
+    """[D-28, D-9]"""
     invoices = await in_every_state(world, engine_role)
     found: list[tuple[str, ...]] = []
     for state, change, _ in CHANGES:
@@ -244,7 +244,7 @@ async def reported(world: World, invoice_id: UUID, fact: Fact) -> str:
 
 @pytest.mark.parametrize("state", STATES)
 async def test_every_fact_has_the_effect_written_by_hand(world: World, engine_role, state):
-    """Status, columns and events, each once. [D-28, spec 6.2]"""
+    """[D-28, spec 6.2]"""
     facts = [
         fact for fact in invoice_table.FACTS if fact != "values_closed"
     ]  # has no writer before prices are asked

@@ -20,7 +20,7 @@ def here(tmp_path: Path) -> settings.Settings:
 
 
 async def test_a_ring_is_made_with_the_first_account_and_found_again(database_url, here) -> None:
-    """In the data folder, readable only by its owner. [D-47]"""
+    """[D-47]"""
     await bootstrap.open_account(here, database_url, name="First", mode=Mode.SANDBOX)
     path = here.data_dir / bootstrap.KEY_RING_FILE
     ring = path.read_text()
@@ -32,7 +32,7 @@ async def test_a_ring_is_made_with_the_first_account_and_found_again(database_ur
 
 
 async def test_no_ring_is_made_if_accounts_exist(database_url, here, tmp_path) -> None:
-    """The error says where to get the ring, and nothing is written. [D-47]"""
+    """[D-47]"""
     await bootstrap.open_account(here, database_url, name="First", mode=Mode.SANDBOX)
     there = replace(here, data_dir=tmp_path / "there")
 
@@ -52,7 +52,7 @@ async def test_another_ring_is_refused_at_the_start(database_url, here) -> None:
 
 
 async def test_rotation_seals_all_secrets_with_the_new_key(database_url, tmp_path) -> None:
-    """`fatura keys rotate` says that the older key may be removed. [D-14, D-42, D-43]"""
+    """[D-14, D-42, D-43]"""
     old, new = new_key(), new_key()
     read = replace(settings.read({}), secret_keys=(old,))
     await bootstrap.open_account(read, database_url, name="First", mode=Mode.SANDBOX)
@@ -69,7 +69,7 @@ async def test_rotation_seals_all_secrets_with_the_new_key(database_url, tmp_pat
 
 
 async def test_a_key_that_is_missing_is_named(database_url) -> None:
-    """Values that no key opens are kept, and the command fails. [D-42]"""
+    """[D-42]"""
     old, middle, new = new_key(), new_key(), new_key()
     read = replace(settings.read({}), secret_keys=(old,))
     await bootstrap.open_account(read, database_url, name="First", mode=Mode.SANDBOX)

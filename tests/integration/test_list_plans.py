@@ -69,7 +69,7 @@ def nodes(plan: Json) -> list[Json]:
 
 
 async def test_each_filter_of_customers_uses_its_index(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under Row Level Security too, which lets an index serve leakproof operators only. [D-130]"""
+    """Under Row Level Security, an index serves leakproof operators only. [D-130]"""
     async with explaining(world) as deps:
         account = await load_account(world.deps, world.account_id)
         monkeypatch.setattr(customers, "_hashes", lambda _work, document: [b"other", document.encode()])
@@ -87,7 +87,7 @@ async def test_each_filter_of_customers_uses_its_index(world: World, monkeypatch
 
 
 async def test_a_page_of_invoices_reads_the_customers_that_it_shows(world: World) -> None:
-    """The customers are joined to the rows of the page. [D-129, D-16]"""
+    """[D-129, D-16]"""
     async with explaining(world) as deps:
         account = await load_account(world.deps, world.account_id)
         due = date.fromisoformat((await world.get("/v1/invoices?pageSize=1")).json["data"][0]["dueDate"])

@@ -52,7 +52,7 @@ async def elements(world: World) -> list[bytes]:
 
 
 async def test_events_arrive_in_order_and_byte_for_byte(world: World, api: Api, receiver: Receiver) -> None:
-    """Signed for both verifiers. [D-39 bytes, spec 5.6, spec 6.3, D-42 keys]"""
+    """[D-39 bytes, spec 5.6, spec 6.3, D-42 keys]"""
     plan = await world.plan()
     for name in ("Açaí", '"quoted" \\ \u2028 \'', "Ana"):
         customer = {"externalRef": name, "name": name, "email": "ana@example.com"}
@@ -108,7 +108,7 @@ async def test_earlier_events_are_skipped_from_now(
 
 
 async def test_a_stream_of_several_pages_arrives_once(world: World, api: Api, receiver: Receiver) -> None:
-    """From the start and from a position in the middle. [D-38]"""
+    """[D-38]"""
     await emit(world, 450)
     async with listening(api, world, receiver, after=200) as seen:
         await soon(lambda: len(receiver.received) == 250)
@@ -119,7 +119,7 @@ async def test_a_stream_of_several_pages_arrives_once(world: World, api: Api, re
 
 
 async def test_a_refused_event_is_retried_before_the_next(world: World, api: Api, receiver: Receiver) -> None:
-    """Until it is accepted; attempts are counted, and a redirect is a refusal. [D-39 outcomes]"""
+    """A redirect counts as a refusal. [D-39 outcomes]"""
     replies = iter([OK, Reply(500), Reply(307, headers={"Location": "/elsewhere"}), OK, OK])
     receiver.answer = lambda _: next(replies)
     await emit(world, 3)
@@ -152,7 +152,7 @@ async def test_refused_events_can_be_skipped(world: World, api: Api, receiver: R
 async def test_an_outage_of_the_api_loses_and_repeats_no_event(
     world: World, api: Api, receiver: Receiver
 ) -> None:
-    """It is reported once when it begins and ends. [D-38]"""
+    """[D-38]"""
     await emit(world, 2)
     async with listening(api, world, receiver, after=0) as seen:
         await soon(lambda: len(receiver.received) == 2)
@@ -190,7 +190,6 @@ async def test_a_server_that_is_not_the_api_is_reported(world: World, receiver: 
 
 
 async def test_a_merchant_that_starts_late_gets_all_events(world: World, api: Api, tmp_path: Path) -> None:
-    """Verified, with JSON lines; Ctrl-C exits with 0 and shows how to continue."""
     await emit(world, 2)
     port = free_port()
     env = environment(FATURA_API_KEY=world.api_key, FATURA_API_URL=api.url, FATURA_INTEGRATION_SECRET=SECRET)
@@ -219,7 +218,6 @@ async def test_a_merchant_that_starts_late_gets_all_events(world: World, api: Ap
 
 
 async def test_a_secret_is_created_and_printed(world: World, api: Api, tmp_path: Path) -> None:
-    """It signs the events; lines show time, type, status and latency."""
     await emit(world, 1)
     async with open_receiver() as receiver:
         words = ("listen", "--forward-to", receiver.url, "--api", api.url, "--from-cursor", "0")
@@ -235,7 +233,7 @@ async def test_a_secret_is_created_and_printed(world: World, api: Api, tmp_path:
 
 
 async def test_a_refused_key_is_reported_in_one_line(world: World, api: Api) -> None:
-    """Exit code 1. [spec 5.3]"""
+    """[spec 5.3]"""
     words = ("listen", "--forward-to", "http://127.0.0.1:1/", "--api", api.url, "--api-key", "rk_test_x")
     ended = await asyncio.to_thread(run, *words, env=environment(FATURA_INTEGRATION_SECRET=SECRET))
 
@@ -265,5 +263,4 @@ GOOD = ["--forward-to", "http://127.0.0.1:9000/webhooks", "--api-key", "rk_test_
     ids=" ".join,
 )
 def test_invalid_options_are_refused(words: list[str]) -> None:
-    """Exit code 2, before any request."""
     assert CliRunner().invoke(app, ["listen", *words], env={"FATURA_API_KEY": None}).exit_code == 2

@@ -18,7 +18,6 @@ BATCHES = 6
 
 
 async def test_accounts_take_turns(world: World) -> None:
-    """An account with endless work delays another by at most one batch."""
     other = await world.another()
     stop = asyncio.Event()
     served: list[UUID] = []
@@ -38,7 +37,7 @@ async def test_accounts_take_turns(world: World) -> None:
 
 
 async def test_workers_visit_accounts_in_different_orders(world: World) -> None:
-    """In the same order they would meet at every account. [D-39 fair]"""
+    """In the same order, workers would compete for each account. [D-39 fair]"""
     accounts = [Account(uuid4(), Mode.LIVE, "BRL", timedelta(0)) for _ in range(16)]
 
     async def turns() -> list[Account]:
@@ -65,7 +64,7 @@ async def test_workers_visit_accounts_in_different_orders(world: World) -> None:
 
 
 async def test_notifications_without_work_cause_few_polls(world: World) -> None:
-    """Every worker gets every notification; a lane pauses after an empty poll. [D-5]"""
+    """Every worker gets every notification. A lane pauses after an empty poll. [D-5]"""
     stop = asyncio.Event()
     looked = hinted = 0
 
@@ -92,7 +91,6 @@ async def test_notifications_without_work_cause_few_polls(world: World) -> None:
 
 
 async def test_a_lane_that_cannot_poll_does_not_end_the_others(world: World) -> None:
-    """For example while a migration holds a lock."""
     stop = asyncio.Event()
     looked: list[int] = []
 

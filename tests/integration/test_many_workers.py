@@ -17,7 +17,7 @@ INVOICES = "SELECT count(*) FROM invoice WHERE account_id = $1"
 async def test_eight_workers_bill_each_cycle_once_if_three_are_killed(
     database_url: str, tmp_path: Path
 ) -> None:
-    """Cycles have no gaps, and every invariant holds. [D-28, D-5, D-33]"""
+    """[D-28, D-5, D-33]"""
     async with open_crowd(database_url) as crowd:
         await _bill_with_losses(crowd, database_url, tmp_path)
 

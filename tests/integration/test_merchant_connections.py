@@ -98,7 +98,7 @@ async def eventually(holds: Callable[[], bool]) -> None:
 
 
 async def test_connections_are_shared_by_the_calls_of_one_account(merchant, client):
-    """And closed with the client. [D-30]"""
+    """[D-30]"""
     async with client.session() as session, client.session() as other:
         for _ in range(3):
             assert (await post(session, merchant.url)).outcome is ExchangeOutcome.ANSWERED
@@ -108,7 +108,7 @@ async def test_connections_are_shared_by_the_calls_of_one_account(merchant, clie
 
 
 async def test_a_call_on_a_closed_kept_connection_is_sent_again(merchant, client):
-    """Over a new connection, and it is no failure. [D-30]"""
+    """[D-30]"""
     merchant.requests_a_connection = 1
     async with client.session() as session:
         ended = [(await post(session, merchant.url)).outcome for _ in range(20)]
@@ -129,7 +129,7 @@ async def test_a_canceled_call_closes_its_connection(merchant, client):
 
 
 async def test_two_thousand_concurrent_calls_are_answered(merchant, client):
-    """Other tasks of the process are not delayed. [D-30]"""
+    """[D-30]"""
     allow_many_open_files()
     merchant.delay_seconds = 1
     stalls: list[float] = []
@@ -151,7 +151,7 @@ async def test_two_thousand_concurrent_calls_are_answered(merchant, client):
 
 
 async def test_calls_inside_a_transaction_are_refused(world: World, merchant, client):
-    """A programming error. [D-30]"""
+    """[D-30]"""
     async with client.session() as session:
         async with world.deps.db.transaction(world.account_id):
             with pytest.raises(AssertionError):
@@ -174,7 +174,7 @@ async def _after(seconds: float, call: Callable[[], Awaitable[Exchange]]) -> Exc
 
 
 async def test_all_addresses_of_a_name_are_tried(merchant):
-    """One after the other. [D-30]"""
+    """[D-30]"""
 
     async def resolve(_host: str) -> list[str]:
         return ["::1", "127.0.0.2", "127.0.0.1"]
@@ -186,13 +186,13 @@ async def test_all_addresses_of_a_name_are_tried(merchant):
 
 
 async def test_the_hosts_file_is_honoured(merchant, client):
-    """It has `localhost` everywhere. [D-47 outbound]"""
+    """[D-47 outbound]"""
     async with client.session() as session:
         assert (await post(session, f"http://localhost:{merchant.port}/")).outcome is ExchangeOutcome.ANSWERED
 
 
 async def test_calls_of_an_account_resolve_a_name_once(merchant):
-    """For a few seconds. [D-47 outbound]"""
+    """[D-47 outbound]"""
     asked: list[str] = []
 
     async def resolve(host: str) -> list[str]:
@@ -222,7 +222,7 @@ async def test_names_come_from_a_name_server(merchant):
 
 
 async def test_a_silent_name_server_fails_only_its_call(merchant):
-    """Within the deadline. [D-30]"""
+    """[D-30]"""
     async with name_server(None) as (address, asked):
         resolver = AresResolver(nameservers=[address])
         client = MerchantClient(allowed={"shop.example", "127.0.0.1"}, resolver=resolver)
@@ -273,7 +273,7 @@ async def name_server(answer: str | None) -> AsyncGenerator[tuple[str, list[byte
 
 
 async def test_missing_file_descriptors_are_no_failure_of_the_merchant(merchant, client):
-    """The call is not sent, and it is sent later. [D-30]"""
+    """The call is postponed. [D-30]"""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     async with client.session() as session:
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))

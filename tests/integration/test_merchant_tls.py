@@ -73,7 +73,7 @@ async def _post(client: MerchantClient, opened: Shop) -> Exchange:
 
 
 async def test_the_server_gets_the_name_in_handshake_and_request() -> None:
-    """Not the address. [D-30]"""
+    """[D-30]"""
     async with shop(AUTHORITY.issue_cert(NAME)) as opened:
         exchange = await _post(_client(), opened)
 
@@ -98,7 +98,7 @@ async def test_the_server_gets_the_name_in_handshake_and_request() -> None:
 async def test_no_request_is_sent_to_a_server_with_a_wrong_certificate(
     issue: Callable[[], trustme.LeafCert],
 ) -> None:
-    """Even to a host that the operator allows. [D-30, D-47 outbound]"""
+    """[D-30, D-47 outbound]"""
     async with shop(issue()) as opened:
         exchange = await _post(_client(), opened)
 

@@ -33,7 +33,7 @@ async def grown(world: World, before: dict[str, float]) -> dict[str, float]:
 
 
 async def test_calls_are_counted_by_outcome(world: World) -> None:
-    """Charges, prices and deliveries, in the process that makes the call. [D-5, D-128]"""
+    """[D-5, D-128]"""
     before = await metrics(world)
     async with open_receiver() as receiver:
         await register(world, receiver)
@@ -50,7 +50,7 @@ async def test_calls_are_counted_by_outcome(world: World) -> None:
 
 
 async def test_the_delay_of_due_work_is_shown(world: World) -> None:
-    """By lane, and the number of cycles to bill. [D-5, D-128]"""
+    """[D-5, D-128]"""
     async with open_receiver() as receiver:
         await register(world, receiver)
         await world.enroll(await world.plan())
@@ -73,7 +73,7 @@ async def test_the_delay_of_due_work_is_shown(world: World) -> None:
 
 
 def test_a_worker_serves_metrics_and_health(database_url: str, tmp_path: Path) -> None:
-    """On its own port; `fatura check` writes a file for node_exporter. [D-128]"""
+    """[D-128]"""
     env = environment(database_url)
     port = free_port()
     with running("worker", "--metrics-port", str(port), env=env, output=tmp_path / "said") as worker:

@@ -204,7 +204,7 @@ async def test_a_migration_retries_short_waits_for_a_table_in_use(
 
 
 async def test_a_migration_is_retried_after_a_deadlock(tmp_path: Path, folder: Path) -> None:
-    """Another transaction locks two tables in the opposite order. [D-47]"""
+    """[D-47]"""
     with running(tmp_path / "data", deadlock_timeout="100ms") as server:
         write(folder, _0001_tables=f"{PEOPLE} CREATE TABLE place (id int);")
         await migrate(server.url, folder=folder)

@@ -20,7 +20,7 @@ MERCHANTS = 4
 
 
 async def test_merchants_are_billed_through_a_pooler(database_url: str, tmp_path: Path):
-    """Two APIs and a worker share three connections; no setting and no row leaks to another account. [D-47]"""
+    """[D-47]"""
     with (
         pgbouncer(database_url, tmp_path) as pooler_url,
         open_stack(database_url, tmp_path, ring=new_key(), FATURA_POOLER_URL=pooler_url) as stack,
@@ -89,7 +89,7 @@ WHERE datname = current_database() AND backend_type = 'client backend' GROUP BY 
 
 
 async def test_migrations_refuse_a_pooler(database_url: str, tmp_path: Path):
-    """Their advisory lock belongs to a connection, which a pooler would share. [D-47]"""
+    """Migrations hold an advisory lock of a connection, which a pooler would share. [D-47]"""
     with pgbouncer(database_url, tmp_path) as pooler_url:
         refused = await asyncio.to_thread(run, "migrate", env=environment(pooler_url))
     assert refused.returncode == 1

@@ -39,7 +39,7 @@ def _commands() -> str:
 
 
 def test_first_paid_invoice_in_five_commands(tmp_path: Path) -> None:
-    """A product, a plan, a subscription and four days. [D-44, D-45, D-47]"""
+    """[D-44, D-45, D-47]"""
     port = _free_port()
     with _up(tmp_path / "data", port) as key:
         script = _commands().replace("rk_test_...", key).replace("127.0.0.1:8000", f"127.0.0.1:{port}")

@@ -45,7 +45,7 @@ async def _reserved(world: World) -> Sequence[GatewayCall]:
 
 
 async def test_answers_that_arrive_together_are_recorded_in_one_transaction(world: World) -> None:
-    """Each invoice is issued with its own charge and event. [D-33, D-28]"""
+    """[D-33, D-28]"""
     moment = asyncio.Barrier(INVOICES)
     calls = [replace(each, gateway=_Together(each.gateway, moment)) for each in await _reserved(world)]
     await issuance.call_and_record(world.deps, await load_account(world.deps, world.account_id), calls)
@@ -57,7 +57,7 @@ async def test_answers_that_arrive_together_are_recorded_in_one_transaction(worl
 
 
 async def test_a_refused_answer_delays_no_other(world: World) -> None:
-    """The database refuses one of two charges with the same id. [D-33]"""
+    """[D-33]"""
     moment = asyncio.Barrier(INVOICES)
     calls = [
         replace(each, gateway=_Together(each.gateway, moment, charge_id="the same" if place < 2 else None))

@@ -81,7 +81,7 @@ def engine(tmp_path: Path) -> Generator[Up]:
 
 
 def test_up_starts_twice_on_one_folder(engine: Up) -> None:
-    """It prints the key once, shares its database with other commands and leaves no process. [D-47]"""
+    """[D-47]"""
     with engine.start() as first:
         assert first.said().count("rk_test_") == 1
         assert httpx.get(f"http://127.0.0.1:{engine.port}/docs").status_code == 200
@@ -108,7 +108,7 @@ def test_up_starts_twice_on_one_folder(engine: Up) -> None:
 
 
 def test_up_can_be_killed_and_started_again(engine: Up) -> None:
-    """Its children and its database end by themselves. [D-47]"""
+    """[D-47]"""
     with engine.start() as first:
         engine.bill_one()
         processes = engine.processes(first)
@@ -121,7 +121,7 @@ def test_up_can_be_killed_and_started_again(engine: Up) -> None:
 
 
 def test_a_killed_database_and_killed_children_are_started_again(engine: Up) -> None:
-    """Nothing that was committed is lost. [D-47]"""
+    """[D-47]"""
     with engine.start() as up:
         engine.bill_one()
         victim = postmaster(engine.folder)
@@ -138,8 +138,8 @@ def test_a_killed_database_and_killed_children_are_started_again(engine: Up) -> 
         assert up.stop() == 0
 
 
-async def test_another_worker_finishes_an_advance(database_url: str, tmp_path: Path) -> None:
-    """No event is lost, repeated or out of order. [D-45, D-33]"""
+async def test_another_worker_finishes_the_advance_of_a_killed_one(database_url: str, tmp_path: Path) -> None:
+    """[D-45, D-33]"""
     async with open_crowd(database_url) as crowd:
         await _advance_with_a_loss(crowd, database_url, tmp_path)
 
@@ -172,7 +172,7 @@ async def _advance_with_a_loss(crowd: Crowd, database_url: str, tmp_path: Path) 
 
 
 async def test_an_invoice_has_one_charge_after_workers_were_killed(database_url: str, tmp_path: Path) -> None:
-    """In any step of the call. [D-33]"""
+    """[D-33]"""
     async with open_crowd(database_url) as crowd:
         await _issue_with_losses(crowd, database_url, tmp_path)
 

@@ -42,7 +42,7 @@ async def _unmatched_charge(env: dict[str, str], database_url: str) -> UUID:
 
 
 def test_unmatched_charges_are_listed_and_exit_with_3(database_url: str) -> None:
-    """A dry run counts the same and releases nothing. [D-123]"""
+    """[D-123]"""
     env = environment(database_url)
     account_id = asyncio.run(_unmatched_charge(env, database_url))
     since = (datetime.now(UTC) - timedelta(minutes=5)).isoformat()
@@ -74,7 +74,7 @@ def _is_frozen(database_url: str, account_id: UUID) -> bool:
 
 @pytest.mark.parametrize("since", ["yesterday", "2026-11-20", "2026-11-20T03:00:00", "2199-01-01T00:00:00Z"])
 def test_an_impossible_instant_is_refused(since: str) -> None:
-    """Nothing is changed. [D-123]"""
+    """[D-123]"""
     refused = CliRunner().invoke(app, ["restored", "--since", since])
 
     assert refused.exit_code == 2

@@ -94,7 +94,7 @@ async def refused_inserts(connection: Any, samples: dict[str, str]) -> set[str]:
 
 
 async def test_every_table_has_the_policies(world: World):
-    """Row Level Security also binds the tables' owner, and has no other policy. [spec 5.2]"""
+    """[spec 5.2]"""
     async with connected(world.database_url) as connection:
         secured = await connection.fetch(
             "SELECT relname FROM pg_class WHERE relkind = 'r' AND relrowsecurity AND relforcerowsecurity"
@@ -112,7 +112,7 @@ async def test_every_table_has_the_policies(world: World):
 
 
 async def test_no_view_or_function_bypasses_the_policies(world: World):
-    """Views run as their owner, and functions may. [spec 5.2]"""
+    """A view uses the rights of its owner, and a function may too. [spec 5.2]"""
     async with connected(world.database_url) as connection:
         bypassing = await connection.fetch(
             """

@@ -24,8 +24,8 @@ async def _end_leases(world: World) -> None:
     )
 
 
-async def test_a_late_refusal_does_not_undo_a_charge_sent_since(world: World) -> None:
-    """A second worker sent again and lost the answer before the 429 of the first arrives: one charge results. [D-33]"""
+async def test_a_late_refusal_does_not_undo_a_later_charge(world: World) -> None:
+    """The first worker's 429 arrives after a second worker sent the request again. [D-33]"""
     await world.enroll(await world.plan())
     await world.run("generation")
     frozen = await _reserved(world)
@@ -59,7 +59,7 @@ async def _pass(world: World, *, seconds: int) -> None:
 
 
 async def test_a_worker_frozen_for_half_its_lease_sends_nothing(world: World) -> None:
-    """It releases the invoice, and another worker issues it once. [D-33]"""
+    """[D-33]"""
     await world.enroll(await world.plan())
     await world.run("generation")
     account = await load_account(world.deps, world.account_id)
@@ -75,7 +75,7 @@ async def test_a_worker_frozen_for_half_its_lease_sends_nothing(world: World) ->
 
 
 async def test_a_late_charge_of_a_canceled_invoice_is_emitted(world: World) -> None:
-    """It was created after two empty look-ups and the cancellation. [D-27, D-33]"""
+    """[D-27, D-33]"""
     await world.enroll(await world.plan())
     await world.run("generation")
     frozen = await _reserved(world)
@@ -102,7 +102,7 @@ async def test_a_late_charge_of_a_canceled_invoice_is_emitted(world: World) -> N
 
 
 async def test_a_look_up_counts_from_its_request(world: World) -> None:
-    """A worker freezes with an early empty answer: it does not prove that the charge is absent. [D-33]"""
+    """A look-up that began early does not prove that the charge is absent, however late its answer arrives. [D-33]"""
     await world.enroll(await world.plan())
     await world.run("generation")
     await _reserved(world)  # and dies

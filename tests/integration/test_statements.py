@@ -43,7 +43,7 @@ class Recording(asyncpg.Connection):  # pyright: ignore[reportMissingTypeArgumen
 
 
 async def test_every_statement_is_in_the_sources(database_url: str, monkeypatch: pytest.MonkeyPatch):
-    """Two cycles, each lane, lists and every invariant. [D-47]"""
+    """[D-47]"""
     known = {text for source in repository(".py", under="src/") for _, _, text in literals(source)}
     monkeypatch.setattr(worlds, "connect", functools.partial(connect, connection_class=Recording))
     sent.clear()

@@ -15,7 +15,7 @@ async def owned(world: World) -> tuple[Owned, Owned]:
     return await own_everything(world, world), await own_everything(world, await world.another())
 
 
-async def test_lists_and_streams_show_the_own_account_only(world: World, owned: tuple[Owned, Owned]) -> None:
+async def test_lists_and_streams_show_only_one_account(world: World, owned: tuple[Owned, Owned]) -> None:
     """[spec 5.2]"""
     own, other = owned
     visible = str(await everything_of(world))
@@ -25,7 +25,7 @@ async def test_lists_and_streams_show_the_own_account_only(world: World, owned: 
     assert own.one("invoiceId") in visible
 
 
-async def test_a_cursor_of_another_account_shows_the_own_events(
+async def test_a_cursor_of_another_account_shows_no_other_events(
     world: World, owned: tuple[Owned, Owned]
 ) -> None:
     """A cursor is a position in the stream of the account that sends it. [spec 5.2, D-38]"""
@@ -38,7 +38,7 @@ async def test_a_cursor_of_another_account_shows_the_own_events(
 
 
 async def test_two_accounts_may_use_the_same_references_and_keys(world: World) -> None:
-    """They are two customers and two requests. [spec 5.2, D-14]"""
+    """[spec 5.2, D-14]"""
     other = await world.another()
     found: list[Json] = []
     for merchant in (world, other):

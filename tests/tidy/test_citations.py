@@ -62,7 +62,6 @@ def test_a_bad_sample_is_found(rule, bad, tmp_path):
 
 
 def test_clauses_without_a_citation_are_listed():
-    """`make spec` lists what is missing; what comes later only with ALL=1."""
     known = {
         "built": spec.Clause("built", "", "", built=True),
         "cited": spec.Clause("cited", "", "", built=True),
@@ -74,7 +73,6 @@ def test_clauses_without_a_citation_are_listed():
 
 
 def test_headings_of_decisions_are_clauses(tmp_path):
-    """A row that cannot be parsed is refused."""
     (tmp_path / "docs/reference").mkdir(parents=True)
     index, decisions = tmp_path / spec.INDEX, tmp_path / spec.DECISIONS
     index.write_text("## Some\n| `spec 1` | one | now |\n")

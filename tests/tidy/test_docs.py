@@ -113,7 +113,6 @@ def test_environment_variables_are_documented():
 
 
 def test_generated_pages_are_current():
-    """`make docs` writes them."""
     assert list(generated.stale()) == []
 
 
@@ -164,5 +163,4 @@ def test_a_bad_sample_is_found(found):
 
 
 def test_a_stale_page_is_found(tmp_path):
-    """In an empty folder every page is stale."""
     assert set(generated.stale(tmp_path)) == set(generated.PAGES)

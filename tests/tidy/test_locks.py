@@ -66,7 +66,6 @@ def required(*groups: str) -> list[str]:
 
 
 def test_locks_contain_all_requirements():
-    """`make lock` was run after the last change of pyproject.toml."""
     assert none(unpinned(lock(RUN), required("build")))
     assert none(unpinned(lock(DEV), required("build", "dev")))
     assert none(apart(lock(RUN), lock(DEV)))

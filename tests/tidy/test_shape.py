@@ -102,13 +102,11 @@ def unsaid_modules(source: Source) -> Iterator[Finding]:
 
 @pytest.mark.parametrize("rule", [long_files, long_functions, vague_names])
 def test_every_file_keeps_the_rules(rule):
-    """Also tests, tools and examples."""
     assert none(finding for source in repository(".py") for finding in rule(source))
 
 
 @pytest.mark.parametrize("rule", [many_positional, transaction_closures, unsaid_modules])
 def test_the_engine_keeps_the_rules(rule):
-    """Only the engine."""
     assert none(finding for source in repository(".py", under="src/") for finding in rule(source))
 
 

@@ -150,7 +150,6 @@ def test_a_good_statement_passes(good):
     ],
 )
 def test_good_discovery_passes(good):
-    """Each node can answer for its own accounts."""
     assert not list(broken(Statement("a.py", 1, "discover_t", parse_sql(good)[0].stmt)))
 
 
@@ -165,8 +164,8 @@ def misnamed_discovery(source: Source) -> Iterator[Finding]:
                 )
 
 
-def test_discovery_is_named_so():
-    """The rules know by the name which statements may read over all accounts. [D-47]"""
+def test_functions_over_all_accounts_are_named_discover():
+    """The name `discover_...` tells the other rules which statements may read over all accounts. [D-47]"""
     sources = repository(".py", under="src/fatura/store/")
     assert none(
         finding
@@ -189,7 +188,6 @@ def test_unusual_statements_are_found_too(escaping):
 
 
 def test_statements_are_found_with_their_line_and_owner():
-    """Docstrings and prose are not SQL; constants and arguments are."""
     text = '"""SELECT is explained here"""\nONE = "SELECT 1"\ndef discover_plans():\n    return run("SELECT 2")\n'
     found = list(statements(Source("a.py", text.replace('"""SELECT', '"""Here SELECT'))))
     assert [(each.line, each.owner, each.discovers) for each in found] == [

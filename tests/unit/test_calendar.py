@@ -45,7 +45,7 @@ def at(text: str) -> datetime:
     ],
 )
 def test_an_instant_has_the_date_of_sao_paulo(instant, local):
-    """This includes days on which clocks in Sao Paulo changed. [D-1, spec 2.1 dates]"""
+    """[D-1, spec 2.1 dates]"""
     assert local_date(at(instant)) == day(local)
 
 
@@ -92,10 +92,7 @@ def test_each_instant_belongs_to_one_day(local):
     ],
 )
 def test_the_first_cycle_has_these_dates(given_day, first_charge, expected):
-    """The charge day, the start of the period and the due date are checked.
-
-    [D-3, spec 4.4 chargeDay, spec 4.4 firstChargeDate]
-    """
+    """[D-3, spec 4.4 chargeDay, spec 4.4 firstChargeDate]"""
     today = date(2026, 1, 31)
     cycle = first_cycle(today, charge_day=given_day, first_charge_date=day(first_charge))
     charge_day, start, due = expected
@@ -104,7 +101,7 @@ def test_the_first_cycle_has_these_dates(given_day, first_charge, expected):
 
 @given(st.dates(date(2021, 1, 1), date(2061, 1, 1)), st.integers(1, 28))
 def test_a_charge_day_alone_is_its_next_date_after_the_lead(today, charge_day):
-    """The expected date is found by trying each day from today + LEAD. [D-3]"""
+    """[D-3]"""
     due = today + timedelta(days=3)
     while due.day != charge_day:
         due += timedelta(days=1)
@@ -125,7 +122,7 @@ def test_without_day_and_date_the_charge_is_as_early_as_possible(today):
     st.sampled_from([1, 3, 6, 12]),
 )
 def test_the_second_cycle_is_a_whole_period_after_any_first(start, charge_day, months):
-    """The second cycle starts on the charge day. [D-4]"""
+    """[D-4]"""
     expected = cap_day(start) + relativedelta(months=months)
     while expected.day != charge_day:
         expected += timedelta(days=1)
@@ -137,7 +134,7 @@ def test_the_second_cycle_is_a_whole_period_after_any_first(start, charge_day, m
 
 @pytest.mark.parametrize("start", ["2026-01-28", "2026-01-29", "2026-01-30", "2026-01-31"])
 def test_a_start_late_in_the_month_counts_as_the_28th(start):
-    """Days 29 to 31 count as day 28. [D-4]"""
+    """[D-4]"""
     following = next_period_start(date.fromisoformat(start), charge_day=28, period_months=1)
     assert following == date(2026, 2, 28)
 
@@ -152,7 +149,7 @@ def test_a_start_late_in_the_month_counts_as_the_28th(start):
     ],
 )
 def test_generation_is_due_three_days_before_the_due_date(due, instant):
-    """Generation is due at the start of that day. [D-2, spec 8 generation lead]"""
+    """[D-2, spec 8 generation lead]"""
     assert generation_instant(date.fromisoformat(due)) == at(instant)
 
 

@@ -43,7 +43,7 @@ def test_due_dates_are_whole_periods_after_the_anchor(months):
 
 @pytest.mark.parametrize("months", PERIODS)
 def test_cycles_after_a_first_date_on_another_day_fall_on_the_charge_day(months):
-    """The second cycle starts at least one whole period after the first. [D-4, D-3]"""
+    """[D-4, D-3]"""
     for charge_day in CHARGE_DAYS:
         for day in (1, 2, 15, 27, 28, 29, 30, 31):
             starts = period_starts(date(2024, 1, day), charge_day=charge_day, months=months, years=2)
@@ -68,7 +68,7 @@ def half_up(exact: Fraction) -> int:
 
 @pytest.mark.parametrize("months", PERIODS)
 def test_each_cycle_costs_the_period_price_less_its_discount(months):
-    """Half cents are rounded up. [spec 2.3 amount, D-7]"""
+    """[spec 2.3 amount, D-7]"""
     cycles = YEARS * 12 // months
     percents = percents_by_cycle(cycles)
     rules = tuple(Discount(*rule) for rule in SCHEDULE)

@@ -56,14 +56,17 @@ LAGO = rows("""
 
 @pytest.mark.parametrize(("months", "start", "billed", "others"), LAGO)
 def test_due_dates_equal_lagos_anniversaries(months, start, billed, others):
-    """Published days above 28 become 28. Days on which Lago bills nothing are not due dates. [D-4]"""
+    """Days on which Lago bills nothing are not due dates. [D-4]"""
     found = until(day(start), int(months), last=date(2031, 1, 1))
     assert {cap_day(day(each)) for each in billed.split()} <= set(found)
     assert not {day(each) for each in others.split()} & set(found)
 
 
 def test_lago_fifteen_months_from_new_years_eve():
-    """Source: getlago/lago-api spec/scenarios/subscriptions/billing_spec.rb, where 15 runs create 15 invoices. [D-4]"""
+    """Source: spec/scenarios/subscriptions/billing_spec.rb of getlago/lago-api, where 15 runs create 15
+    invoices.
+    [D-4]
+    """
     published = """2023-01-31 2023-02-28 2023-03-31 2023-04-30 2023-05-31 2023-06-30 2023-07-31 2023-08-31
         2023-09-30 2023-10-31 2023-11-30 2023-12-31 2024-01-31 2024-02-29 2024-03-31"""
     found = list(islice(due_dates(date(2022, 12, 31), 1), 16))
@@ -151,7 +154,7 @@ def test_meteroid_elapsed_cycles(months, start, target, elapsed):
 
 @pytest.mark.parametrize("months", [1, 3, 6, 12])
 def test_meteroid_every_date_lies_in_one_period(months):
-    """The number of elapsed cycles and the period of each date agree. [D-4]"""
+    """[D-4]"""
     start = date(2024, 1, 31)
     starts = list(islice(due_dates(start, months), 14))
     for offset in range((starts[12] - start).days):
@@ -179,8 +182,8 @@ def test_flexprice_next_billing_date(months, start, following):
 
 
 def test_polar_anchor_does_not_drift():
-    """In polarsource/polar#10664, dates after Jan 31 and Feb 28 drift to the 29th. Fatura keeps the charge day.
-
+    """In polarsource/polar#10664, dates after Jan 31 and Feb 28 drift to the 29th. Fatura keeps the charge
+    day.
     [D-4]
     """
     found = list(islice(due_dates(date(2025, 1, 31), 1), 26))

@@ -28,8 +28,8 @@ def day(text: str) -> date:
     return date.fromisoformat(text)
 
 
-def test_banking_days_of_2026():
-    """Banking days exclude weekends and national holidays. The expected counts were made by hand. [D-26]"""
+def test_2026_has_these_banking_days():
+    """The expected counts were made by hand. [D-26]"""
     closed = {day(f"2026-{each}") for each in HOLIDAYS_OF_2026.split()}
     for offset in range(365):
         each = date(2026, 1, 1) + timedelta(days=offset)
@@ -61,7 +61,7 @@ def test_a_boleto_can_be_paid_two_banking_days_after_its_due_date(due, last, _wh
 @pytest.mark.parametrize("method", [PaymentMethod.CARD, PaymentMethod.PIX])
 @pytest.mark.parametrize("due", ["2026-03-10", "2026-03-14", "2026-04-03"])
 def test_card_and_pix_can_be_paid_until_the_due_date(method, due):
-    """The due date may be a Saturday or a holiday. [D-26]"""
+    """[D-26]"""
     assert last_payment_day(day(due), method) == day(due)
     assert not is_past_due(day(due), method, today=day(due))
     assert is_past_due(day(due), method, today=day(due) + timedelta(days=1))
@@ -69,7 +69,7 @@ def test_card_and_pix_can_be_paid_until_the_due_date(method, due):
 
 @given(DATES)
 def test_a_boleto_may_clear_on_three_banking_days(due):
-    """These are the due date and the two banking days after it. [D-26]"""
+    """[D-26]"""
     last = last_payment_day(due, PaymentMethod.BOLETO)
     days = [due + timedelta(days=offset) for offset in range((last - due).days + 1)]
     assert sum(map(is_banking_day, days)) == 3
@@ -86,7 +86,7 @@ def test_a_boleto_may_clear_on_three_banking_days(due):
     ],
 )
 def test_the_gateway_gets_no_due_date_in_the_past(due, today, given_date):
-    """A charge is due on the invoice's due date or today, whichever is later. [D-5]"""
+    """[D-5]"""
     assert charge_due_date(day(due), today=day(today)) == day(given_date)
 
 
@@ -95,7 +95,9 @@ def test_the_gateway_gets_no_due_date_in_the_past(due, today, given_date):
     [(-3, 1), (0, 1), (59, 1), (60, 7), (399, 7), (400, None), (1000, None)],
 )
 def test_polls_become_less_frequent(after_due_days, next_days):
-    """A charge is polled daily until 60 days after the due date, then weekly until 400 days after it. [D-35 polling]"""
+    """A charge is polled daily until 60 days after the due date, then weekly until 400 days after it.
+    [D-35 polling]
+    """
     due = day("2026-03-10")
     polled_at = start_of_day(due + timedelta(days=after_due_days)) + timedelta(hours=15, minutes=3)
     expected = next_days and start_of_day(local_date(polled_at) + timedelta(days=next_days))
@@ -104,13 +106,13 @@ def test_polls_become_less_frequent(after_due_days, next_days):
 
 @given(DATES, INSTANTS)
 def test_the_next_poll_is_at_most_a_week_ahead(due, polled_at):
-    """The next poll is never immediate. [D-35 polling]"""
+    """[D-35 polling]"""
     following = next_poll_at(due, polled_at=polled_at)
     assert following is None or timedelta(0) < following - polled_at <= timedelta(days=7)
 
 
 def test_an_unpaid_charge_is_polled_after_its_last_day():
-    """The poll on the day after the last payment day makes the invoice overdue. [D-26, D-35 polling]"""
+    """[D-26, D-35 polling]"""
     for offset in range(365):
         due = date(2026, 1, 1) + timedelta(days=offset)
         last = last_payment_day(due, PaymentMethod.BOLETO)

@@ -21,7 +21,7 @@ class _Clocks:
 
 
 async def test_one_read_is_used_for_a_second() -> None:
-    """Lanes therefore use one database connection a second for this check. [D-5]"""
+    """[D-5]"""
     clocks, clock_skew = _Clocks(), ClockSkew()
     skews = [await clock_skew.get(clocks.host, clocks.database) for _ in range(100)]
     assert clocks.asked == 1
@@ -29,7 +29,7 @@ async def test_one_read_is_used_for_a_second() -> None:
 
 
 async def test_a_clock_that_was_set_is_noticed_at_once() -> None:
-    """The clock is set forwards or backwards, directly after a read. [D-5]"""
+    """[D-5]"""
     clocks, clock_skew = _Clocks(), ClockSkew()
     for years in (10, 0, -10):
         clocks.set_by = timedelta(days=365 * years)

@@ -56,5 +56,5 @@ def test_an_email_key_ignores_case():
     ],
 )
 def test_a_document_key_has_letters_and_digits_only(document, key):
-    """A CNPJ may contain letters. [D-130]"""
+    """[D-130]"""
     assert document_key(document) == key

@@ -38,7 +38,7 @@ def test_an_event_is_attempted_twelve_times():
 
 @pytest.mark.parametrize("jitter_permille", [0, 100])
 def test_an_event_is_given_up_after_the_schedule(jitter_permille: int):
-    """Jitter only lengthens delays. An event is given up only if the endpoint accepted others. [D-39 schedule]"""
+    """[D-39 schedule]"""
     health = EndpointHealth(1, 1, NOW, NOW, NOW)
     each, at = OPEN, NOW
     for failures, delay in enumerate(RETRY_DELAYS, 1):
@@ -51,7 +51,7 @@ def test_an_event_is_given_up_after_the_schedule(jitter_permille: int):
 
 
 def test_an_event_is_not_given_up_while_all_deliveries_fail():
-    """It is retried daily, including once after five days. [D-39 schedule]"""
+    """[D-39 schedule]"""
     tried = Delivery(1, 11, 11, NOW, NOW + 2 * DAY, NOW + 3 * DAY, None, None)
     dead = EndpointHealth(1, 400, NOW, NOW - HOUR, NOW + 3 * DAY)
     at = NOW + 3 * DAY
@@ -63,7 +63,7 @@ def test_an_event_is_not_given_up_while_all_deliveries_fail():
 
 
 def test_a_redelivery_requested_during_an_attempt_stays_due():
-    """The running attempt does not clear the request, and a closed event stays closed. [D-39 redeliver]"""
+    """[D-39 redeliver]"""
     asked = Delivery(1, 3, 3, NOW, NOW, NOW + HOUR, None, None)
     after = asked.failed(BAD, now=NOW, health=NEW_ENDPOINT, claimed_for=NOW, jitter_permille=0)
     assert (after.attempts, after.failures, after.next_attempt_at) == (4, 4, NOW + HOUR)
@@ -84,7 +84,6 @@ def test_retry_after_only_lengthens_the_delay():
 
 def test_an_endpoint_goes_down_and_up():
     """Failures lead to single probes with growing delays. After a success, concurrency doubles each round.
-
     [D-39 probes]
     """
     health, at, waits = NEW_ENDPOINT, NOW, list[int]()
@@ -105,7 +104,7 @@ def test_an_endpoint_goes_down_and_up():
 
 
 def test_an_endpoint_is_paused_for_the_longest_retry_after():
-    """The pause applies even if other deliveries of the same round succeeded. [D-39 Retry-After]"""
+    """[D-39 Retry-After]"""
     busy = EndpointHealth(64, 0, None, None, None)
     slower = busy.after_round([GOOD, patient(seconds=30), patient(seconds=90)], now=NOW)
     assert (slower.max_concurrent, slower.next_attempt_at) == (32, NOW + timedelta(seconds=90))
@@ -129,7 +128,7 @@ def test_an_endpoint_is_paused_for_the_longest_retry_after():
 def test_an_endpoint_is_disabled_after_five_days_or_a_410(
     health: EndpointHealth, answers: list[AttemptResult], *, hopeless: bool
 ):
-    """The five days count only if every attempt failed. [D-39 disabling, D-39 gone]"""
+    """[D-39 disabling, D-39 gone]"""
     assert health.should_disable(answers, now=NOW) is hopeless
 
 
@@ -164,7 +163,7 @@ def test_failures_before_a_long_gap_do_not_count():
 def test_a_2xx_in_time_is_a_delivery(
     ended: ExchangeOutcome, status: int | None, outcome: str, error: str | None
 ):
-    """The response body is ignored. [D-39 outcomes]"""
+    """[D-39 outcomes]"""
     exchange = Exchange(
         ended, status, b"body", 7, None if ended is ExchangeOutcome.ANSWERED else "too long", "60"
     )
@@ -197,5 +196,5 @@ def test_a_2xx_in_time_is_a_delivery(
     ],
 )
 def test_retry_after_is_seconds_or_a_date(header: str | None, waits: timedelta | None):
-    """The delay is limited to a day. Other values are ignored. [D-39 Retry-After]"""
+    """[D-39 Retry-After]"""
     assert parse_retry_after(header, real_now=NOW) == waits

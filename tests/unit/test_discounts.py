@@ -44,7 +44,7 @@ def chosen(rules: list[Rule]) -> list[int | None]:
     """),
 )
 def test_the_first_rule_that_covers_the_cycle_applies(schedule, cycles):
-    """Discounts of several rules are not added. [spec 2.3 discount resolution, spec 2.3 discounts]"""
+    """[spec 2.3 discount resolution, spec 2.3 discounts]"""
     rules: list[Rule] = []
     for text in schedule.split():
         percent, ends = text.split(":")
@@ -58,7 +58,7 @@ RANGES = [(first, last) for first in range(1, 5) for last in (*range(first, 5), 
 
 
 def test_every_ordered_pair_of_ranges_resolves_alike():
-    """All ranges within four cycles are tried, with and without an end. [spec 2.3 discount resolution]"""
+    """[spec 2.3 discount resolution]"""
     for one, other in permutations(RANGES, 2):
         rules: list[Rule] = [(11, *one), (22, *other)]
         assert chosen(rules) == painted(rules)

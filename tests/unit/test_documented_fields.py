@@ -70,10 +70,7 @@ def test_types_document_their_limits(kind, schema):
     ],
 )
 def test_documented_patterns_accept_the_same_values(kind, value, is_documented):
-    """A client that validates against the document sends no value that the API refuses.
-
-    [spec 4.6 GET /docs-json kept, D-47]
-    """
+    """[spec 4.6 GET /docs-json kept, D-47]"""
     schema = TypeAdapter(kind).json_schema()
     [pattern] = [each["pattern"] for each in schema.get("anyOf", [schema]) if "pattern" in each]
     assert bool(re.search(pattern, value)) is is_documented

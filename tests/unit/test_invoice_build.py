@@ -42,10 +42,7 @@ def terms(*products: BilledProduct, months: int = 1, installments: int = 1) -> B
     ],
 )
 def test_an_invoice_is_created_ready_paid_or_draft(products, status, total, fixed_total):
-    """An invoice with a variable item is a draft. An invoice with a total of zero is paid.
-
-    [D-24, D-9, spec 3.3 rule 2]
-    """
+    """[D-24, D-9, spec 3.3 rule 2]"""
     draft = build(terms(*products), cycle=1, method=PaymentMethod.PIX)
     assert (draft.status, draft.total_cents, draft.fixed_total_cents) == (status, total, fixed_total)
     assert draft.has_pending_items is (total is None)
@@ -65,14 +62,14 @@ def test_an_invoice_is_created_ready_paid_or_draft(products, status, total, fixe
     ],
 )
 def test_installments_are_the_maximum_of_a_card_plan(method, maximum, installments):
-    """Installments are null if the maximum is 1, and for other methods. [D-25, spec 2.3 payment method]"""
+    """[D-25, spec 2.3 payment method]"""
     draft = build(terms(fixed(500), installments=maximum), cycle=1, method=PaymentMethod(method))
     assert draft.installments == installments
     assert draft.payment_method == method
 
 
 def test_items_have_months_price_discount_and_amount():
-    """A variable item has no amount yet. [spec 2.5 item]"""
+    """[spec 2.5 item]"""
     draft = build(
         terms(fixed(1000, (25, 2, 2), place=0), variable(place=1), fixed(7, place=2), months=3),
         cycle=2,
@@ -90,14 +87,14 @@ def test_items_have_months_price_discount_and_amount():
 
 
 def test_a_whole_discount_is_a_priced_item_of_zero():
-    """A discount of 100 % makes an item of zero that is priced, not skipped. [D-7]"""
+    """[D-7]"""
     [item] = build(terms(fixed(500, (100, 1, 1))), cycle=1, method=PaymentMethod.PIX).items
     assert (item.pricing_status, item.amount_cents, item.discount_percent) == ("priced", 0, 100)
 
 
 @given(st.lists(st.none() | st.integers(0, MAX_CENTS), min_size=1, max_size=20), st.integers(1, 12))
 def test_total_is_the_sum_of_priced_items(prices, cycle):
-    """The total is null while an item is pending. [D-9, spec 2.5 invoice]"""
+    """[D-9, spec 2.5 invoice]"""
     products = [
         variable(place) if cents is None else fixed(cents, place=place) for place, cents in enumerate(prices)
     ]

@@ -25,10 +25,7 @@ def outcome(state: InvoiceStatus, fact: Fact, total_cents: int | None) -> str:
 
 @pytest.mark.parametrize(("state", "fact", "total_cents"), invoice_table.OUTCOMES)
 def test_every_fact_in_every_state_has_the_outcome_written_by_hand(state, fact, total_cents):
-    """Each combination is tried with a total of zero and a positive total.
-
-    [D-28, D-9, spec 3.3 ready to issued, spec 3.3 issued to paid, spec 3.3 rule 1, spec 3.3 rule 2]
-    """
+    """[D-28, D-9, spec 3.3 ready to issued, spec 3.3 issued to paid, spec 3.3 rule 1, spec 3.3 rule 2]"""
     expected = invoice_table.OUTCOMES[state, fact, total_cents]
     assert outcome(InvoiceStatus(state), Fact(fact), total_cents) == expected
     if fact != "values_closed":
@@ -59,7 +56,7 @@ def test_each_transition_emits_its_event_and_sets_its_columns(transition):
     ],
 )
 def test_a_repeated_fact_that_keeps_the_state_counts_once(state, fact, stamp):
-    """A repeat is recognized by the column that the first occurrence set. [D-28]"""
+    """[D-28]"""
     status, each = InvoiceStatus(state), Fact(fact)
     others = {"refunded_at", "disputed_at", "unexpected_payment_at"} - {stamp}
     assert decide(status, each, total_cents=1000, stamped=[stamp]) is None
@@ -109,5 +106,5 @@ def test_the_page_shows_the_outcomes_written_by_hand():
 
 
 def test_the_page_is_up_to_date():
-    """docs/reference/states.md equals a freshly generated page. [D-28]"""
+    """[D-28]"""
     assert PAGE.read_text("utf-8") == states_page()

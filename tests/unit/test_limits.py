@@ -39,7 +39,7 @@ def test_an_idle_key_may_burst_to_twice_the_rate(rate):
 
 
 def test_a_refusal_says_when_to_retry():
-    """Retry-After is a whole number of seconds, at least 1. A request after it is accepted. [D-48]"""
+    """[D-48]"""
     watch = Watch()
     limiter = RateLimiter(1, clock=watch)
     assert taken(limiter) == 2
@@ -65,7 +65,6 @@ def test_zero_is_no_limit():
 
 
 def test_idle_keys_are_forgotten():
-    """Memory use depends only on the number of active keys."""
     watch = Watch()
     limiter = RateLimiter(10, clock=watch)
     for number in range(20 * FEWEST_REMEMBERED):
@@ -75,7 +74,7 @@ def test_idle_keys_are_forgotten():
 
 
 async def test_429_comes_before_all_checks_but_401(monkeypatch):
-    """The rate limit is checked before the body's size, the request's fields and the Idempotency-Key. [D-10, D-48]"""
+    """[D-10, D-48]"""
     app = tiny_api(FATURA_RATE_LIMIT="2")
     monkeypatch.setattr(app.state.gate.limiter, "_clock", lambda: 0.0)  # even a slow test gets no new tokens
     async with client_of(app) as client:

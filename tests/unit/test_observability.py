@@ -23,7 +23,6 @@ def lines():
      "credentials_sealed", "document", "email", "password", "token"],
 )  # fmt: skip
 def test_secrets_are_blanked_by_their_names(name):
-    """Names match at any depth and in any spelling."""
     assert redact(None, "info", {name: "x"}) == {name: BLANK}
     assert redact(None, "info", {"a": [{"b": {name: {"c": 1}}}]}) == {"a": [{"b": {name: BLANK}}]}
 
@@ -34,15 +33,12 @@ def test_other_names_are_kept(name):
 
 
 def test_logged_text_cannot_forge_a_second_line(lines):
-    """Line breaks, control characters and lone surrogates are escaped."""
     log.info("x", text='a\n{"event":"forged"}\r\x1b[31m', odd="\ud800", other=object)
     (line,) = lines()
     assert (line["event"], line["level"], line["odd"]) == ("x", "info", "\ud800")
 
 
 def test_failures_are_logged_with_their_traceback(lines):
-    """The traceback is in the same line and shows no local variables."""
-
     def fail(canary: str) -> None:
         raise KeyError(len(canary))
 
@@ -56,7 +52,6 @@ def test_failures_are_logged_with_their_traceback(lines):
 
 
 def test_libraries_log_the_same_way(lines):
-    """Log lines of libraries are JSON with the name of the logger."""
     structlog.contextvars.bind_contextvars(request_id="r")
     try:
         int("odd")

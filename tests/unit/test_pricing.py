@@ -40,7 +40,7 @@ def read(body: bytes) -> tuple[str, int | None, str | None]:
         (b'{"amount": 99999999999999999999999999}', ("over_cap", None, None)),
     ],
 )
-def test_valid_answers(body: bytes, expected: tuple[str, int | None, str | None]) -> None:
+def test_a_valid_answer_has_its_outcome(body: bytes, expected: tuple[str, int | None, str | None]) -> None:
     """[spec 4.2 outcome ok, spec 4.2 outcome skip, spec 4.2 outcome over_cap, D-30]"""
     assert read(body) == expected
 
@@ -80,7 +80,7 @@ def test_valid_answers(body: bytes, expected: tuple[str, int | None, str | None]
         b"<html>502</html>",
     ],
 )
-def test_answers_outside_the_contract(body: bytes) -> None:
+def test_other_answers_are_invalid(body: bytes) -> None:
     """[spec 4.2 outcome invalid_response, D-30, D-107]"""
     assert read(body) == ("invalid_response", None, None)
     assert read_answer(body, cap_cents=CAP).problem
@@ -112,7 +112,7 @@ def test_a_stored_body_is_cut_at_64_kib_and_stays_text() -> None:
 FIRST = datetime(2026, 5, 1, tzinfo=UTC)
 
 
-def test_the_schedule() -> None:
+def test_failed_calls_are_retried_on_a_schedule() -> None:
     """[D-29, spec 4.7 rule 3, spec 8 price retry window]"""
     expected = (
         "0:00:00 0:00:30 0:01:30 0:03:30 0:07:30 0:15:30 0:30:30 1:00:30 2:00:30 4:00:30 8:00:30 12:30:30"
@@ -132,7 +132,7 @@ def test_calls_missed_in_an_outage_are_made_one_by_one() -> None:
     assert next_attempt_at(FIRST, 3, now=now, jitter_permille=0) == now + timedelta(seconds=30)
 
 
-def test_the_request_is_what_the_specification_lists() -> None:
+def test_the_request_has_the_fields_of_the_specification() -> None:
     """[spec 4.7 request, spec 9.3]"""
     request = PriceRequestView.of(
         CallMode.LIVE,

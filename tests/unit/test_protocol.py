@@ -77,14 +77,13 @@ async def closed_after(reader: asyncio.StreamReader) -> float:
 
 @pytest.mark.parametrize("sent", [b"", b"GET", b"GET /health HTTP/1.1\r\nHost: x\r\nX-A: b"])
 async def test_an_unfinished_head_is_closed_at_the_deadline(connect, sent):
-    """The client sends nothing, or half a line."""
     async with connect() as (reader, writer):
         writer.write(sent)
         assert PATIENCE * 0.5 < await closed_after(reader) < PATIENCE * 4
 
 
 async def test_a_slow_head_is_closed_at_the_deadline(connect):
-    """More bytes do not extend the deadline. [D-103]"""
+    """[D-103]"""
 
     async def drip(writer: asyncio.StreamWriter) -> None:
         writer.write(b"GET /health HTTP/1.1\r\n")
@@ -99,7 +98,6 @@ async def test_a_slow_head_is_closed_at_the_deadline(connect):
 
 
 async def test_an_oversized_head_is_refused(connect):
-    """The server responds with a problem document before the head fills its memory."""
     async with connect() as (reader, writer):
         writer.write(b"GET /health HTTP/1.1\r\nX-A: " + b"a" * 10_000_000)
         await check(reader, INVALID_REQUEST)
@@ -114,7 +112,6 @@ async def test_invalid_http_is_answered_with_a_problem(connect):
 
 
 async def test_a_slow_body_is_refused_at_the_deadline(connect):
-    """The response is a 400. The deadline applies to the whole body."""
     async with connect() as (reader, writer):
         writer.write(f"{POST}Content-Length: 100\r\n\r\n".encode() + b'{"name":')
         await check(reader, INVALID_REQUEST)
@@ -122,10 +119,7 @@ async def test_a_slow_body_is_refused_at_the_deadline(connect):
 
 
 async def test_an_announced_oversized_body_is_413_at_once(connect):
-    """Content-Length announces the size. The server still reads for a while, so that the client gets the response.
-
-    [D-11]
-    """
+    """The server still reads for a while, so that the client gets the response. [D-11]"""
     async with connect() as (reader, writer):
         writer.write(f"{POST}Content-Length: {body.MAX_BYTES + 1}\r\n\r\n".encode())
         await check(reader, PAYLOAD_TOO_LARGE)
@@ -134,7 +128,7 @@ async def test_an_announced_oversized_body_is_413_at_once(connect):
 
 
 async def test_a_chunked_oversized_body_is_413(connect):
-    """The size is counted as chunks arrive. [D-11]"""
+    """[D-11]"""
     chunk = f"{0x8000:x}\r\n".encode() + b"x" * 0x8000 + b"\r\n"
     async with connect() as (reader, writer):
         writer.write(f"{POST}Transfer-Encoding: chunked\r\n\r\n".encode() + chunk * 9)
@@ -154,7 +148,7 @@ async def test_a_chunked_body_is_read(connect):
 
 
 async def test_an_unauthenticated_request_is_answered_before_its_body(connect):
-    """An endless body does not keep the connection open. [D-10]"""
+    """[D-10]"""
     async with connect() as (reader, writer):
         writer.write(b"POST /v1/things HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
         await check(reader, UNAUTHORIZED)
@@ -179,7 +173,6 @@ async def test_pipelined_requests_are_answered_in_order(connect):
 
 
 async def test_head_has_no_body(connect):
-    """The response has the Content-Length of the GET."""
     async with connect() as (reader, writer):
         writer.write(b"HEAD /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         async with asyncio.timeout(GRACE):

@@ -34,7 +34,7 @@ def test_a_response_is_the_same_in_any_pieces(pieces):
 
 @given(st.binary(max_size=400), st.integers(1, 50))
 def test_any_bytes_are_a_fault_or_incomplete(data, pieces):
-    """Parsing raises nothing. [D-30]"""
+    """[D-30]"""
     response = read(data, pieces=pieces)
     response.end(was_clean=True)
     assert response.is_ended
@@ -82,5 +82,5 @@ def test_responses_without_end_are_cut(before, piece, most, pieces):
     ],
 )
 def test_a_connection_is_kept_only_after_one_complete_response(head, stays_open):
-    """Any further byte closes the connection. [D-30]"""
+    """[D-30]"""
     assert read(head).leaves_open is stays_open

@@ -24,7 +24,6 @@ def opened(vault: Vault, sealed: bytes, *, place=PLACE, account_id=ACCOUNT, row_
 
 @given(st.binary(max_size=300))
 def test_a_sealed_value_can_be_opened(plain):
-    """The ciphertext does not contain the plain text."""
     vault = Vault([NEW])
     sealed = seal(vault, plain)
     assert opened(vault, sealed) == plain
@@ -40,13 +39,11 @@ def test_equal_secrets_have_different_ciphertexts():
     [{"place": "gateway_connection.credentials_sealed"}, {"account_id": UUID(int=7)}, {"row_id": "row-2"}],
 )
 def test_a_value_copied_to_another_place_does_not_open(elsewhere):
-    """The value is copied to another column, account or row."""
     with pytest.raises(KeyRingError, match="does not open"):
         opened(Vault([NEW]), seal(Vault([NEW])), **elsewhere)
 
 
 def test_a_value_with_a_changed_byte_does_not_open():
-    """The changed byte is in the key id, the nonce or the ciphertext."""
     sealed = seal(Vault([NEW]))
     for place in range(len(sealed)):
         changed = bytes(byte ^ (at == place) for at, byte in enumerate(sealed))
@@ -69,7 +66,6 @@ def test_older_keys_of_the_ring_open_their_values():
 
 
 def test_a_missing_key_is_named():
-    """The error also names the column that needs the key."""
     with pytest.raises(KeyRingError, match=r"customer\.document_sealed was sealed with key [0-9a-f]{8}"):
         opened(Vault([NEW]), seal(Vault([OLD])))
 
@@ -87,7 +83,6 @@ def test_a_missing_key_is_named():
     ],
 )
 def test_a_missing_or_malformed_key_is_refused(ring):
-    """The error does not contain the key."""
     with pytest.raises(KeyRingError) as refused:
         Vault(ring)
     assert OLD not in str(refused.value)
@@ -98,7 +93,7 @@ def hashes(vault: Vault, plain: bytes = b"52998224725", *, place=PLACE, account_
 
 
 def test_each_key_of_the_ring_has_its_own_hash():
-    """The sealing key's comes first, and each names its key. [D-130]"""
+    """[D-130]"""
     assert hashes(Vault([NEW, OLD])) == [*hashes(Vault([NEW])), *hashes(Vault([OLD]))]
     ring = Vault([NEW, OLD])
     assert [each[:4] for each in hashes(ring)] == list(ring.key_ids)
@@ -107,6 +102,6 @@ def test_each_key_of_the_ring_has_its_own_hash():
 
 @pytest.mark.parametrize("elsewhere", [{"place": "customer.name"}, {"account_id": UUID(int=7)}])
 def test_equal_values_have_other_hashes_elsewhere(elsewhere):
-    """A hash shows nothing across accounts or columns. [D-130]"""
+    """[D-130]"""
     assert hashes(Vault([NEW]), **elsewhere) != hashes(Vault([NEW]))
     assert hashes(Vault([NEW]), b"11144477735") != hashes(Vault([NEW]))

@@ -71,10 +71,7 @@ async def pushed(world: World, receiver: Receiver) -> Received:
 
 
 async def test_a_rotation_answers_the_new_secret(world: World) -> None:
-    """The response says how long the previous secret is valid. A repeat with the same key returns the same response.
-
-    [D-42, D-14]
-    """
+    """[D-42, D-14]"""
     before = await now(world)
     first = await world.post(ROTATE, key="rotate")
     again = await world.post(ROTATE, key="rotate")
@@ -93,7 +90,6 @@ async def test_old_and_new_secret_verify_for_a_day(
     world: World, receiver: Receiver, verifier: Verifier
 ) -> None:
     """Receivers with either secret accept deliveries. After 24 hours only the new secret is valid.
-
     [D-40, spec 5.7, spec 8 previous secret, spec 6.3, spec 5.5]
     """
     await register(world, receiver)
@@ -122,7 +118,7 @@ async def test_old_and_new_secret_verify_for_a_day(
 async def test_a_changed_byte_or_an_old_message_is_refused(
     world: World, receiver: Receiver, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every library refuses a changed body, a wrong secret, and a message older than 300 s. [spec 5.6, D-42]"""
+    """[spec 5.6, D-42]"""
     await register(world, receiver)
     secret = await rotate(world)
     arrived = await pushed(world, receiver)
@@ -155,7 +151,7 @@ def patch_clock(patched: pytest.MonkeyPatch, seconds: float) -> None:
 
 
 async def test_the_timestamp_is_real_time_on_an_advanced_test_clock(world: World, receiver: Receiver) -> None:
-    """Each delivery attempt has its own timestamp. [D-39 timestamp, D-1]"""
+    """[D-39 timestamp, D-1]"""
     await register(world, receiver)
     await skip(world, timedelta(days=1000))
     arrived = await pushed(world, receiver)
@@ -164,7 +160,7 @@ async def test_the_timestamp_is_real_time_on_an_advanced_test_clock(world: World
 
 
 async def test_concurrent_rotations_leave_one_current_secret(world: World, receiver: Receiver) -> None:
-    """Each rotation retires the previous secret. All retired secrets sign for one more day. [D-42, D-40]"""
+    """Each retired secret signs for one more day. [D-42, D-40]"""
     await register(world, receiver)
     secrets = await asyncio.gather(*(rotate(world) for _ in range(5)))
     arrived = await pushed(world, receiver)
@@ -180,7 +176,7 @@ async def test_concurrent_rotations_leave_one_current_secret(world: World, recei
 
 
 async def test_rotating_under_traffic_breaks_no_receiver(world: World, receiver: Receiver) -> None:
-    """A receiver with the first secret verifies every delivery. The newest secret signs first. [D-40, spec 5.7]"""
+    """[D-40, spec 5.7]"""
     await register(world, receiver)
     secrets = [await rotate(world)]
     await emit(world, 400, invoices=40)
@@ -206,7 +202,7 @@ def first_signer(each: Received, secrets: list[str]) -> int:
 
 
 async def test_a_header_never_carries_more_than_eight_signatures(world: World, receiver: Receiver) -> None:
-    """After more than eight rotations, only the newest eight secrets sign. [D-40, D-119]"""
+    """[D-40, D-119]"""
     await register(world, receiver)
     secrets = [await rotate(world) for _ in range(12)]
     arrived = await pushed(world, receiver)

@@ -6,11 +6,8 @@ from tests.support.sandbox_steps import pass_time
 from tests.support.world import World, columns, item, rows
 
 
-async def test_twenty_percent_off_the_first_three_cycles(world: World) -> None:
-    """The discount applies to cycles 1 to 3. The sandbox gateway pays each invoice on its due date.
-
-    [spec 2.3 discount resolution, D-4, D-7]
-    """
+async def test_a_discount_applies_to_the_first_three_cycles(world: World) -> None:
+    """[spec 2.3 discount resolution, D-4, D-7]"""
     plan = await world.plan(item(await world.product(9990), (20, 1, 3)))
     await world.advance("2035-01-05")
     subscription = await world.enroll(plan, chargeDay=10)
@@ -28,7 +25,7 @@ async def test_twenty_percent_off_the_first_three_cycles(world: World) -> None:
 
 
 async def test_a_subscription_that_cannot_be_billed_delays_no_other(world: World) -> None:
-    """The failing subscription is retried after an hour. The others are billed on time. [D-5]"""
+    """[D-5]"""
     plan = await world.plan()
     failing, other = [await world.enroll(plan) for _ in range(2)]
     for statement in REFUSE_INVOICES:
@@ -56,7 +53,7 @@ REFUSE_INVOICES = (
 
 
 async def test_a_subscription_billed_by_another_worker_is_not_postponed(world: World) -> None:
-    """A worker that failed postpones only what is still due; else the next cycle would come early. [D-4, D-5]"""
+    """A worker that failed postpones only subscriptions that are still due. [D-4, D-5]"""
     await world.enroll(await world.plan())
     await world.run("generation")
     [row] = await world.sql(

@@ -39,7 +39,7 @@ async def draft_invoice(world: World) -> Json:
 
 @pytest.mark.parametrize("status", ["draft", "awaiting_value", "ready"])
 async def test_an_invoice_without_a_charge_is_canceled_at_once(world: World, status: str):
-    """One event is emitted, and no charge is created later. [D-27, D-129]"""
+    """[D-27, D-129]"""
     invoice = await (ready_invoice(world) if status == "ready" else draft_invoice(world))
     if status == "awaiting_value":
         await world.sql("UPDATE invoice SET status = 'awaiting_value' WHERE status = 'draft'")
@@ -65,7 +65,7 @@ async def test_an_invoice_without_a_charge_is_canceled_at_once(world: World, sta
 
 
 async def test_canceling_an_invoice_does_not_end_its_subscription(world: World):
-    """The next cycle is billed as usual. [D-27]"""
+    """[D-27]"""
     subscription = await world.enroll(await world.plan())
     await world.run("generation")
     [invoice] = await world.invoices(subscription)
@@ -115,7 +115,7 @@ async def test_an_inactive_connection_still_cancels_its_charges(world: World):
 
 
 async def test_after_a_crash_before_recording_polling_cancels_the_invoice(world: World):
-    """The gateway canceled the charge, but the request died before it recorded the cancellation. [D-27 charge]"""
+    """[D-27 charge]"""
     invoice = await issued_invoice(world)
     async with table_held(world, "account_counter"):
         dying = asyncio.create_task(cancel(world, invoice))
@@ -132,7 +132,7 @@ async def test_after_a_crash_before_recording_polling_cancels_the_invoice(world:
 
 
 async def test_a_cancellation_that_polling_recorded_first_succeeds(world: World):
-    """A second cancellation succeeds only if the gateway confirms it; otherwise it is refused. [D-27 charge]"""
+    """A second cancellation succeeds only if the gateway confirms it. [D-27 charge]"""
     invoice_id = UUID((await issued_invoice(world))["id"])
     account = await load_account(world.deps, world.account_id)
     released = await cancellation.release_charge(world.deps, account, invoice_id)
@@ -147,7 +147,7 @@ async def test_a_cancellation_that_polling_recorded_first_succeeds(world: World)
 
 
 async def test_a_repeat_with_its_key_is_replayed(world: World):
-    """Refusals are not stored. Without the key, a second cancellation is refused. [D-27, D-14]"""
+    """[D-27, D-14]"""
     invoice = await issued_invoice(world)
     await queue_fault(world, "cancel_charge", "timeout_before")
     assert (await cancel(world, invoice, key="k")).status == 409, "refusals are not stored"
@@ -161,7 +161,7 @@ async def test_a_repeat_with_its_key_is_replayed(world: World):
 
 @pytest.mark.parametrize("with_charge", [True, False])
 async def test_concurrent_cancellations_emit_one_event(world: World, *, with_charge: bool):
-    """Several cancellations, polling and issuance run at the same time. [D-27, D-27 charge]"""
+    """[D-27, D-27 charge]"""
     invoice = await (issued_invoice if with_charge else ready_invoice)(world)
     answers = await asyncio.gather(
         *(cancel(world, invoice) for _ in range(8)), *(world.run() for _ in (1, 2))
@@ -194,7 +194,7 @@ async def test_canceling_during_issuance_waits_and_cancels_the_new_charge(world:
 
 @pytest.mark.parametrize("fault", ["rejected", "rate_limited"])
 async def test_an_invoice_whose_issuance_failed_without_a_charge_is_canceled(world: World, fault: str):
-    """No charge is created after the cancellation. [D-27, D-34]"""
+    """[D-27, D-34]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", fault)
     await world.run("issuance")
@@ -204,7 +204,7 @@ async def test_an_invoice_whose_issuance_failed_without_a_charge_is_canceled(wor
 
 
 async def test_a_payment_of_a_canceled_invoice_emits_one_event(world: World):
-    """The invoice stays canceled. [D-27 payment unexpected]"""
+    """[D-27 payment unexpected]"""
     invoice = await issued_invoice(world)
     await cancel(world, invoice)
     await world.sql("UPDATE sandbox_charge SET status = 'paid', paid_at = now()")

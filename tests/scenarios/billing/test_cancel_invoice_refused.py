@@ -22,7 +22,7 @@ from tests.support.world import World
 
 
 async def test_paid_and_canceled_invoices_are_refused(world: World):
-    """A free invoice is also refused. An unknown id is a 404. [D-27, D-11]"""
+    """[D-27, D-11]"""
     paid = await issued_invoice(world)
     await world.advance(paid["dueDate"])
     subscription = await world.enroll(await world.plan(await world.product(0)))
@@ -40,10 +40,7 @@ async def test_paid_and_canceled_invoices_are_refused(world: World):
 
 
 async def test_an_invoice_paid_meanwhile_is_refused(world: World):
-    """The payer pays before the cancellation reaches the gateway. Polling then records the payment.
-
-    [D-27 not confirmed, D-112]
-    """
+    """[D-27 not confirmed, D-112]"""
     invoice = await issued_invoice(world)
     charge = (await charges(world))[0]
     await world.sql("UPDATE sandbox_charge SET status = 'paid', paid_at = now()")
@@ -69,10 +66,7 @@ async def test_an_invoice_paid_meanwhile_is_refused(world: World):
 async def test_without_the_gateways_confirmation_it_is_refused(
     world: World, fault: str, words: str, *, canceled: bool
 ):
-    """The error gives the reason. Polling finds the charge's state, and the cancellation may be repeated.
-
-    [D-27 not confirmed, D-46]
-    """
+    """[D-27 not confirmed, D-46]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)
     await queue_fault(world, "cancel_charge", fault)
@@ -95,14 +89,14 @@ async def test_a_charge_unknown_to_the_gateway_is_refused(world: World):
 
 
 async def test_a_connection_without_usable_credentials_is_refused(world: World):
-    """The error asks for new credentials. [D-27 not confirmed]"""
+    """[D-27 not confirmed]"""
     invoice = await issued_invoice(world)
     await world.sql("UPDATE gateway_connection SET credentials_sealed = 'broken'")
     assert "credentials" in await refused(world, invoice)
 
 
 async def test_an_invoice_being_issued_is_refused(world: World):
-    """Cancellation is refused while the outcome of a stored attempt is unknown. [D-27 being issued]"""
+    """[D-27 being issued]"""
     invoice = await ready_invoice(world)
     async with table_held(world, "sandbox_charge"):
         issuing = asyncio.create_task(world.run("issuance"))
@@ -126,7 +120,7 @@ async def test_an_invoice_with_an_unknown_outcome_is_refused(world: World):
 
 
 async def test_an_invoice_leased_by_a_worker_is_refused(world: World):
-    """The worker has a lease but has not stored an attempt yet. [D-27 being issued]"""
+    """The worker has not stored an attempt yet. [D-27 being issued]"""
     invoice = await ready_invoice(world)
     await world.sql("UPDATE invoice SET lease_until = now() + interval '1 minute'")
     assert "being issued" in await refused(world, invoice)
@@ -135,7 +129,7 @@ async def test_an_invoice_leased_by_a_worker_is_refused(world: World):
 
 
 async def test_a_parked_invoice_is_refused_until_its_charge_is_known(world: World):
-    """The error asks for retry-issuance. After that the invoice can be canceled. [D-27 being issued]"""
+    """The error asks for retry-issuance. [D-27 being issued]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     await park(world)

@@ -116,12 +116,7 @@ async def test_an_invoice_is_generated_three_days_before_its_due_date(world: Wor
 
 
 async def test_one_invoice_is_generated_on_a_local_day(world: World):
-    """Billing runs during one Sao Paulo day generate one invoice; runs on the days around it generate none.
-
-    Adapted from billing_spec.rb of getlago/lago-api, which uses America/Bogota.
-
-    [D-1, D-4]
-    """
+    """Adapted from billing_spec.rb of getlago/lago-api, which uses America/Bogota. [D-1, D-4]"""
     await world.advance("2035-02-02T03:00:00Z")
     subscription = await world.enroll(await world.plan(), firstChargeDate="2035-02-02")
     # 23:00 on 02-26 in Sao Paulo; Lago's date is 03-02, ours is three days earlier
@@ -140,10 +135,7 @@ async def test_one_invoice_is_generated_on_a_local_day(world: World):
 
 
 async def test_discounts_count_cycles_and_not_months(world: World):
-    """Every invoice is one cycle, even if it covers several months.
-
-    [spec 2.3 discount resolution, spec 2.3 amount, D-7]
-    """
+    """[spec 2.3 discount resolution, spec 2.3 amount, D-7]"""
     await world.advance("2035-01-05")
     product = await world.product(3333)
     plan = await world.plan(item(product, (50, 2, 2), (10, 1, 3)), periodMonths=3)

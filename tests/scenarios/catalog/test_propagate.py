@@ -13,9 +13,7 @@ async def read(world: World, subscription: Json) -> Json:
 
 
 async def test_subscribers_move_from_their_next_cycle(world: World):
-    """Plan version and default method change. Overrides, due dates, commitments and invoices do not. No event is
-    emitted.
-
+    """The plan version and the default method change. Overrides, due dates, commitments and invoices do not.
     [D-23, D-23 cents, D-6, spec 2.5 snapshot]
     """
     await world.advance("2035-01-05")
@@ -79,7 +77,7 @@ async def test_subscribers_on_the_current_version_do_not_count(world: World):
 
 
 async def test_from_version_moves_only_that_versions_subscribers(world: World):
-    """A version that never existed is a 404. [D-23, D-111]"""
+    """[D-23, D-111]"""
     plan = await world.plan(await world.product(100))
     first = await world.enroll(plan)
     await publish(world, plan, await world.product(200))
@@ -96,10 +94,7 @@ async def test_from_version_moves_only_that_versions_subscribers(world: World):
 
 
 async def test_subscribers_whose_connection_cannot_bill_are_skipped_with_a_reason(world: World):
-    """The subscription's connection must support its payment method. Skipped subscriptions are ordered by id.
-
-    [D-23 skipped, D-20]
-    """
+    """The subscription's connection must support its payment method. [D-23 skipped, D-20]"""
     product = await world.product(1000)
     plan = await world.plan(product)
     wide = await connection_id(world)
@@ -143,7 +138,7 @@ async def test_subscribers_whose_connection_cannot_bill_are_skipped_with_a_reaso
 
 
 async def test_a_dry_run_returns_the_same_answer_and_changes_nothing(world: World):
-    """All tables are compared before and after. [D-23 dry run, D-23 cents]"""
+    """[D-23 dry run, D-23 cents]"""
     plan = await world.plan(item(await world.product(1000), (50, 2, 3)), await world.variable_product())
     for day in (3, 9, 27):
         await world.enroll(plan, chargeDay=day)
@@ -163,7 +158,7 @@ async def test_a_dry_run_returns_the_same_answer_and_changes_nothing(world: Worl
 
 
 async def test_the_totals_equal_the_sums_of_the_previews(world: World):
-    """The totals are checked over several cycles, versions and discounts. [D-23 cents]"""
+    """[D-23 cents]"""
     await world.advance("2035-01-01")
     products = [await world.product(cents) for cents in (999, 1, 333_333, 0)]
     plan = await world.plan(item(products[0], (33, 1, 2), (67, 3, 4)), products[3], periodMonths=3)
@@ -188,7 +183,7 @@ async def test_the_totals_equal_the_sums_of_the_previews(world: World):
 
 
 async def test_unknown_and_archived_plans_and_bad_bodies_are_refused(world: World):
-    """A refused request changes nothing. [D-23, D-10, D-11]"""
+    """[D-23, D-10, D-11]"""
     product = await world.product()
     plan, archived = await world.plan(product), await world.plan(product)
     await world.enroll(archived)

@@ -45,7 +45,7 @@ async def test_subscriptions_canceled_or_customized_during_the_wait_do_not_move(
 
 
 async def test_publishing_waits_for_a_running_propagation(world: World):
-    """Without this, propagation of an older version could overwrite a newer one. [D-23 races]"""
+    """Without this wait, propagation of an older version could overwrite a newer one. [D-23 races]"""
     plan = await world.plan()
     subscription = await world.enroll(plan)
     await publish(world, plan, await world.product(2))
@@ -60,10 +60,7 @@ async def test_publishing_waits_for_a_running_propagation(world: World):
 
 
 async def test_concurrent_changes_leave_whole_terms_on_each_invoice(world: World):
-    """Every invoice has the complete terms of one version, despite concurrent changes and billing runs.
-
-    [D-23 races, D-28]
-    """
+    """[D-23 races, D-28]"""
     products = {100: await world.product(100), 5000: await world.product(5000), 70: await world.product(70)}
     plan = await world.plan(products[100])
     subscriptions = [await world.enroll(plan) for _ in range(12)]
@@ -103,7 +100,7 @@ def _terms(invoice: Json) -> tuple[int, str, int | None]:
 
 
 async def test_twenty_thousand_subscribers_move_without_loading_them(world: World):
-    """The totals are exact to the cent. [D-23, D-23 cents]"""
+    """[D-23, D-23 cents]"""
     plan = await world.plan(item(await world.product(333), (1, 1, 1)))
     await world.sql(SUBSCRIBE_MANY, world.account_id, plan["id"], 20_000)
     await publish(world, plan, item(await world.product(1001), (50, 1, 1)))

@@ -47,7 +47,7 @@ async def test_a_failed_creation_ends_with_one_charge(world: World, fault: str, 
 async def test_a_failed_look_up_decides_nothing(
     world: World, creating: str, looking_up: str, times: int
 ) -> None:
-    """A failed look-up does not show whether the charge exists. [D-33, D-46]"""
+    """[D-33, D-46]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", creating)
     await queue_fault(world, "list_charges", looking_up, times=times)
@@ -64,7 +64,7 @@ async def test_a_failed_look_up_decides_nothing(
 
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_a_failed_poll_is_repeated(world: World, fault: str) -> None:
-    """The invoice does not change until the gateway answers. [D-35 polling, D-46]"""
+    """[D-35 polling, D-46]"""
     invoice = await ready_invoice(world)
     await world.run("issuance")
     await pass_time(world, days=2)
@@ -82,10 +82,7 @@ async def test_a_failed_poll_is_repeated(world: World, fault: str) -> None:
 
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_a_failed_mirroring_is_repeated(world: World, fault: str) -> None:
-    """The product is in the catalog once. A product that the gateway refuses is not retried.
-
-    [spec 2.2 mirroring, D-46]
-    """
+    """[spec 2.2 mirroring, D-46]"""
     await world.set_up_gateway(productCatalog=True)
     await queue_fault(world, "create_product", fault, times=3)
 
@@ -100,7 +97,7 @@ async def test_a_failed_mirroring_is_repeated(world: World, fault: str) -> None:
 async def test_a_charge_is_believed_absent_after_two_empty_look_ups_a_minute_apart(
     world: World, fault: str
 ) -> None:
-    """Nothing is sent before the second empty look-up. A look-up directly after the call does not count. [D-33]"""
+    """A look-up directly after the call does not count. [D-33]"""
     await ready_invoice(world)
     await queue_fault(world, "create_charge", fault)
     await queue_fault(world, "create_charge", "rejected")  # a second request would emit an event
@@ -116,7 +113,7 @@ async def test_a_charge_is_believed_absent_after_two_empty_look_ups_a_minute_apa
 
 
 async def test_a_charge_that_appears_late_is_found_by_the_second_look_up(world: World) -> None:
-    """The invoice is issued with the found charge, without another request. [D-33]"""
+    """[D-33]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "timeout_before")
     await world.run("issuance")
@@ -130,7 +127,7 @@ async def test_a_charge_that_appears_late_is_found_by_the_second_look_up(world: 
 
 
 async def test_a_found_charge_with_another_amount_waits_for_a_person(world: World) -> None:
-    """The invoice is not issued, and no second charge is created. [D-33]"""
+    """[D-33]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "timeout_before")
     await world.run("issuance")
@@ -169,10 +166,10 @@ async def _appear(world: World, invoice: Json, *, amount_cents: int) -> None:
     [("sandbox_charge", 0), ("account_counter", 1)],
     ids=["calling", "recording"],
 )
-async def test_a_worker_dies_between_reserving_and_recording(
+async def test_a_worker_that_dies_during_a_call_leaves_one_charge(
     world: World, stopped_at: str, charges_made: int
 ) -> None:
-    """Another worker looks the charge up; one charge exists in the end. [D-33]"""
+    """Another worker looks the charge up, so the invoice has one charge. [D-33]"""
     invoice = await ready_invoice(world)
     async with table_held(world, stopped_at):
         dying = asyncio.create_task(world.run("issuance"))
@@ -201,7 +198,7 @@ async def _end_leases(world: World) -> None:
 
 
 async def test_two_look_ups_are_a_minute_apart_on_the_account_s_clock(world: World) -> None:
-    """The second creation request is stored at least 60 s after the first empty look-up. [D-33]"""
+    """[D-33]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "server_error")
 
@@ -226,10 +223,7 @@ STATUS_OF = {
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_charges_and_invoices_agree_after_random_faults(world: World, seed: int) -> None:
-    """Each invoice has one charge after random faults, payments and clock advances with concurrent workers.
-
-    [D-33, D-46]
-    """
+    """[D-33, D-46]"""
     chance = random.Random(seed)  # noqa: S311 - a repeatable sequence, no secret
     await world.set_up_gateway(behaviour=("pay_on_due", "pay_at_once", "never_pay", "refuse")[seed])
     plan = await world.plan()

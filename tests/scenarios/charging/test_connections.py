@@ -15,7 +15,7 @@ async def _first_connection(world: World) -> str:
 
 
 async def test_a_new_label_polls_nothing(world: World) -> None:
-    """Open charges are polled immediately only after new settings, new credentials or activation. [D-43, D-46]"""
+    """Only new settings, new credentials and activation make open charges due for a poll. [D-43, D-46]"""
     await world.set_up_gateway(behaviour="never_pay")
     for _ in range(3):
         await world.enroll(await world.plan())
@@ -32,7 +32,7 @@ async def test_a_new_label_polls_nothing(world: World) -> None:
 
 
 async def test_a_refused_product_is_mirrored_after_the_connection_changed(world: World) -> None:
-    """A product that was already mirrored is updated when its name changes. [spec 2.2 mirroring]"""
+    """[spec 2.2 mirroring]"""
     await world.set_up_gateway(productCatalog=True)
     fault = {
         "connectionId": await _first_connection(world),
@@ -54,10 +54,7 @@ async def test_a_refused_product_is_mirrored_after_the_connection_changed(world:
 
 
 async def test_unreadable_credentials_stop_only_their_own_connection(world: World) -> None:
-    """Invoices of the broken connection emit a delay event. Invoices of the other connection are issued.
-
-    [D-34, D-45]
-    """
+    """[D-34, D-45]"""
     plan = await world.plan()
     broken, sound = await _first_connection(world), (await world.connect())["connectionId"]
     waiting = await world.enroll(plan, gatewayConnectionId=broken)

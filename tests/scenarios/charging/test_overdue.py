@@ -87,7 +87,7 @@ async def test_an_unpaid_charge_is_overdue_after_its_last_day(
 
 
 async def test_an_invoice_is_not_overdue_before_the_gateway_was_polled(world: World) -> None:
-    """While the gateway does not answer, the invoice stays `issued` even after its due date. [D-26, D-35 polling]"""
+    """[D-26, D-35 polling]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)
     await pass_time(world, days=3)
@@ -99,7 +99,7 @@ async def test_an_invoice_is_not_overdue_before_the_gateway_was_polled(world: Wo
 
 
 async def test_a_refused_charge_is_overdue_immediately(world: World) -> None:
-    """It becomes overdue even if the due date is in the future. [D-26, D-34]"""
+    """[D-26, D-34]"""
     await world.set_up_gateway(behaviour="refuse")
     invoice = await ready_invoice(world, defaultPaymentMethod="card")
 
@@ -111,7 +111,7 @@ async def test_a_refused_charge_is_overdue_immediately(world: World) -> None:
 
 
 async def test_an_invoice_charged_late_is_overdue_after_the_charge_s_due_date(world: World) -> None:
-    """The invoice's own due date had already passed when the charge was created. [D-5, D-26]"""
+    """[D-5, D-26]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     await patch_connection(world, active=False)
@@ -152,7 +152,7 @@ async def test_a_late_payment_makes_an_overdue_invoice_paid(world: World) -> Non
 
 
 async def test_a_late_payment_is_found_by_polling_alone(world: World) -> None:
-    """No webhook arrives. A daily poll finds the payment. [D-35 polling]"""
+    """[D-35 polling]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)
     await pass_time(world, days=10)
@@ -168,7 +168,7 @@ async def test_a_late_payment_is_found_by_polling_alone(world: World) -> None:
 
 
 async def test_a_charge_of_an_inactive_connection_is_still_polled(world: World) -> None:
-    """An inactive connection creates no charges, but its open charges can still be paid. [D-35 polling]"""
+    """[D-35 polling]"""
     invoice = await issued_invoice(world)
     await patch_connection(world, active=False)
 
@@ -178,10 +178,7 @@ async def test_a_charge_of_an_inactive_connection_is_still_polled(world: World) 
 
 
 async def test_a_payment_after_years_is_found_when_the_charge_is_polled(world: World) -> None:
-    """Scheduled polling has ended. Paying the charge through the sandbox API polls it, as a webhook would.
-
-    [D-26, D-46]
-    """
+    """Scheduled polling has ended. Paying a sandbox charge polls it, as a webhook would. [D-26, D-46]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world, periodMonths=12)
     await world.post(f"/v1/subscriptions/{invoice['subscriptionId']}/cancel")
@@ -195,7 +192,7 @@ async def test_a_payment_after_years_is_found_when_the_charge_is_polled(world: W
 
 
 async def test_a_refund_emits_one_event_and_the_invoice_stays_paid(world: World) -> None:
-    """More polls emit nothing and do not change `refundedAt`. [D-36, D-129]"""
+    """[D-36, D-129]"""
     await world.set_up_gateway(behaviour="pay_at_once")
     invoice = await ready_invoice(world)
     await world.run()
@@ -217,8 +214,8 @@ async def test_a_refund_emits_one_event_and_the_invoice_stays_paid(world: World)
     assert len(await world.events("invoice.paid")) == 1
 
 
-async def test_a_charge_paid_and_refunded_before_the_next_poll(world: World) -> None:
-    """One poll emits two events: the payment, then the refund. [D-36]"""
+async def test_one_poll_emits_a_payment_and_its_refund(world: World) -> None:
+    """[D-36]"""
     invoice = await issued_invoice(world)
     (charge,) = await charges(world)
     await move(world, charge, "pay")
@@ -233,7 +230,7 @@ async def test_a_charge_paid_and_refunded_before_the_next_poll(world: World) -> 
 
 @pytest.mark.parametrize("behaviour", ["never_pay", "refuse"], ids=["issued", "overdue"])
 async def test_a_charge_canceled_at_the_gateway_cancels_the_invoice(world: World, behaviour: str) -> None:
-    """Issued and overdue invoices are canceled, and no other charge is created. [D-28]"""
+    """[D-28]"""
     await world.set_up_gateway(behaviour=behaviour)
     invoice = await ready_invoice(world)
     await world.run()
@@ -250,7 +247,7 @@ async def test_a_charge_canceled_at_the_gateway_cancels_the_invoice(world: World
 
 
 async def test_a_payment_during_a_poll_is_not_missed(world: World) -> None:
-    """A payment after the gateway's response but before its recording causes another poll. [D-46]"""
+    """The payer pays between the gateway's response and its recording. [D-46]"""
     prompt = await issued_invoice(world)
     slow = await world.connect(behaviour="never_pay")
     plan = await world.plan(item(await world.product(500)))

@@ -49,7 +49,6 @@ async def test_a_failed_repeat_leaves_the_outcome_of_the_first_call_unknown(
     world: World, monkeypatch: pytest.MonkeyPatch, failure: GatewayError
 ) -> None:
     """The first call may have created a charge, so cancellation and new attempts are refused.
-
     [D-33, D-27 being issued]
     """
     await world.set_up_gateway(behaviour="never_pay")
@@ -88,7 +87,7 @@ async def test_a_refused_repeat_without_a_found_charge_is_parked(
 async def test_a_refused_repeat_waits_until_look_ups_show_the_charge(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This gateway recognizes a repeat before its look-ups show the charge. [D-121]"""
+    """[D-121]"""
     create, capabilities, find = (
         SandboxGateway.create_charge,
         SandboxGateway.capabilities,

@@ -31,10 +31,7 @@ async def states(world: World) -> list[tuple[int, str]]:
 
 
 async def test_after_a_refusal_the_next_attempt_is_sent(world: World):
-    """The response shows the invoice after the gateway answered. A second refusal emits a second event.
-
-    [D-34 retry, D-34, D-113, D-129]
-    """
+    """[D-34 retry, D-34, D-113, D-129]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "rejected", times=2)
     await world.run("issuance")
@@ -65,7 +62,7 @@ def invoice_items(invoice: Json) -> Json:
 
 
 async def test_an_invoice_that_was_never_sent_is_issued(world: World):
-    """The first creation request is sent immediately. [D-34 retry]"""
+    """[D-34 retry]"""
     invoice = await ready_invoice(world)
     assert (await retry(world, invoice)).json["status"] == "issued"
     assert await world.run("issuance") == 0
@@ -73,7 +70,7 @@ async def test_an_invoice_that_was_never_sent_is_issued(world: World):
 
 
 async def test_a_retry_does_not_wait_for_the_next_delay(world: World):
-    """After a transient failure, `retry-issuance` sends the next attempt immediately. [D-34 retry]"""
+    """[D-34 retry]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "rate_limited", times=3)
     await world.run("issuance")
@@ -103,7 +100,7 @@ async def test_an_unknown_outcome_is_looked_up_and_not_sent_again(world: World, 
 
 
 async def test_a_retry_closes_a_parked_attempt_and_sends_the_next(world: World):
-    """A person who retries accepts that the parked attempt may have created a charge. [D-34 retry, D-33]"""
+    """The person who retries accepts that the parked attempt may have created a charge. [D-34 retry, D-33]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     await park(world)
@@ -120,7 +117,7 @@ async def test_a_retry_closes_a_parked_attempt_and_sends_the_next(world: World):
 
 
 async def test_a_retry_during_issuance_sends_nothing(world: World):
-    """The response immediately shows the invoice's current state. [D-34 retry, D-33]"""
+    """[D-34 retry, D-33]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "list_charges", "rejected")
     async with table_held(world, "sandbox_charge"):
@@ -137,7 +134,7 @@ async def test_a_retry_during_issuance_sends_nothing(world: World):
 
 @pytest.mark.parametrize("refused", [True, False])
 async def test_concurrent_retries_create_one_charge(world: World, *, refused: bool):
-    """Workers run at the same time. The test runs with and without an earlier refusal. [D-34 retry, D-33]"""
+    """[D-34 retry, D-33]"""
     invoice = await ready_invoice(world)
     if refused:
         await queue_fault(world, "create_charge", "rejected")
@@ -156,7 +153,7 @@ async def test_concurrent_retries_create_one_charge(world: World, *, refused: bo
 
 
 async def test_a_retry_waits_for_an_unusable_connection(world: World):
-    """The invoice stays `ready` until the connection works, then it is issued. [D-34 retry, D-34]"""
+    """[D-34 retry, D-34]"""
     invoice = await ready_invoice(world)
     await patch_connection(world, active=False)
     for _ in range(2):
@@ -169,7 +166,7 @@ async def test_a_retry_waits_for_an_unusable_connection(world: World):
 
 
 async def test_a_retry_is_refused_in_every_other_state(world: World):
-    """The error names the next step, and nothing changes. An unknown id is a 404. [D-34 retry, D-11]"""
+    """[D-34 retry, D-11]"""
     issued = await issued_invoice(world)
     canceled, draft = (
         await ready_invoice(world),
@@ -199,7 +196,7 @@ async def test_a_retry_is_refused_in_every_other_state(world: World):
 
 
 async def test_a_retry_ignores_an_idempotency_key(world: World):
-    """Each call does only what is still needed, so it is safe to repeat. [D-34 retry, D-14]"""
+    """[D-34 retry, D-14]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "rejected")
     path = f"/v1/invoices/{invoice['id']}/retry-issuance"
@@ -212,7 +209,7 @@ async def test_a_retry_ignores_an_idempotency_key(world: World):
 
 
 async def test_a_repeat_keeps_a_parked_attempt_that_it_may_have_sent(world: World):
-    """Both responses were lost. Only a new key means that a person has checked the gateway since. [D-113]"""
+    """Only a new key means that a person has checked the gateway since. [D-113]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     path = f"/v1/invoices/{invoice['id']}/retry-issuance"
@@ -242,7 +239,7 @@ async def test_a_repeat_keeps_a_parked_attempt_that_it_may_have_sent(world: Worl
 
 
 async def test_a_repeat_keeps_a_parked_attempt_that_was_in_progress(world: World):
-    """The attempt was still running at the first request, so its repeat does not mean that a person checked. [D-113]"""
+    """A person could not have checked the gateway before the first request. [D-113]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     path = f"/v1/invoices/{invoice['id']}/retry-issuance"
@@ -257,7 +254,7 @@ async def test_a_repeat_keeps_a_parked_attempt_that_was_in_progress(world: World
 
 
 async def test_the_key_of_another_request_is_no_repeat(world: World):
-    """A request counts as a repeat only if the same request had the same key before. [D-113, D-14]"""
+    """A request is a repeat only if the same request was sent with the same key before. [D-113, D-14]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     await park(world)
@@ -270,10 +267,7 @@ async def test_the_key_of_another_request_is_no_repeat(world: World):
 async def test_a_host_with_a_wrong_clock_leaves_issuing_to_the_workers(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
-    """A wrong clock makes leases unreliable, so the API only schedules the invoice for immediate issuance.
-
-    [D-34 retry, D-5]
-    """
+    """A wrong clock makes leases unreliable. [D-34 retry, D-5]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "rejected")
     await world.run("issuance")

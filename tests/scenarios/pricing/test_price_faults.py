@@ -88,10 +88,7 @@ async def wait_for_waiters(holder: asyncpg.Connection, count: int) -> None:
 
 @pytest.mark.parametrize("failed_before", [0, 11])
 async def test_each_lost_call_counts_once(world: World, prices: PriceServer, failed_before: int) -> None:
-    """A dead worker left more calls than one batch settles. No item is called again before its lost call is settled.
-
-    [D-29, spec 4.7 rule 3]
-    """
+    """[D-29, spec 4.7 rule 3]"""
     prices.answers(Reply(status=500), path="/a")
     await enroll(world, prices, "/a", "/a", "/a", "/a")
     await world.sql("UPDATE price_pull SET failures = $1::int, attempts = $1::int", failed_before)
@@ -114,7 +111,7 @@ async def test_each_lost_call_counts_once(world: World, prices: PriceServer, fai
 async def test_an_item_is_not_called_again_before_its_last_call_is_settled(
     world: World, prices: PriceServer
 ) -> None:
-    """The lease has expired, but the call does not count as lost yet. [D-29]"""
+    """[D-29]"""
     await enroll(world, prices, "/a")
     await crash(world, prices, limit=1)
     await expire_leases(world, attempts=False)
@@ -137,10 +134,7 @@ async def test_postgresql_refuses_a_second_scheduled_call(world: World, prices: 
 
 
 async def test_a_suspended_worker_makes_no_call(world: World, prices: PriceServer) -> None:
-    """The worker froze after it reserved the call. Meanwhile the call was settled as lost and a manual value entered.
-
-    [D-32, spec 4.7 rule 1]
-    """
+    """The worker is suspended between its reservation and its call. [D-32, spec 4.7 rule 1]"""
     (invoice,) = await enroll(world, prices, "/a")
     account = await load_account(world.deps, world.account_id)
     batch = await reserve(world)
@@ -164,10 +158,7 @@ async def test_a_suspended_worker_makes_no_call(world: World, prices: PriceServe
 async def test_a_value_recorded_after_a_wait_is_dated_after_the_wait(
     world: World, prices: PriceServer
 ) -> None:
-    """A manual value and an endpoint's value both wait for the invoice's lock. Their events stay in time order.
-
-    [D-37]
-    """
+    """[D-37]"""
     first, second = await enroll(world, prices, "/a", "/a")
     detail = (await world.get(f"/v1/invoices/{first['id']}")).json
     async with invoices_held(world) as holder:
@@ -185,7 +176,7 @@ async def test_a_value_recorded_after_a_wait_is_dated_after_the_wait(
 
 
 async def test_an_answer_is_recorded_after_the_connection_was_cut(world: World, prices: PriceServer) -> None:
-    """The merchant is not called a second time. [spec 4.7 rule 1]"""
+    """[spec 4.7 rule 1]"""
     (invoice,) = await enroll(world, prices, "/a")
     async with invoices_held(world) as holder:
         worker = asyncio.create_task(pull(world))
@@ -217,7 +208,7 @@ async def poison(world: World) -> None:
 
 
 async def test_a_call_that_cannot_be_settled_delays_no_other(world: World, prices: PriceServer) -> None:
-    """Other calls that are lost, recorded or due at the same time are processed. [D-31]"""
+    """[D-31]"""
     await enroll(world, prices, "/poison", "/a", "/b")
     await crash(world, prices, limit=3)
     await expire_leases(world)

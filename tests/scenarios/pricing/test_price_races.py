@@ -109,7 +109,7 @@ async def test_the_first_value_wins_in_every_order(
 
 
 async def test_concurrent_values_leave_exactly_one(world: World, prices: PriceServer) -> None:
-    """The invoice and its event show the same value. [D-32]"""
+    """[D-32]"""
     for _ in range(8):
         race = Race(world, prices)
         await race.start()

@@ -44,7 +44,7 @@ async def test_a_released_item_is_manual_and_final(world: World, prices: PriceSe
     assert await world.broken() == []
 
 
-async def test_a_retry_by_hand_does_not_change_the_schedule(world: World, prices: PriceServer) -> None:
+async def test_a_manual_retry_does_not_change_the_schedule(world: World, prices: PriceServer) -> None:
     """[D-32]"""
     prices.answers(Reply(status=500))
     await world.enroll(
@@ -81,10 +81,7 @@ async def test_a_retry_releases_an_exhausted_invoice(world: World, prices: Price
 
 
 async def test_calls_are_signed_with_the_accounts_secret(world: World, prices: PriceServer) -> None:
-    """During a rotation, both secrets verify with Fatura's library and with Stripe's.
-
-    [spec 5.5, spec 5.6, spec 5.7, spec 4.7 headers, D-40, D-42 keys]
-    """
+    """During a rotation, both secrets sign. [spec 5.5, spec 5.6, spec 5.7, spec 4.7 headers, D-40, D-42 keys]"""
     old, new = [(await world.post("/v1/integration/secret/rotate")).json["secret"] for _ in range(2)]
     product = await usage(world, prices)
     await world.post(f"/v1/products/{product['id']}/pricing-test")
@@ -108,7 +105,7 @@ async def test_calls_are_signed_with_the_accounts_secret(world: World, prices: P
 
 
 async def test_a_lost_call_counts_as_a_timeout_and_is_repeated(world: World, prices: PriceServer) -> None:
-    """A worker died after reserving the call. The call is repeated after its lease expires. [D-105]"""
+    """A worker died between its reservation and its record. [D-105]"""
     await world.enroll(await world.plan(await usage(world, prices)))
     await world.run("generation")
     account = await load_account(world.deps, world.account_id)
@@ -146,7 +143,7 @@ async def test_a_changed_url_and_cap_count_from_the_next_call(world: World, pric
 
 
 async def test_concurrent_retries_call_once(world: World, prices: PriceServer) -> None:
-    """The second retry skips the item that the first one is calling for. [D-32, D-105]"""
+    """[D-32, D-105]"""
     await world.enroll(await world.plan(await usage(world, prices)))
     await world.run("generation")
     (invoice,) = await world.invoices()
@@ -160,7 +157,7 @@ async def test_concurrent_retries_call_once(world: World, prices: PriceServer) -
     assert len(prices.calls) == 1
 
 
-async def test_retries_by_hand_are_limited(world: World, prices: PriceServer) -> None:
+async def test_manual_retries_are_limited(world: World, prices: PriceServer) -> None:
     """Ten manual retries per item and minute are allowed. [D-105]"""
     prices.answers(Reply("no", status=500))
     await world.enroll(await world.plan(await usage(world, prices)))
@@ -174,8 +171,7 @@ async def test_retries_by_hand_are_limited(world: World, prices: PriceServer) ->
 
 
 async def test_the_attempt_that_set_a_value_is_always_shown(world: World, prices: PriceServer) -> None:
-    """Details show each item's newest 20 attempts, and the one that set the value even if it is older.
-
+    """Otherwise details show only the newest 20 attempts of each item.
     [D-105, spec 4.5 GET /v1/invoices/{invoiceId} 200]
     """
     prices.answers({"amount": 100}, {"skip": True}, Reply("no", status=500))

@@ -74,7 +74,7 @@ async def issued_by(world: World, invoice: Json) -> str | None:
 
 
 async def test_an_invoice_charged_after_the_backup_is_issued_with_that_charge(world: World):
-    """No creation request is sent, and one `invoice.issued` is emitted. [D-123, D-33]"""
+    """[D-123, D-33]"""
     invoice = await ready_invoice(world)
     charge = await charge_unknown_here(world, UUID(invoice["id"]), invoice["totalCents"])
 
@@ -89,7 +89,7 @@ async def test_an_invoice_charged_after_the_backup_is_issued_with_that_charge(wo
 
 
 async def test_a_cycle_billed_after_the_backup_gets_the_same_invoice_id(world: World):
-    """Two cycles are billed again, and both invoices are issued with their existing charges. [D-123]"""
+    """[D-123]"""
     subscription = await world.enroll(await world.plan())
     billed = [(UUID(subscription["id"]), cycle) for cycle in (1, 2)]
     lost = ids.invoice_ids(await now(world) - timedelta(seconds=5), billed)
@@ -107,10 +107,7 @@ async def test_a_cycle_billed_after_the_backup_gets_the_same_invoice_id(world: W
 
 
 async def test_a_charge_with_another_amount_waits_for_a_person(world: World):
-    """Retries are parked until the charge is canceled at the gateway. Then the next attempt creates a charge.
-
-    [D-123]
-    """
+    """Retries are parked until the charge is canceled at the gateway. [D-123]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     await charge_unknown_here(world, UUID(invoice["id"]), invoice["totalCents"] + 1)
@@ -130,7 +127,7 @@ async def test_a_charge_with_another_amount_waits_for_a_person(world: World):
 
 
 async def test_two_live_charges_wait_for_a_person(world: World):
-    """After a person cancels one, the invoice is issued with the other. [D-123]"""
+    """[D-123]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     for attempt in (1, 2):
@@ -149,7 +146,7 @@ async def test_two_live_charges_wait_for_a_person(world: World):
 
 
 async def test_a_charge_canceled_after_the_backup_cancels_its_invoice(world: World):
-    """No other charge is created. [D-123, D-27]"""
+    """[D-123, D-27]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     await charge_unknown_here(world, UUID(invoice["id"]), invoice["totalCents"])
@@ -163,7 +160,7 @@ async def test_a_charge_canceled_after_the_backup_cancels_its_invoice(world: Wor
 
 
 async def test_while_an_account_is_frozen_nothing_is_charged(world: World):
-    """Neither workers nor requests create a charge. Billing resumes after the release. [D-123, D-34 retry]"""
+    """[D-123, D-34 retry]"""
     invoice = await ready_invoice(world)
     subscription = await world.enroll(await world.plan())
     await comparison.freeze(world.deps, world.account_id)

@@ -20,7 +20,7 @@ from tests.support.world import Json, World, rows, subscription_body
 
 
 async def test_a_sandbox_account_comes_with_a_connection(world: World) -> None:
-    """A new sandbox account has one active connection with default settings. [D-44, D-46]"""
+    """[D-44, D-46]"""
     integration = (await world.get("/v1/integration")).json
 
     assert integration["mode"] == "sandbox"
@@ -45,7 +45,7 @@ async def test_a_sandbox_account_comes_with_a_connection(world: World) -> None:
 async def test_sandbox_connections_are_for_sandbox_accounts_only(
     world: World, mode: Mode, provider: str
 ) -> None:
-    """A sandbox account holds only sandbox connections, a live account holds none. [D-44]"""
+    """[D-44]"""
     merchant = await world.another(mode)
     before = (await merchant.get("/v1/integration/gateways")).json
 
@@ -57,7 +57,7 @@ async def test_sandbox_connections_are_for_sandbox_accounts_only(
 
 
 async def test_a_live_account_has_no_sandbox(world: World) -> None:
-    """It starts without a connection and has no sandbox charges or products. [D-44]"""
+    """[D-44]"""
     live = await world.another(Mode.LIVE)
 
     assert (await live.get("/v1/integration")).json["gateways"] == []
@@ -69,7 +69,7 @@ async def test_a_live_account_has_no_sandbox(world: World) -> None:
 
 
 async def test_settings_are_merged_key_by_key(world: World) -> None:
-    """Settings that are not sent keep their values. [D-46]"""
+    """[D-46]"""
     await world.set_up_gateway(methods=["pix", "card"], maxInstallments=6)
     changed = await patch_connection(world, settings={"productCatalog": True})
 
@@ -98,7 +98,7 @@ WRONG_SETTINGS: tuple[Json, ...] = (
 
 
 async def test_settings_outside_the_contract_are_refused(world: World) -> None:
-    """400 names the setting; nothing is stored. [D-46, D-43]"""
+    """[D-46, D-43]"""
     before = (await world.get("/v1/integration/gateways")).json
     path = f"/v1/integration/gateways/{await connection_id(world)}"
 
@@ -123,8 +123,10 @@ BEHAVIOURS = rows("""
 @pytest.mark.parametrize(
     ("behaviour", "at_once", "on_due", "later"), BEHAVIOURS, ids=[row[0] for row in BEHAVIOURS]
 )
-async def test_behaviours(world: World, behaviour: str, at_once: str, on_due: str, later: str) -> None:
-    """The `behaviour` setting decides whether and when payers pay. [D-46, spec 3.3 issued to paid, D-26]"""
+async def test_the_behaviour_setting_decides_when_payers_pay(
+    world: World, behaviour: str, at_once: str, on_due: str, later: str
+) -> None:
+    """[D-46, spec 3.3 issued to paid, D-26]"""
     await world.set_up_gateway(behaviour=behaviour)
     invoice = await ready_invoice(world)
     found: list[str] = []
@@ -172,8 +174,8 @@ WAY_TO = {
 }
 
 
-async def test_every_move_in_every_status(world: World) -> None:
-    """A possible move returns the charge; an impossible one is a 409 and changes nothing. [D-46]"""
+async def test_impossible_moves_are_refused_in_every_status(world: World) -> None:
+    """[D-46]"""
     await world.set_up_gateway(behaviour="never_pay")
     plan = await world.plan()
     for _ in MOVES:
@@ -195,15 +197,15 @@ async def test_every_move_in_every_status(world: World) -> None:
 
 
 @pytest.mark.parametrize("deed", ["pay", "refuse", "cancel", "refund"])
-async def test_an_unknown_charge(world: World, deed: str) -> None:
-    """An unknown or malformed charge id is a 404. [D-46, spec 5.4]"""
+async def test_an_unknown_charge_is_a_404(world: World, deed: str) -> None:
+    """[D-46, spec 5.4]"""
     for charge_id in (f"sbx_{7:032x}", "sbx_7", "x" * 300, "%00", "%F0%9F%92%B8"):
         answer = await world.post(f"/v1/sandbox/charges/{charge_id}/{deed}")
         assert (answer.status, answer.type) == (404, "engine.not_found"), charge_id
 
 
 async def test_charges_are_listed_newest_first_and_by_invoice(world: World) -> None:
-    """The list contains charges of all connections. It is empty for an unknown invoice. [D-46]"""
+    """[D-46]"""
     second = await world.connect()
     plan = await world.plan()
     for connection in (await connection_id(world), second["connectionId"], second["connectionId"]):
@@ -221,7 +223,7 @@ async def test_charges_are_listed_newest_first_and_by_invoice(world: World) -> N
 
 @pytest.mark.parametrize(("deed", "status"), [("pay", "paid"), ("refuse", "overdue"), ("cancel", "canceled")])
 async def test_a_move_is_polled_immediately(world: World, deed: str, status: str) -> None:
-    """A charge that a merchant moves by hand is polled immediately, as after a webhook. [D-46]"""
+    """[D-46]"""
     invoice = await issued_invoice(world)
     (charge,) = await charges(world)
 
@@ -232,7 +234,7 @@ async def test_a_move_is_polled_immediately(world: World, deed: str, status: str
 
 
 async def test_a_changed_behaviour_applies_to_open_charges(world: World) -> None:
-    """PATCH of the settings also polls open charges immediately. [D-46]"""
+    """[D-46]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)
 
@@ -243,7 +245,7 @@ async def test_a_changed_behaviour_applies_to_open_charges(world: World) -> None
 
 
 async def test_a_queued_fault_is_returned(world: World) -> None:
-    """The response is a 201 with the fault. `times` is 1 by default. [D-46]"""
+    """[D-46]"""
     body = {"connectionId": await connection_id(world), "operation": "get_charge", "fault": "timeout_after"}
 
     answer = await world.post("/v1/sandbox/faults", body)
@@ -266,7 +268,7 @@ WRONG_FAULTS: tuple[tuple[Json, str], ...] = (
 
 
 async def test_a_malformed_fault_is_refused(world: World) -> None:
-    """400 names the field. [D-46, D-11]"""
+    """[D-46, D-11]"""
     body = {"connectionId": await connection_id(world), "operation": "get_charge", "fault": "rejected"}
 
     for change, path in WRONG_FAULTS:
@@ -275,8 +277,8 @@ async def test_a_malformed_fault_is_refused(world: World) -> None:
         assert [each["path"] for each in answer.json["meta"]["fields"]] == [path]
 
 
-async def test_a_fault_for_an_unknown_connection(world: World) -> None:
-    """A connection that is unknown or of another account is a 404. [D-46, spec 5.4]"""
+async def test_a_fault_for_an_unknown_connection_is_a_404(world: World) -> None:
+    """[D-46, spec 5.4]"""
     body = {"connectionId": str(uuid4()), "operation": "get_charge", "fault": "rejected"}
 
     answer = await world.post("/v1/sandbox/faults", body)

@@ -18,7 +18,7 @@ from tests.support.world import LANE, Json, World, columns
 
 
 async def test_the_clock_shows_real_time_until_it_is_moved(world: World) -> None:
-    """The response has `now` and `status`. After an advance, time continues from the new instant. [D-45, D-1]"""
+    """[D-45, D-1]"""
     await world.sql("UPDATE account SET clock_offset = '0' WHERE account_id = $1", world.account_id)
     clock = (await world.get("/v1/test-clock")).json
     assert (clock["status"], clock["processed"]) == ("ready", {})
@@ -40,12 +40,12 @@ async def test_the_clock_shows_real_time_until_it_is_moved(world: World) -> None
         ("2035-03-01T23:59:59.5Z", "2035-03-01T23:59:59"),
     ],
 )
-async def test_advancing_to_an_instant_or_a_date(world: World, to: str, reached: str) -> None:
-    """`to` takes an instant or a date. [D-45]"""
+async def test_a_clock_advances_to_an_instant_or_a_date(world: World, to: str, reached: str) -> None:
+    """[D-45]"""
     assert (await world.advance(to))["now"].startswith(reached)
 
 
-async def test_advancing_by_days(world: World) -> None:
+async def test_a_clock_advances_by_days(world: World) -> None:
     """A day is 24 hours. Advancing by 0 days runs all due work. [D-45]"""
     start = await now(world)
     await world.enroll(await world.plan())
@@ -58,8 +58,8 @@ async def test_advancing_by_days(world: World) -> None:
     assert timedelta(days=2) <= passed < timedelta(days=2, seconds=20)
 
 
-async def test_work_is_counted(world: World) -> None:
-    """The response counts completed work per lane, from 0 for each advance. [D-45]"""
+async def test_an_advance_counts_completed_work_per_lane(world: World) -> None:
+    """[D-45]"""
     await world.advance("2035-01-01")
     await world.enroll(await world.plan(), chargeDay=10)
 
@@ -78,7 +78,7 @@ async def test_work_is_counted(world: World) -> None:
 
 
 async def test_work_runs_at_its_due_instant_and_in_order(world: World) -> None:
-    """Each event is dated at the instant at which its work was due. [D-45, D-2]"""
+    """[D-45, D-2]"""
     await world.advance("2035-01-01T12:00:00Z")
     plan = await world.plan()
     for day in (20, 5, 12):
@@ -102,8 +102,8 @@ async def test_work_runs_at_its_due_instant_and_in_order(world: World) -> None:
     assert instants == sorted(instants)
 
 
-async def test_only_this_accounts_clock_moves(world: World) -> None:
-    """The time and work of other accounts do not change. [D-45, D-1]"""
+async def test_clocks_of_other_accounts_do_not_move(world: World) -> None:
+    """[D-45, D-1]"""
     other = await world.another()
     subscription = await other.enroll(await other.plan(), chargeDay=(await now(other)).day % 28 + 1)
     before = await now(other)
@@ -115,7 +115,7 @@ async def test_only_this_accounts_clock_moves(world: World) -> None:
 
 
 async def test_the_clock_cannot_go_back(world: World) -> None:
-    """An earlier instant is a 409, and the clock does not change. [D-45]"""
+    """[D-45]"""
     await world.advance("2035-01-01")
 
     answer = await world.post("/v1/test-clock/advance", {"to": "2034-12-31"})
@@ -125,8 +125,8 @@ async def test_the_clock_cannot_go_back(world: World) -> None:
     assert (await world.get("/v1/test-clock")).json["status"] == "ready"
 
 
-async def test_one_advance_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second advance is a 409 and keeps the first one's target. [D-45]"""
+async def test_a_second_concurrent_advance_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[D-45]"""
     monkeypatch.setattr(test_clock, "WAIT_SECONDS", 0)  # the first request returns without waiting
     assert (await world.post("/v1/test-clock/advance", {"to": "2035-01-01"})).status == 202
 
@@ -138,10 +138,10 @@ async def test_one_advance_at_a_time(world: World, monkeypatch: pytest.MonkeyPat
     assert (await world.get("/v1/test-clock")).json["now"].startswith("2035-01-01T03:00")
 
 
-async def test_a_caller_that_waited_long_enough_gets_the_progress(
+async def test_a_long_advance_answers_202_with_its_progress(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After WAIT_SECONDS the response is a 202 with `advancing`. GET shows the progress. [D-45]"""
+    """[D-45]"""
     monkeypatch.setattr(test_clock, "WAIT_SECONDS", 0)
 
     answer = await world.post("/v1/test-clock/advance", {"to": "2035-01-01"})
@@ -152,10 +152,10 @@ async def test_a_caller_that_waited_long_enough_gets_the_progress(
     assert (await world.get("/v1/test-clock")).json["status"] == "ready"
 
 
-async def test_a_frozen_driver_does_not_end_a_later_advance(
+async def test_a_frozen_worker_does_not_end_a_later_advance(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A worker freezes during an advance, and another finishes it. The first must not end the next advance. [D-45]"""
+    """[D-45]"""
     monkeypatch.setattr(test_clock, "WAIT_SECONDS", 0)
     account = await load_account(world.deps, world.account_id)
     await world.post("/v1/test-clock/advance", {"to": "2034-01-01"})
@@ -174,7 +174,7 @@ async def test_a_frozen_driver_does_not_end_a_later_advance(
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_a_live_account_has_no_test_clock(world: World, method: str) -> None:
-    """Reading and advancing are both a 409. [D-45, D-44]"""
+    """[D-45, D-44]"""
     live = await world.another(Mode.LIVE)
 
     path, body = ("/v1/test-clock", None) if method == "GET" else ("/v1/test-clock/advance", {"days": 1})
@@ -203,7 +203,7 @@ MALFORMED: tuple[Json, ...] = (
 
 
 async def test_a_malformed_advance_is_refused(world: World) -> None:
-    """The response is a 400, and the clock does not change. [D-45, D-11]"""
+    """[D-45, D-11]"""
     for body in MALFORMED:
         answer = await world.post("/v1/test-clock/advance", body)
         assert (answer.status, answer.type) == (400, "engine.invalid_request"), body
@@ -215,7 +215,7 @@ async def test_a_malformed_advance_is_refused(world: World) -> None:
 async def test_a_host_with_a_wrong_clock_generates_nothing(
     world: World, off_seconds: int, *, trusted: bool
 ) -> None:
-    """If host and database clocks differ by more than 30 s, `/health/ready` reports it with a 200. [D-5]"""
+    """`/health/ready` reports host and database clocks that differ by more than 30 s. [D-5]"""
     subscription = await world.enroll(await world.plan())
     off = timedelta(seconds=off_seconds)
     deps = replace(world.deps, clock=lambda: datetime.now(UTC) + off)

@@ -83,7 +83,7 @@ SEARCHES = rows("""
 
 
 async def test_customers_are_found_by_name_email_and_document(world: World) -> None:
-    """Filters can be combined. Totals count the results on all pages. [D-130, D-16, D-15]"""
+    """[D-130, D-16, D-15]"""
     await known_customers(world)
     result: list[tuple[str, ...]] = []
     for name, email, document, _ in SEARCHES:
@@ -96,7 +96,7 @@ async def test_customers_are_found_by_name_email_and_document(world: World) -> N
 
 
 async def test_a_search_stays_in_its_account(world: World) -> None:
-    """Customers of another account with the same data are not found. Their document hashes differ. [D-130, spec 5.4]"""
+    """[D-130, spec 5.4]"""
     await known_customers(world)
     other = await world.another()
     for query in ({"name": "jo"}, {"email": "joao@a.example"}, {"document": DOCUMENT}):
@@ -143,7 +143,6 @@ async def search(world: World, document: str, *ring: str) -> list[str]:
 @pytest.mark.parametrize("document", [DOCUMENT, "52998224725"])
 async def test_documents_are_found_while_keys_rotate(world: World, document: str) -> None:
     """The search runs with both keys, after each batch of `fatura keys rotate`, and without the old key.
-
     [D-130, D-15]
     """
     old, new = new_key(), new_key()

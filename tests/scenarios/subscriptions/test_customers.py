@@ -43,7 +43,7 @@ async def opened_document(world: World) -> str | None:
 
 
 async def test_a_customers_route_shows_every_field(world: World):
-    """A subscription shows only four fields of its customer. [D-15]"""
+    """[D-15]"""
     subscription = await world.enroll(await world.plan(), customer=CUSTOMER)
     found = (await world.get(path_of(subscription["customer"]))).json
 
@@ -55,7 +55,7 @@ async def test_a_customers_route_shows_every_field(world: World):
 
 
 async def test_a_customer_with_several_subscriptions_is_listed_once(world: World):
-    """Customers are listed newest first. A refused subscription creates no customer. [D-15, D-16]"""
+    """[D-15, D-16]"""
     plan = await world.plan()
     made = [await world.enroll(plan) for _ in range(3)]
     known = {name: made[1]["customer"][name] for name in CUSTOMER}
@@ -85,7 +85,7 @@ async def test_a_customer_with_several_subscriptions_is_listed_once(world: World
     ],
 )
 async def test_a_correction_changes_only_the_given_fields(world: World, changes):
-    """Customer lists and subscriptions show the correction. [D-15]"""
+    """[D-15]"""
     before = await customer(world)
     again = await world.enroll(await world.plan(), customer=CUSTOMER)
     bystander = await world.enroll(await world.plan())
@@ -107,7 +107,7 @@ async def test_a_later_subscription_reuses_the_corrected_customer(world: World):
 
 
 async def test_a_correction_emits_no_event(world: World):
-    """Earlier events do not change. [D-15, D-36, D-37, D-110]"""
+    """[D-15, D-36, D-37, D-110]"""
     before = await customer(world)
     emitted = await world.events()
     await world.patch(path_of(before), {"name": "Ana Lima", "document": DOCUMENT})
@@ -115,10 +115,7 @@ async def test_a_correction_emits_no_event(world: World):
 
 
 async def test_a_document_is_replaced_and_removed(world: World):
-    """Responses show only `hasDocument`. The stored ciphertext is bound to this customer's row.
-
-    [D-15, spec 8 customer.document]
-    """
+    """[D-15, spec 8 customer.document]"""
     before = await customer(world)
     for document in (DOCUMENT, OTHER_DOCUMENT, "1" * 18, None, DOCUMENT):
         answer = await world.patch(path_of(before), {"document": document})
@@ -138,7 +135,7 @@ async def test_a_later_subscription_fills_in_a_removed_document(world: World):
 
 
 async def test_no_answer_event_or_log_line_contains_the_document(world: World):
-    """A whole billing cycle and refused requests are checked. [D-15, spec 2.4 document]"""
+    """[D-15, spec 2.4 document]"""
     before = await customer(world, document=OTHER_DOCUMENT)
     with captured_logs() as logs:
         answers = [
@@ -162,10 +159,7 @@ async def test_no_answer_event_or_log_line_contains_the_document(world: World):
 
 
 async def test_no_stored_hash_reveals_the_document(world: World):
-    """The body's hash is keyed. A plain hash would reveal the document to anyone who hashes all tax numbers.
-
-    [D-15, D-14]
-    """
+    """Hashes are keyed, because anyone could hash all tax numbers. [D-15, D-14]"""
     body = subscription_body(await world.plan())
     body["customer"]["document"] = DOCUMENT
     assert (await world.post("/v1/subscriptions", body, key="k")).status == 201
@@ -200,7 +194,7 @@ async def test_no_stored_hash_reveals_the_document(world: World):
     ],
 )
 async def test_a_correction_with_invalid_fields_is_refused(world: World, body, fields):
-    """The error names each invalid field, and nothing changes. `externalRef` is immutable. [D-15, D-11]"""
+    """[D-15, D-11]"""
     before = await customer(world, document=DOCUMENT)
     assert sorted(invalid(await world.patch(path_of(before), body))) == fields
     assert (await world.get(path_of(before))).json == before

@@ -15,10 +15,8 @@ async def customize(world: World, subscription: Json, body: Json) -> Json:
 
 
 async def test_customizing_changes_only_the_terms_and_the_default_method(world: World):
-    """`planVersion` stays the version of the enrollment.
-
-    [spec 4.4 POST /v1/subscriptions/{subscriptionId}/customize 200, spec 3.2 subscription customized]
-    [D-22, D-6, D-36, spec 9.2]
+    """[spec 4.4 POST /v1/subscriptions/{subscriptionId}/customize 200, spec 3.2 subscription customized, D-22]
+    [D-6, D-36, spec 9.2]
     """
     product = await world.product()
     plan = await world.plan(product)
@@ -54,8 +52,7 @@ async def test_customizing_changes_no_other_subscription(world: World):
 
 
 async def test_new_terms_apply_from_the_next_cycle(world: World):
-    """The next due date stays the same. Later due dates follow the new period. Existing invoices do not change.
-
+    """The next due date stays the same. Later due dates follow the new period.
     [spec 4.4 customize from the next cycle, D-6, spec 2.5 snapshot]
     """
     await world.advance("2035-01-05")
@@ -118,7 +115,7 @@ async def test_the_method_follows_the_terms_unless_it_was_an_override(
     ("given", "kept"), [({}, 12), ({"commitmentCycles": None}, None), ({"commitmentCycles": 3}, 3)]
 )
 async def test_the_commitment_is_replaced_only_when_given(world: World, given, kept):
-    """Sending null removes the commitment. [D-22]"""
+    """[D-22]"""
     product = await world.product()
     subscription = await world.enroll(await world.plan(product, commitmentCycles=12))
     changed = await customize(world, subscription, terms(item(product), **given))

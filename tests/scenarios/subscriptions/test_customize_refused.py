@@ -31,7 +31,6 @@ BAD: list[tuple[str, Json]] = [
 
 async def test_each_invalid_field_is_named(world: World):
     """The body has the fields of a plan except its name.
-
     [spec 4.4 POST /v1/subscriptions/{subscriptionId}/customize 400]
     """
     product = await world.product()
@@ -44,9 +43,7 @@ async def test_each_invalid_field_is_named(world: World):
 
 
 async def test_terms_are_checked_like_a_plans_against_the_pinned_connection(world: World):
-    """Checks run in the order of D-10. A refused request changes nothing.
-
-    [spec 4.4 POST /v1/subscriptions/{subscriptionId}/customize 404, spec 4.4 rule 5, D-20, D-21, D-18a]
+    """[spec 4.4 POST /v1/subscriptions/{subscriptionId}/customize 404, spec 4.4 rule 5, D-20, D-21, D-18a]
     [spec 4.4 POST /v1/subscriptions/{subscriptionId}/customize 409]
     [spec 4.4 POST /v1/subscriptions/{subscriptionId}/customize 422]
     """

@@ -185,7 +185,7 @@ def as_previewed(invoice: Json) -> Json:
 async def test_the_billing_run_generates_what_the_preview_showed(
     world: World, *, lines, months: int, method: str, installments: int, charge_day: int | None
 ):
-    """Random offers are billed for three cycles each. [spec 4.4 preview as generated]"""
+    """[spec 4.4 preview as generated]"""
     plan = await world.plan(
         *await offer(world, lines),
         periodMonths=months,

@@ -13,7 +13,7 @@ def statuses(answers: list[Answer]) -> Counter[int]:
 
 
 async def test_concurrent_subscriptions_create_one_customer(world: World):
-    """Twelve concurrent requests name the same new externalRef. [D-15, spec 4.4 customer]"""
+    """[D-15, spec 4.4 customer]"""
     plan = await world.plan()
     body = {"planId": plan["id"], "customer": CUSTOMER}
     answers = await asyncio.gather(*(world.post("/v1/subscriptions", body) for _ in range(12)))
@@ -68,7 +68,7 @@ async def test_terms_and_a_concurrent_archiving_of_their_product_exclude_each_ot
 
 
 async def test_concurrent_changes_leave_one_whole_invoice_per_cycle(world: World):
-    """Subscriptions are customized, billed and canceled concurrently. [D-6, D-28]"""
+    """[D-6, D-28]"""
     cheap, dear = await world.product(100), await world.product(5000)
     subscriptions = [await world.enroll(await world.plan(cheap)) for _ in range(6)]
 

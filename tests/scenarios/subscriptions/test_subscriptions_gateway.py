@@ -26,7 +26,7 @@ async def test_a_single_issuing_connection_is_used_automatically(world: World):
 
 
 async def test_one_of_several_issuing_connections_must_be_named(world: World):
-    """[spec 4.4 rule 2, spec 7 422 gateway] [spec 7 engine.gateway_choice_required]"""
+    """[spec 4.4 rule 2, spec 7 422 gateway, spec 7 engine.gateway_choice_required]"""
     plan, first = await world.plan(), await connection_id(world)
     second = (await world.connect())["connectionId"]
     status, type_, meta = await refused(world, plan)
@@ -90,10 +90,7 @@ async def test_a_live_account_without_a_gateway_cannot_create_a_plan(world: Worl
 
 
 async def test_the_pinned_connection_must_issue_the_method(world: World):
-    """It does not help if another connection of the account supports the method.
-
-    [spec 4.4 rule 5, D-21] [spec 4.4 POST /v1/subscriptions 422, spec 7 engine.payment_method_unsupported]
-    """
+    """[spec 4.4 rule 5, D-21, spec 4.4 POST /v1/subscriptions 422, spec 7 engine.payment_method_unsupported]"""
     plan = await world.plan(defaultPaymentMethod="card")
     pix_only = (await world.connect(methods=["pix"], maxInstallments=3))["connectionId"]
     option = {"connectionId": pix_only, "provider": "sandbox", "methods": ["pix"], "maxInstallments": 3}
@@ -110,7 +107,7 @@ async def test_the_pinned_connection_must_issue_the_method(world: World):
 
 
 async def test_the_pinned_connection_must_issue_the_installments(world: World):
-    """[spec 4.4 rule 5, D-21] [spec 4.4 POST /v1/subscriptions 422, spec 7 engine.installments_unsupported]"""
+    """[spec 4.4 rule 5, D-21, spec 4.4 POST /v1/subscriptions 422, spec 7 engine.installments_unsupported]"""
     plan = await world.plan(defaultPaymentMethod="card", maxInstallments=10)
     few = (await world.connect(maxInstallments=9))["connectionId"]
     meta = {"maxInstallments": 10, "gatewayMax": 9, "provider": "sandbox"}

@@ -90,9 +90,7 @@ def changed(body: Json, path: str, value: Json) -> Json:
 
 
 async def test_each_invalid_field_is_named_alone(world: World):
-    """No subscription is created.
-
-    [spec 4.4 POST /v1/subscriptions 400, spec 4.4 customer.email, spec 4.4 firstChargeDate, spec 4.4 chargeDay]
+    """[spec 4.4 POST /v1/subscriptions 400, spec 4.4 customer.email, spec 4.4 firstChargeDate, spec 4.4 chargeDay]
     [D-8, D-11]
     """
     await world.advance("2035-01-05")
@@ -161,7 +159,7 @@ async def test_a_request_without_a_key_is_refused(world: World):
 
 
 async def test_a_repeat_with_its_key_is_replayed_byte_for_byte(world: World):
-    """The original response is returned even after the subscription was canceled. [D-14]"""
+    """[D-14]"""
     body = subscription_body(await world.plan())
     key = str(uuid4())
     first = await world.post("/v1/subscriptions", body, key=key)
@@ -182,7 +180,7 @@ async def test_a_repeat_is_replayed_after_its_first_charge_date(world: World):
 
 
 async def test_unknown_and_foreign_plans_are_not_found(world: World):
-    """The plan is checked before gateway connections are. [spec 4.4 POST /v1/subscriptions 404, D-10]"""
+    """[spec 4.4 POST /v1/subscriptions 404, D-10]"""
     other = await world.another()
     theirs = await other.plan()
     await world.connect()

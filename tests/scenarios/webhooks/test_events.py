@@ -23,8 +23,8 @@ async def page(world: World, query: str = "") -> Json:
 
 
 async def test_an_invoices_event_holds_its_detail_with_the_clients_own_ids(world: World) -> None:
-    """`data` is the invoice detail without attempts, plus externalRefs of customer, subscription and products.
-
+    """`data` is the invoice detail without attempts, plus externalRefs of customer, subscription and
+    products.
     [D-37]
     """
     product = await world.product(externalRef="gym-1")
@@ -52,7 +52,7 @@ async def test_an_invoices_event_holds_its_detail_with_the_clients_own_ids(world
 
 
 async def test_each_invoice_of_a_batch_has_its_own_event_data(world: World) -> None:
-    """Invoices billed together have events with their own ids, dates and references. [D-37, D-28]"""
+    """[D-37, D-28]"""
     plan = await world.plan(await world.product(externalRef="gym-1"), await world.product(300))
     made = [
         await world.enroll(plan, chargeDay=chargeDay, externalRef=ref)
@@ -84,7 +84,7 @@ async def test_each_invoice_of_a_batch_has_its_own_event_data(world: World) -> N
 
 
 async def test_a_subscriptions_event_holds_the_subscription(world: World) -> None:
-    """`data` equals the response of the request that caused the event. [D-36, D-37]"""
+    """[D-36, D-37]"""
     plan = await world.plan()
     created = await world.enroll(plan)
     terms = plan_body(await world.product(100))
@@ -101,7 +101,7 @@ async def test_a_subscriptions_event_holds_the_subscription(world: World) -> Non
 
 
 async def test_an_event_is_a_snapshot(world: World) -> None:
-    """Later changes of the invoice or subscription do not change the event. [D-37]"""
+    """[D-37]"""
     invoice = await issued_invoice(world)
     before = await world.events()
 
@@ -118,7 +118,7 @@ async def test_an_event_is_a_snapshot(world: World) -> None:
 
 
 async def test_issued_and_paid_are_emitted_with_the_transition(world: World) -> None:
-    """Each event has the same instant as the invoice's transition. [spec 6.2, spec 6.1, D-36]"""
+    """[spec 6.2, spec 6.1, D-36]"""
     invoice = await issued_invoice(world)
     await world.advance(invoice["dueDate"])
 
@@ -129,7 +129,7 @@ async def test_issued_and_paid_are_emitted_with_the_transition(world: World) -> 
 
 
 async def test_an_alert_carries_its_reason(world: World) -> None:
-    """Only alerts have `data.error`. [D-37]"""
+    """[D-37]"""
     await ready_invoice(world)
     await queue_fault(world, "create_charge", "rejected")
     await world.run("issuance")
@@ -143,7 +143,7 @@ async def test_an_alert_carries_its_reason(world: World) -> None:
 
 
 async def test_refused_requests_emit_nothing(world: World) -> None:
-    """An event is committed together with its transition or not at all. [D-37]"""
+    """[D-37]"""
     subscription = await world.enroll(await world.plan())
     await world.post(f"/v1/subscriptions/{subscription['id']}/cancel")
     before = await world.events()
@@ -167,8 +167,8 @@ async def test_sequence_counts_each_account_from_one_without_gaps(world: World) 
 
 
 @pytest.mark.parametrize(("limit", "shown"), [("", 50), ("?limit=1", 1), ("?limit=200", 200)])
-async def test_limit(world: World, limit: str, shown: int) -> None:
-    """A page has 50 events by default and 200 at most. [spec 8 events limit, spec 4.6 GET /v1/events 200]"""
+async def test_a_page_has_50_events_by_default_and_200_at_most(world: World, limit: str, shown: int) -> None:
+    """[spec 8 events limit, spec 4.6 GET /v1/events 200]"""
     await _emit(world, 201)
 
     answer = await page(world, limit)
@@ -209,7 +209,7 @@ MALFORMED = (
 
 
 async def test_a_malformed_query_is_refused(world: World) -> None:
-    """The 400 names the parameter. [D-11]"""
+    """[D-11]"""
     found: list[tuple[str, int, str]] = []
     for query in MALFORMED:
         answer = await world.get(f"/v1/events?{query}")
@@ -220,7 +220,7 @@ async def test_a_malformed_query_is_refused(world: World) -> None:
 
 
 async def test_a_client_polls_with_the_cursor(world: World) -> None:
-    """The cursor is a string, even for an empty stream. No event is returned twice. [D-38]"""
+    """[D-38]"""
     assert await page(world) == {"data": [], "nextCursor": "0"}
     await world.enroll(await world.plan())
 
@@ -247,8 +247,8 @@ async def test_a_type_filters_the_stream(world: World) -> None:
     assert (await page(world, "?type=webhook.disabled"))["data"] == []
 
 
-async def test_the_same_bytes_every_time(world: World) -> None:
-    """An event has the same bytes alone, in a page, and in a page of one type. [D-37]"""
+async def test_an_event_always_has_the_same_bytes(world: World) -> None:
+    """[D-37]"""
     await issued_invoice(world)
     whole = (await world.get("/v1/events")).body
     alone = (await world.get("/v1/events?limit=1&cursor=1")).body
@@ -260,7 +260,7 @@ async def test_the_same_bytes_every_time(world: World) -> None:
 
 
 async def test_events_of_an_invoice_keep_their_order(world: World) -> None:
-    """Each invoice emits created, issued and paid in this order. Events of other invoices may come between. [D-38]"""
+    """Events of other invoices may come between. [D-38]"""
     plan = await world.plan()
     for day in (5, 5, 9, 20):
         await world.enroll(plan, chargeDay=day)

@@ -34,11 +34,8 @@ async def to_next_probe(world: World) -> timedelta:
     return wait
 
 
-async def test_three_days_dead_with_a_backlog(world: World) -> None:
-    """Probes are ten minutes apart. After the outage, each event is delivered once, in its invoice's order.
-
-    [D-39, D-39 probes]
-    """
+async def test_a_backlog_is_delivered_in_order_after_three_days_of_outage(world: World) -> None:
+    """Probes are ten minutes apart. [D-39, D-39 probes]"""
     async with open_receiver() as receiver:
         receiver.answer = always(503)
         await register(world, receiver)
@@ -76,8 +73,8 @@ async def test_three_days_dead_with_a_backlog(world: World) -> None:
 
 
 @pytest.mark.parametrize("asked", ["by a new event", "by redelivering", "by registering again"])
-async def test_a_failure_of_last_month_does_not_disable(world: World, asked: str) -> None:
-    """After a month without events, the next failure starts a new period of five days. [D-39 disabling]"""
+async def test_a_failure_after_a_month_without_events_does_not_disable(world: World, asked: str) -> None:
+    """[D-39 disabling]"""
     async with open_receiver() as receiver:
         await register(world, receiver)
         receiver.answer = lambda each: Reply(500) if each.sequence == 1 else OK

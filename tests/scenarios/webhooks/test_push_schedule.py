@@ -28,11 +28,8 @@ def failing(*sequences: int) -> Answerer:
     return lambda each: Reply(500) if each.sequence in sequences else OK
 
 
-async def test_twelve_attempts_by_the_schedule(world: World, receiver: Receiver) -> None:
-    """A failing event is retried with jitter and then given up. Other events are delivered meanwhile.
-
-    [D-39 schedule]
-    """
+async def test_a_failing_event_is_given_up_after_twelve_attempts(world: World, receiver: Receiver) -> None:
+    """[D-39 schedule]"""
     await register(world, receiver)
     receiver.answer = failing(1)
     await emit(world, 2, invoices=2)
@@ -49,8 +46,8 @@ async def test_twelve_attempts_by_the_schedule(world: World, receiver: Receiver)
     assert await world.broken() == []
 
 
-async def test_the_order_of_an_invoice_is_strict(world: World, receiver: Receiver) -> None:
-    """An event is sent only after the previous event of its invoice was delivered. [D-39 order]"""
+async def test_events_of_an_invoice_are_delivered_in_order(world: World, receiver: Receiver) -> None:
+    """[D-39 order]"""
     await register(world, receiver)
     seen: dict[int, int] = {}
 
@@ -73,7 +70,7 @@ async def test_the_order_of_an_invoice_is_strict(world: World, receiver: Receive
 
 
 async def test_waiting_for_an_earlier_event_is_no_failure(world: World, receiver: Receiver) -> None:
-    """An event waits days for the failing event before it, then is delivered at its first attempt. [D-39 order]"""
+    """[D-39 order]"""
     await register(world, receiver)
     receiver.answer = failing(1)
     await emit(world, 2, invoices=1)
@@ -90,8 +87,7 @@ async def test_waiting_for_an_earlier_event_is_no_failure(world: World, receiver
 async def test_an_endpoint_that_takes_nothing_is_disabled_after_five_days(
     world: World, receiver: Receiver
 ) -> None:
-    """Until then it is retried daily. An event gives the reason. Enabling resumes at the first undelivered event.
-
+    """Enabling the endpoint resumes at the first undelivered event.
     [D-39 disabling, D-39 resuming, D-36 webhook.disabled]
     """
     await register(world, receiver)
@@ -153,8 +149,8 @@ async def test_events_given_up_in_an_outage_are_reopened(world: World, receiver:
     assert await world.broken() == []
 
 
-async def test_gone_disables_immediately(world: World, receiver: Receiver) -> None:
-    """A 410 disables the endpoint even if concurrent deliveries succeed. [D-39 gone, D-36 webhook.disabled]"""
+async def test_a_410_disables_immediately(world: World, receiver: Receiver) -> None:
+    """[D-39 gone, D-36 webhook.disabled]"""
     await register(world, receiver)
     await emit(world, 1)
     await world.run("push")
@@ -175,7 +171,7 @@ async def test_gone_disables_immediately(world: World, receiver: Receiver) -> No
 
 @pytest.mark.parametrize("status", [301, 302, 303, 304, 307, 308, 400, 404, 429, 500, 503])
 async def test_any_other_status_is_a_failure(world: World, receiver: Receiver, status: int) -> None:
-    """Redirects are not followed. [D-39 outcomes]"""
+    """[D-39 outcomes]"""
     await register(world, receiver)
     receiver.answer = always(status, Location=receiver.url)
     await emit(world, 1)
@@ -188,7 +184,7 @@ async def test_any_other_status_is_a_failure(world: World, receiver: Receiver, s
 
 @pytest.mark.parametrize(("status", "body"), [(200, b"x" * 200_000), (204, b""), (299, b"{")])
 async def test_any_2xx_is_delivered(world: World, receiver: Receiver, status: int, body: bytes) -> None:
-    """The response body is ignored. [D-39 outcomes]"""
+    """[D-39 outcomes]"""
     await register(world, receiver)
     receiver.answer = always(status, body)
     await emit(world, 1)
@@ -201,7 +197,7 @@ async def test_any_2xx_is_delivered(world: World, receiver: Receiver, status: in
 
 @pytest.mark.parametrize("kind", ["seconds", "date"])
 async def test_retry_after_delays_event_and_endpoint(world: World, receiver: Receiver, kind: str) -> None:
-    """Nothing is sent to the endpoint before the time in Retry-After. [D-39 Retry-After]"""
+    """[D-39 Retry-After]"""
     await register(world, receiver)
     date = format_datetime(datetime.now(UTC) + timedelta(hours=3), usegmt=True)
     receiver.answer = always(503, Retry_After="10800" if kind == "seconds" else date)
@@ -222,7 +218,7 @@ async def test_retry_after_delays_event_and_endpoint(world: World, receiver: Rec
 
 
 async def test_events_delayed_by_an_outage_are_rescheduled(world: World, receiver: Receiver) -> None:
-    """When one delivery succeeds after the outage, all delayed events become due. [D-39 resuming, D-117]"""
+    """[D-39 resuming, D-117]"""
     await register(world, receiver)
     receiver.answer = always(500)
     await emit(world, 2)
@@ -254,10 +250,7 @@ async def test_registering_again_ends_a_retry_after(world: World, receiver: Rece
 
 
 async def test_registering_again_sends_immediately(world: World, receiver: Receiver) -> None:
-    """After registering again, with the same or a new URL, events are sent without waiting for the next probe.
-
-    [D-39 resuming]
-    """
+    """[D-39 resuming]"""
     await register(world, receiver)
     receiver.answer = always(500)
     await emit(world, 1)

@@ -21,7 +21,7 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 
 async def test_a_webhook_is_registered_read_and_removed(world: World, receiver: Receiver) -> None:
-    """Before registration, GET is a 404 that says what to do. [D-39 webhook, spec 4.6 webhook and rotation]"""
+    """[D-39 webhook, spec 4.6 webhook and rotation]"""
     missing = await world.get("/v1/integration/webhook")
     assert (missing.status, missing.type) == (404, "engine.not_found")
     assert "PUT /v1/integration/webhook" in missing.json["detail"]
@@ -37,8 +37,8 @@ async def test_a_webhook_is_registered_read_and_removed(world: World, receiver: 
     assert (await world.get("/v1/integration/webhook")).status == 404
 
 
-async def test_registering_and_removing_concurrently(world: World, receiver: Receiver) -> None:
-    """Each response is the same as without the concurrent requests. [D-39 webhook, D-116]"""
+async def test_a_webhook_can_be_registered_and_removed_concurrently(world: World, receiver: Receiver) -> None:
+    """[D-39 webhook, D-116]"""
     await emit(world, 1)
     calls = [
         world.delete("/v1/integration/webhook") if place % 2 else register(world, receiver)
@@ -65,7 +65,7 @@ async def test_registering_and_removing_concurrently(world: World, receiver: Rec
     ],
 )
 async def test_a_url_that_may_not_be_called_is_refused(world: World, body: Json) -> None:
-    """The response is a 400, and no webhook is registered. [D-39 webhook]"""
+    """[D-39 webhook]"""
     answer = await world.put("/v1/integration/webhook", body)
 
     assert (answer.status, answer.type) == (400, "engine.invalid_request")
@@ -73,7 +73,7 @@ async def test_a_url_that_may_not_be_called_is_refused(world: World, body: Json)
 
 
 async def test_a_delivery_has_the_same_bytes_as_the_stream(world: World, receiver: Receiver) -> None:
-    """The bytes also equal those of GET for the single event. [D-39 bytes, spec 6.1, spec 6.2]"""
+    """[D-39 bytes, spec 6.1, spec 6.2]"""
     await register(world, receiver)
     await world.enroll(await world.plan(await world.product(name='Ação "1" €')))
     await world.run()
@@ -88,11 +88,10 @@ async def test_a_delivery_has_the_same_bytes_as_the_stream(world: World, receive
     assert await world.broken() == []
 
 
-async def test_the_headers_of_a_delivery(world: World, receiver: Receiver) -> None:
-    """Headers carry the event's id and type, the attempt, and the signatures of both schemes.
-
-    [D-39 headers, spec 6.6]
-    """
+async def test_headers_name_the_event_and_the_attempt_and_have_both_signatures(
+    world: World, receiver: Receiver
+) -> None:
+    """[D-39 headers, spec 6.6]"""
     await register(world, receiver)
     receiver.answer = always(500)
     await emit(world, 1)
@@ -113,7 +112,7 @@ async def test_the_headers_of_a_delivery(world: World, receiver: Receiver) -> No
 
 
 async def test_only_events_after_the_registration_are_delivered(world: World, receiver: Receiver) -> None:
-    """Earlier events are only in the stream. The same holds after removing and registering again. [D-39 webhook]"""
+    """Earlier events are only in the stream. [D-39 webhook]"""
     await emit(world, 3)
     await register(world, receiver)
     await emit(world, 2)
@@ -137,8 +136,8 @@ async def test_only_events_after_the_registration_are_delivered(world: World, re
     assert await world.broken() == []
 
 
-async def test_the_log_of_attempts(world: World, receiver: Receiver) -> None:
-    """Each attempt has an outcome. A failed one also has the start of the response body. [D-39 log, D-118]"""
+async def test_each_attempt_is_logged_with_its_outcome(world: World, receiver: Receiver) -> None:
+    """[D-39 log, D-118]"""
     await register(world, receiver)
     receiver.answer = always(500, b"\xffno\0pe" + b"x" * 5000)
     await emit(world, 1)
@@ -170,8 +169,8 @@ async def test_the_log_of_attempts(world: World, receiver: Receiver) -> None:
     assert (await world.get(f"/v1/events/{UNKNOWN_ID}/deliveries")).status == 404
 
 
-async def test_a_closed_port(world: World, receiver: Receiver) -> None:
-    """A refused connection is logged as a failure without a status. [D-39 log]"""
+async def test_a_refused_connection_is_logged_without_a_status(world: World, receiver: Receiver) -> None:
+    """[D-39 log]"""
     answer = await world.put("/v1/integration/webhook", {"url": "http://127.0.0.1:1/"})
     assert answer.status == 200
     await emit(world, 1)
@@ -189,7 +188,7 @@ async def test_a_closed_port(world: World, receiver: Receiver) -> None:
 
 @pytest.mark.parametrize("state", ["delivered", "given_up", "not_sent", "pending"])
 async def test_an_event_is_redelivered(world: World, receiver: Receiver, state: str) -> None:
-    """It is sent immediately, in any delivery status, even if emitted before the registration. [D-39 redeliver]"""
+    """[D-39 redeliver]"""
     if state == "not_sent":
         await emit(world, 1, invoices=1)
     await register(world, receiver)
@@ -215,8 +214,8 @@ async def test_an_event_is_redelivered(world: World, receiver: Receiver, state: 
     assert await world.broken() == []
 
 
-async def test_redelivery_without_an_enabled_webhook(world: World, receiver: Receiver) -> None:
-    """The 409 says what to do. An unknown event is a 404. [D-39 redeliver]"""
+async def test_redelivery_without_an_enabled_webhook_is_refused(world: World, receiver: Receiver) -> None:
+    """[D-39 redeliver]"""
     await emit(world, 1)
     path = f"/v1/events/{(await event_at(world, 1))['id']}/redeliver"
 
@@ -235,7 +234,7 @@ async def test_redelivery_without_an_enabled_webhook(world: World, receiver: Rec
 
 
 async def test_a_redelivery_blocks_no_other_event(world: World, receiver: Receiver) -> None:
-    """Later events of the invoice are delivered even if the redelivery fails. [D-39 redeliver]"""
+    """[D-39 redeliver]"""
     await register(world, receiver)
     await emit(world, 1, invoices=1)
     await world.run("push")
