@@ -21,7 +21,7 @@ SLOWEST = (
     "test_restart",
     "test_schemathesis",
     "test_many_workers",
-    "test_crashes",
+    "test_short_runs",
     "test_orders",
     "test_embedded",
     "test_demo",

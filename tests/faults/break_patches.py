@@ -1,5 +1,6 @@
-"""Functions that disable one mechanism each in this process (see `breaks`): they change statements or replace
-functions.
+"""Functions that each disable one mechanism of the engine in this process (see `breaks`).
+
+They replace functions, or change SQL statements before they are sent.
 """
 
 import json
@@ -7,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fatura import ids
 from fatura.api.http import replies
@@ -28,6 +29,16 @@ STORE = Path(db.__file__).parent
 Put = Callable[[Any, str, Any], None]
 """Sets an attribute, permanently or for one test (`monkeypatch.setattr`)."""
 
+PATCHES: dict[str, Callable[[], None]] = {}
+"""The functions of this module by the name of the break, such as `long-lease`."""
+
+Patch = TypeVar("Patch", bound=Callable[..., None])
+
+
+def _break(patch: Patch) -> Patch:
+    PATCHES[patch.__name__.replace("_", "-")] = patch
+    return patch
+
 
 def weaken(statement: str, old: str, new: str, *, put: Put = setattr) -> None:
     """Replace a part of every SQL statement that begins with `statement`."""
@@ -46,23 +57,32 @@ def weaken(statement: str, old: str, new: str, *, put: Put = setattr) -> None:
         put(Tx, name, weakened(getattr(Tx, name)))
 
 
+@_break
 def retry_without_lookup() -> None:
+    """Repeat a charge request with an unknown outcome without a look-up. Found by `crashes`."""
+
     def may(*_args: object, **_kwargs: object) -> bool:
         return True
 
     issuance._may_repeat = may
 
 
+@_break
 def trust_first_lookup() -> None:
+    """Treat a charge as absent after one early, empty look-up. Found by `gateway`."""
     outcomes.LOOKUP_COUNTS_AFTER = timedelta(0)
     outcomes.EMPTY_LOOKUPS_NEEDED = 1
 
 
+@_break
 def skip_lease_check() -> None:
+    """Let a worker send a charge request after its lease has expired. Found by `gateway`."""
     gateway_calls.SEND_WITHIN_SECONDS = 3600
 
 
+@_break
 def ignore_lease(*, put: Put = setattr) -> None:
+    """Claim invoices that another worker has leased. Found by `orders`."""
     weaken(
         "WITH due AS MATERIALIZED ( SELECT x.invoice_id",
         "AND (x.lease_until IS NULL OR x.lease_until <= $4)",
@@ -71,15 +91,21 @@ def ignore_lease(*, put: Put = setattr) -> None:
     )
 
 
+@_break
 def long_lease() -> None:
+    """Lease invoices for ten minutes. Found by `crashes`."""
     issuance.LEASE = timedelta(minutes=10)
 
 
+@_break
 def cancel_without_lock(*, put: Put = setattr) -> None:
+    """Cancel a subscription without locking its row. Found by `orders`."""
     put(subscriptions, "lock", subscriptions.find)
 
 
+@_break
 def ignore_idempotency_keys() -> None:
+    """Execute every request as if it had no Idempotency-Key. Found by `crashes`."""
     execute: Any = replies.execute_once
 
     async def always(deps: Any, account: Any, request: Any, *rest: Any, **named: Any) -> Any:
@@ -88,8 +114,9 @@ def ignore_idempotency_keys() -> None:
     replies.execute_once = always
 
 
+@_break
 def store_keys_separately() -> None:
-    """Commit the Idempotency-Key after the effect, in a separate transaction."""
+    """Commit the Idempotency-Key after the effect, in a separate transaction. Found by `crashes`."""
 
     async def apart(
         deps: Any,
@@ -116,8 +143,9 @@ def store_keys_separately() -> None:
     replies.execute_once = apart
 
 
+@_break
 def number_events_by_sequence() -> None:
-    """Number events by a database sequence instead of the per-account counter, which then only counts."""
+    """Number events by a database sequence, before the lock that orders commits. Found by `orders`."""
     add = counters.add
 
     async def by_sequence(tx: Tx, *, events: int, deltas: Any) -> int:
@@ -130,7 +158,9 @@ def number_events_by_sequence() -> None:
     counters.add = by_sequence
 
 
+@_break
 def push_out_of_order() -> None:
+    """Push events of one invoice concurrently. Found by `simulator`."""
     weaken(
         "SELECT d.sequence, e.event_id",
         "AND d.waits IS NOT TRUE AND NOT EXISTS ( SELECT FROM delivery b WHERE b.account_id = $1"
@@ -139,62 +169,88 @@ def push_out_of_order() -> None:
     )
 
 
+@_break
 def sign_with_wrong_secret() -> None:
+    """Sign webhooks with a wrong secret. Found by `simulator`."""
+
     async def anything(_work: Work) -> tuple[str, ...]:
         return (f"{PREFIX}{'A' * 43}=",)
 
     delivery.signing_secrets = anything
 
 
+@_break
 def round_down() -> None:
+    """Round half cents down. Found by `simulator`."""
+
     def down(monthly_price_cents: int, *, months: int, discount_percent: int) -> int:
         return months * monthly_price_cents * (100 - discount_percent) // 100
 
     invoice.item_amount_cents = down
 
 
+@_break
 def trust_any_commit() -> None:
+    """Accept every answer to COMMIT. Found by `failover`."""
+
     async def commit(connection: Any) -> None:
         await connection.execute("COMMIT")
 
     db.commit = commit
 
 
+@_break
 def commit_refused_requests() -> None:
+    """Commit the writes of refused requests. Found by `bad-requests`."""
+
     async def keep(connection: Any) -> None:
         await connection.execute("COMMIT")
 
     db.roll_back = keep
 
 
+@_break
 def charge_during_restore() -> None:
+    """Continue charging during the comparison after a restore. Found by `restore`."""
+
     async def yes(_tx: Tx) -> bool:
         return True
 
     frozen_accounts.may_charge = yes
 
 
+@_break
 def random_invoice_ids() -> None:
+    """Make invoice ids random instead of deriving them from subscription and cycle. Found by `restore`."""
+
     def by_chance(at: Any, billed: Any) -> Any:
         return ids.new_ids(at, len(list(billed)))
 
     ids.invoice_ids = by_chance
 
 
+@_break
 def read_any_account() -> None:
+    """Read invoices of all accounts; `breaks` also disables Row Level Security. Found by `probes`."""
     for columns in ("v.invoice_id, v.subscription_id", "i.invoice_id, i.item_id"):
         for table in "vscip":
             weaken(f"SELECT {columns}", f"{table}.account_id = $1", "$1::uuid IS NOT NULL")
 
 
+@_break
 def unbind_ciphertexts() -> None:
+    """Let a ciphertext decrypt in any row. Found by `secrets`."""
+
     def nothing(*_args: object, **_kwargs: object) -> bytes:
         return b""
 
     vault._bound_to = nothing
 
 
+@_break
 def store_plain_secrets() -> None:
+    """Store secrets without encryption. Found by `secrets`."""
+
     def seal(self: Vault, plain: bytes, **_place: object) -> bytes:
         return self.sealing_id + plain
 
@@ -204,11 +260,15 @@ def store_plain_secrets() -> None:
     Vault.seal, Vault.open = seal, opened
 
 
+@_break
 def accept_revoked_keys() -> None:
+    """Accept revoked API keys. Found by `secrets`."""
     weaken("SELECT a.account_id, a.mode, a.currency, a.clock_offset, k", " AND k.revoked_at IS NULL", "")
 
 
+@_break
 def one_push_at_a_time() -> None:
+    """Call one endpoint at a time. Found by `neighbours`."""
     for lane in LANES:
         if lane.name in {"push", "probe"}:
             object.__setattr__(lane, "batches_at_once", 1)

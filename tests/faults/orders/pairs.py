@@ -1,6 +1,6 @@
 """The pairs of operations that change the same rows, and their fixtures."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tests.faults.orders import operations as does
@@ -35,108 +35,75 @@ WEIGHTS: Mapping[tuple[MakeFixture, Operation, Operation], int] = {
 }
 """Pairs that get more schedules, because few schedules reveal a missing lease or a wrong event order."""
 
-PAIRS: tuple[Pair, ...] = tuple(
+_CONCURRENT: Sequence[tuple[MakeFixture, Operation, Sequence[Operation]]] = (
+    (
+        due,
+        does.GENERATION,
+        (
+            does.GENERATION,
+            does.CANCEL,
+            does.CUSTOMIZE,
+            does.PUBLISH,
+            does.ARCHIVE_PLAN,
+            does.EDIT_PRODUCT,
+            does.EDIT_CUSTOMER,
+            does.SUBSCRIBE,
+        ),
+    ),
+    (due, does.CANCEL, (does.CANCEL, does.CANCEL_AGAIN, does.CUSTOMIZE)),
+    (due, does.CUSTOMIZE, (does.CUSTOMIZE_AGAIN, does.ARCHIVE_PRODUCT, does.EDIT_DEARER)),
+    (due, does.PUBLISH, (does.PUBLISH_AGAIN, does.ARCHIVE_PLAN, does.ARCHIVE_PRODUCT)),
+    (due, does.CREATE_PLAN, (does.ARCHIVE_PRODUCT, does.EDIT_DEARER)),
+    (
+        due,
+        does.SUBSCRIBE,
+        (does.ARCHIVE_PLAN, does.PUBLISH, does.SUBSCRIBE_TOO, does.SUBSCRIBE_REPLAY, does.OTHER_BODY),
+    ),
+    (due, does.SUBSCRIBE_KNOWN, (does.EDIT_CUSTOMER,)),
+    (moved_on, does.GENERATION, (does.PROPAGATE,)),
+    (moved_on, does.CANCEL, (does.PROPAGATE,)),
+    (moved_on, does.CUSTOMIZE, (does.PROPAGATE,)),
+    (moved_on, does.PUBLISH, (does.PROPAGATE,)),
+    (moved_on, does.ARCHIVE_PLAN, (does.PROPAGATE,)),
+    (moved_on, does.PROPAGATE, (does.PROPAGATE_AGAIN,)),
+    (moved_on, does.SUBSCRIBE, (does.PROPAGATE,)),
+    (
+        draft,
+        does.PRICING,
+        (
+            does.PRICING,
+            does.VALUE,
+            does.RETRY_PRICING,
+            does.CANCEL_INVOICE,
+            does.ROTATE,
+            does.EDIT_ENDPOINT,
+            does.CANCEL,
+        ),
+    ),
+    (draft, does.VALUE, (does.OTHER_VALUE, does.CANCEL_INVOICE)),
+    (held, does.RETRY_PRICING, (does.VALUE, does.CANCEL_INVOICE)),
+    (
+        ready,
+        does.ISSUANCE,
+        (does.ISSUANCE, does.CANCEL_INVOICE, does.RETRY_ISSUANCE, does.CANCEL, does.CONNECTION_OFF),
+    ),
+    (ready, does.RETRY_ISSUANCE, (does.CANCEL_INVOICE,)),
+    (abandoned, does.ISSUANCE, (does.ISSUANCE, does.RETRY_ISSUANCE)),
+    (paid, does.RECONCILIATION, (does.RECONCILIATION, does.GATEWAY_WEBHOOK, does.CANCEL_INVOICE)),
+    (issued, does.CANCEL_INVOICE, (does.CANCEL_INVOICE_AGAIN, does.RECONCILIATION, does.GATEWAY_WEBHOOK)),
+    (
+        pushing,
+        does.PUSH,
+        (does.PUSH, does.REDELIVER, does.OTHER_WEBHOOK, does.NO_WEBHOOK, does.ROTATE, does.GENERATION),
+    ),
+    (pushing, does.OTHER_WEBHOOK, (does.NO_WEBHOOK,)),
+    (pushing, does.REDELIVER, (does.NO_WEBHOOK,)),
+    (pushing, does.ROTATE, (does.ROTATE_AGAIN,)),
+)
+"""A fixture, an operation, and the operations that run concurrently with it."""
+
+PAIRS = tuple(
     Pair(a, b, fixture, NAMED_OUTCOMES.get((a.name, b.name), ()))
-    for fixture, met in (
-        (
-            due,
-            (
-                (does.GENERATION, does.GENERATION),
-                (does.GENERATION, does.CANCEL),
-                (does.GENERATION, does.CUSTOMIZE),
-                (does.GENERATION, does.PUBLISH),
-                (does.GENERATION, does.ARCHIVE_PLAN),
-                (does.GENERATION, does.EDIT_PRODUCT),
-                (does.GENERATION, does.EDIT_CUSTOMER),
-                (does.GENERATION, does.SUBSCRIBE),
-                (does.CANCEL, does.CANCEL),
-                (does.CANCEL, does.CANCEL_AGAIN),
-                (does.CANCEL, does.CUSTOMIZE),
-                (does.CUSTOMIZE, does.CUSTOMIZE_AGAIN),
-                (does.CUSTOMIZE, does.ARCHIVE_PRODUCT),
-                (does.CUSTOMIZE, does.EDIT_DEARER),
-                (does.PUBLISH, does.PUBLISH_AGAIN),
-                (does.PUBLISH, does.ARCHIVE_PLAN),
-                (does.PUBLISH, does.ARCHIVE_PRODUCT),
-                (does.CREATE_PLAN, does.ARCHIVE_PRODUCT),
-                (does.CREATE_PLAN, does.EDIT_DEARER),
-                (does.SUBSCRIBE, does.ARCHIVE_PLAN),
-                (does.SUBSCRIBE, does.PUBLISH),
-                (does.SUBSCRIBE, does.SUBSCRIBE_TOO),
-                (does.SUBSCRIBE, does.SUBSCRIBE_REPLAY),
-                (does.SUBSCRIBE, does.OTHER_BODY),
-                (does.SUBSCRIBE_KNOWN, does.EDIT_CUSTOMER),
-            ),
-        ),
-        (
-            moved_on,
-            (
-                (does.GENERATION, does.PROPAGATE),
-                (does.CANCEL, does.PROPAGATE),
-                (does.CUSTOMIZE, does.PROPAGATE),
-                (does.PUBLISH, does.PROPAGATE),
-                (does.ARCHIVE_PLAN, does.PROPAGATE),
-                (does.PROPAGATE, does.PROPAGATE_AGAIN),
-                (does.SUBSCRIBE, does.PROPAGATE),
-            ),
-        ),
-        (
-            draft,
-            (
-                (does.PRICING, does.PRICING),
-                (does.PRICING, does.VALUE),
-                (does.PRICING, does.RETRY_PRICING),
-                (does.PRICING, does.CANCEL_INVOICE),
-                (does.PRICING, does.ROTATE),
-                (does.PRICING, does.EDIT_ENDPOINT),
-                (does.PRICING, does.CANCEL),
-                (does.VALUE, does.OTHER_VALUE),
-                (does.VALUE, does.CANCEL_INVOICE),
-            ),
-        ),
-        (held, ((does.RETRY_PRICING, does.VALUE), (does.RETRY_PRICING, does.CANCEL_INVOICE))),
-        (
-            ready,
-            (
-                (does.ISSUANCE, does.ISSUANCE),
-                (does.ISSUANCE, does.CANCEL_INVOICE),
-                (does.ISSUANCE, does.RETRY_ISSUANCE),
-                (does.ISSUANCE, does.CANCEL),
-                (does.ISSUANCE, does.CONNECTION_OFF),
-                (does.RETRY_ISSUANCE, does.CANCEL_INVOICE),
-            ),
-        ),
-        (abandoned, ((does.ISSUANCE, does.ISSUANCE), (does.ISSUANCE, does.RETRY_ISSUANCE))),
-        (
-            paid,
-            (
-                (does.RECONCILIATION, does.RECONCILIATION),
-                (does.RECONCILIATION, does.GATEWAY_WEBHOOK),
-                (does.RECONCILIATION, does.CANCEL_INVOICE),
-            ),
-        ),
-        (
-            issued,
-            (
-                (does.CANCEL_INVOICE, does.CANCEL_INVOICE_AGAIN),
-                (does.CANCEL_INVOICE, does.RECONCILIATION),
-                (does.CANCEL_INVOICE, does.GATEWAY_WEBHOOK),
-            ),
-        ),
-        (
-            pushing,
-            (
-                (does.PUSH, does.PUSH),
-                (does.PUSH, does.REDELIVER),
-                (does.PUSH, does.OTHER_WEBHOOK),
-                (does.PUSH, does.NO_WEBHOOK),
-                (does.PUSH, does.ROTATE),
-                (does.PUSH, does.GENERATION),
-                (does.OTHER_WEBHOOK, does.NO_WEBHOOK),
-                (does.REDELIVER, does.NO_WEBHOOK),
-                (does.ROTATE, does.ROTATE_AGAIN),
-            ),
-        ),
-    )
-    for a, b in met
+    for fixture, a, others in _CONCURRENT
+    for b in others
 )
