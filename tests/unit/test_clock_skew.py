@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from fatura.usecases.operations.clock_skew import ClockSkew
+from fatura.usecases.clock_skew import ClockSkew
 
 
 class _Clocks:

@@ -5,7 +5,7 @@ from uuid import uuid4
 import pytest
 
 from fatura.domain.errors import RATE_LIMITED, EngineError
-from fatura.usecases.pricing.open_call_limit import MAX_OPEN_CALLS, OpenCallLimit
+from fatura.usecases.open_call_limit import MAX_OPEN_CALLS, OpenCallLimit
 
 
 def test_calls_above_an_accounts_limit_are_refused() -> None:

@@ -9,8 +9,8 @@ from fatura.outbound.http import MerchantClient
 from fatura.settings import Settings
 from fatura.store.db import Database
 from fatura.store.vault import Vault
-from fatura.usecases.operations.clock_skew import ClockSkew
-from fatura.usecases.pricing.open_call_limit import OpenCallLimit
+from fatura.usecases.clock_skew import ClockSkew
+from fatura.usecases.open_call_limit import OpenCallLimit
 
 
 @dataclass(frozen=True, slots=True)

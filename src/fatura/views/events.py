@@ -8,7 +8,7 @@ from uuid import UUID
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from fatura.domain.events import CATALOGUE
-from fatura.domain.invoice import InvoiceDetail, InvoiceItem
+from fatura.domain.invoice import InvoiceDetail
 from fatura.domain.pricing import PricingOutcome
 from fatura.domain.subscription import Commitment, Subscription
 from fatura.views.invoices import InvoiceItemView, InvoiceSummaryView
@@ -54,10 +54,6 @@ class EventInvoiceItemView(InvoiceItemView):
 
     product_external_ref: ExternalRef | None
 
-    @classmethod
-    def with_ref(cls, item: InvoiceItem) -> Self:
-        return cls.of(item, product_external_ref=item.product_external_ref)
-
 
 class EventInvoiceView(InvoiceSummaryView):
     """An invoice with its items and your own ids of its subscription and products (D-37)."""
@@ -70,7 +66,7 @@ class EventInvoiceView(InvoiceSummaryView):
         return cls.of(
             detail.invoice,
             subscription_external_ref=detail.subscription_external_ref,
-            items=[EventInvoiceItemView.with_ref(item) for item in detail.items],
+            items=[EventInvoiceItemView.of(item) for item in detail.items],
         )
 
 

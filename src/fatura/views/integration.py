@@ -1,5 +1,6 @@
 """The integration of an account: API keys, the secret and gateway connections (spec 4.6, D-41 to D-43)."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Self
 
 from msgspec import Meta
@@ -8,7 +9,7 @@ from fatura.domain.account import Account
 from fatura.domain.connection import Connection
 from fatura.domain.credentials import ApiKey, Mode
 from fatura.domain.offer import MAX_INSTALLMENTS, PaymentMethod
-from fatura.views.view import Id, Instant, ListView, View, instant
+from fatura.views.view import Id, Instant, ListView, View
 
 
 class ApiKeyView(View):
@@ -23,15 +24,7 @@ class ApiKeyView(View):
 
     @classmethod
     def of(cls, api_key: ApiKey, **more: Any) -> Self:
-        return cls(
-            id=str(api_key.api_key_id),
-            name=api_key.name,
-            prefix=api_key.prefix,
-            created_at=instant(api_key.created_at),
-            last_used_at=instant(api_key.last_used_at),
-            revoked_at=instant(api_key.revoked_at),
-            **more,
-        )
+        return cls.from_attributes(api_key, id=str(api_key.api_key_id), **more)
 
 
 class ApiKeyListView(ListView[ApiKeyView]):
@@ -68,24 +61,14 @@ class ConnectionView(View):
     label: Annotated[str, Meta(max_length=120)] | None
     active: bool
     issues_charges: Annotated[bool, Meta(description="Whether it can bill subscriptions.")]
-    methods: Annotated[list[PaymentMethod], Meta(description="Payment methods that it can charge.")]
+    methods: Annotated[Sequence[PaymentMethod], Meta(description="Payment methods that it can charge.")]
     max_installments: Annotated[int, Meta(ge=1, le=MAX_INSTALLMENTS, description="Most card installments.")]
     product_catalog: Annotated[bool, Meta(description="Whether products are mirrored to it.")]
     created_at: Instant
 
     @classmethod
     def of(cls, connection: Connection) -> Self:
-        return cls(
-            connection_id=str(connection.connection_id),
-            provider=connection.provider,
-            label=connection.label,
-            active=connection.active,
-            issues_charges=connection.issues_charges,
-            methods=list(connection.methods),
-            max_installments=connection.max_installments,
-            product_catalog=connection.product_catalog,
-            created_at=instant(connection.created_at),
-        )
+        return cls.from_attributes(connection)
 
 
 class ConnectionListView(ListView[ConnectionView]):
@@ -108,9 +91,4 @@ class IntegrationView(View):
 
     @classmethod
     def of(cls, account: Account, gateways: list[ConnectionView]) -> Self:
-        return cls(
-            account_id=str(account.account_id),
-            mode=account.mode,
-            currency=account.currency,
-            gateways=gateways,
-        )
+        return cls.from_attributes(account, gateways=gateways)

@@ -28,7 +28,6 @@ from fatura.views.view import (
     Percent,
     TotalCents,
     View,
-    instant,
 )
 
 Months = Annotated[int, Meta(ge=1, le=12, description="Months covered.")]
@@ -47,7 +46,7 @@ class IssueFailureView(View):
 
     @classmethod
     def of(cls, failure: IssueFailure) -> Self:
-        return cls(code=failure.code, detail=failure.detail, at=instant(failure.at))
+        return cls.from_attributes(failure)
 
 
 class InvoiceSummaryView(View):
@@ -76,24 +75,12 @@ class InvoiceSummaryView(View):
 
     @classmethod
     def of(cls, invoice: Invoice, **more: Any) -> Self:
-        return cls(
+        failure = invoice.issue_error
+        return cls.from_attributes(
+            invoice,
             id=str(invoice.invoice_id),
-            subscription_id=str(invoice.subscription_id),
             customer=CustomerView.of(invoice.customer),
-            cycle=invoice.cycle,
-            status=invoice.status,
-            due_date=invoice.due_date,
-            payment_method=invoice.payment_method,
-            installments=invoice.installments,
-            total_cents=invoice.total_cents,
-            gateway_invoice_id=invoice.gateway_invoice_id,
-            issued_at=instant(invoice.issued_at),
-            paid_at=instant(invoice.paid_at),
-            refunded_at=instant(invoice.refunded_at),
-            disputed_at=instant(invoice.disputed_at),
-            canceled_at=instant(invoice.canceled_at),
-            issue_error=None if invoice.issue_error is None else IssueFailureView.of(invoice.issue_error),
-            created_at=instant(invoice.created_at),
+            issue_error=None if failure is None else IssueFailureView.of(failure),
             **more,
         )
 
@@ -133,20 +120,8 @@ class InvoiceItemView(View):
     ]
 
     @classmethod
-    def of(cls, item: InvoiceItem, **more: Any) -> Self:
-        return cls(
-            id=str(item.item_id),
-            product_id=str(item.product_id),
-            product_name=item.product_name,
-            pricing_source=item.pricing_source,
-            pricing_status=item.pricing_status,
-            months=item.months,
-            monthly_price_cents=item.monthly_price_cents,
-            discount_percent=item.discount_percent,
-            amount_cents=item.amount_cents,
-            description=item.description,
-            **more,
-        )
+    def of(cls, item: InvoiceItem) -> Self:
+        return cls.from_attributes(item, id=str(item.item_id))
 
 
 class PricingAttemptView(View):
@@ -163,16 +138,7 @@ class PricingAttemptView(View):
 
     @classmethod
     def of(cls, attempt: PricingAttempt) -> Self:
-        return cls(
-            item_id=str(attempt.item_id),
-            attempt=attempt.attempt,
-            url=attempt.url,
-            outcome=attempt.outcome,
-            response_status=attempt.response_status,
-            latency_ms=attempt.latency_ms,
-            response_body=attempt.response_body,
-            created_at=instant(attempt.created_at),
-        )
+        return cls.from_attributes(attempt)
 
 
 class InvoiceView(InvoiceSummaryView):

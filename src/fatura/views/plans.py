@@ -25,7 +25,6 @@ from fatura.views.view import (
     Percent,
     TotalCents,
     View,
-    instant,
 )
 
 
@@ -38,7 +37,7 @@ class DiscountView(View):
 
     @classmethod
     def of(cls, discount: Discount) -> Self:
-        return cls(percent=discount.percent, from_cycle=discount.from_cycle, to_cycle=discount.to_cycle)
+        return cls.from_attributes(discount)
 
 
 class PlanItemView(View):
@@ -52,11 +51,8 @@ class PlanItemView(View):
 
     @classmethod
     def of(cls, item: OfferItem, *, position: int) -> Self:
-        return cls(
-            product_id=str(item.product_id),
-            position=position,
-            discounts=[DiscountView.of(discount) for discount in item.discounts],
-        )
+        discounts = [DiscountView.of(discount) for discount in item.discounts]
+        return cls(product_id=str(item.product_id), position=position, discounts=discounts)
 
 
 class PlanSummaryView(View):
@@ -84,18 +80,7 @@ class PlanSummaryView(View):
 
     @classmethod
     def of(cls, plan: Plan, **more: Any) -> Self:
-        return cls(
-            id=str(plan.plan_id),
-            name=plan.name,
-            version=plan.version,
-            period_months=plan.period_months,
-            default_payment_method=plan.default_payment_method,
-            max_installments=plan.max_installments,
-            commitment_cycles=plan.commitment_cycles,
-            archived_at=instant(plan.archived_at),
-            created_at=instant(plan.created_at),
-            **more,
-        )
+        return cls.from_attributes(plan, id=str(plan.plan_id), **more)
 
 
 class PlanPageView(PageView[PlanSummaryView]):

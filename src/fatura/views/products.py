@@ -5,18 +5,9 @@ from typing import Annotated, Self
 from msgspec import Meta
 
 from fatura.domain.endpoint_url import MAX_CHARS
-from fatura.domain.pricing import PricingOutcome
+from fatura.domain.pricing import PriceAnswer, PricingOutcome
 from fatura.domain.product import PricingMode, Product
-from fatura.views.view import (
-    Cents,
-    Count,
-    ExternalRef,
-    Id,
-    Instant,
-    PageView,
-    View,
-    instant,
-)
+from fatura.views.view import Cents, Count, ExternalRef, Id, Instant, PageView, View
 
 
 class ProductView(View):
@@ -48,18 +39,7 @@ class ProductView(View):
 
     @classmethod
     def of(cls, product: Product) -> Self:
-        return cls(
-            id=str(product.product_id),
-            name=product.name,
-            description=product.description,
-            external_ref=product.external_ref,
-            pricing_mode=product.pricing_mode,
-            monthly_price_cents=product.monthly_price_cents,
-            endpoint_url=product.endpoint_url,
-            cap_cents=product.cap_cents,
-            archived_at=instant(product.archived_at),
-            created_at=instant(product.created_at),
-        )
+        return cls.from_attributes(product, id=str(product.product_id))
 
 
 class ProductPageView(PageView[ProductView]):
@@ -77,3 +57,7 @@ class PricingTestView(View):
     response_status: Annotated[int | None, Meta(description="HTTP status; null when there was no response.")]
     latency_ms: Count | None
     response_body: Annotated[str | None, Meta(description="Raw response body, at most 64 KiB.")]
+
+    @classmethod
+    def of(cls, answer: PriceAnswer) -> Self:
+        return cls.from_attributes(answer)

@@ -62,16 +62,7 @@ class SandboxChargeView(View):
 
     @classmethod
     def of(cls, charge: SandboxCharge) -> Self:
-        return cls(
-            charge_id=charge.charge_id,
-            invoice_id=str(charge.invoice_id),
-            connection_id=str(charge.connection_id),
-            amount_cents=charge.amount_cents,
-            payment_method=charge.method,
-            installments=charge.installments,
-            due_date=charge.due_date,
-            status=charge.status,
-        )
+        return cls.from_attributes(charge, payment_method=charge.method)
 
 
 class SandboxChargeListView(ListView[SandboxChargeView]):
@@ -90,14 +81,7 @@ class SandboxProductView(View):
 
     @classmethod
     def of(cls, product: SandboxProduct) -> Self:
-        return cls(
-            id=product.gateway_product_id,
-            product_id=str(product.product_id),
-            connection_id=str(product.connection_id),
-            name=product.name,
-            description=product.description,
-            created_at=instant(product.created_at),
-        )
+        return cls.from_attributes(product, id=product.gateway_product_id)
 
 
 class SandboxProductListView(ListView[SandboxProductView]):

@@ -26,7 +26,6 @@ from fatura.views.view import (
     Percent,
     TotalCents,
     View,
-    instant,
 )
 
 VARIABLE_NOTE = "The value will be asked from the product's price endpoint when the invoice is generated."
@@ -61,23 +60,11 @@ class SubscriptionView(View):
     @classmethod
     def of(cls, subscription: Subscription, **more: Any) -> Self:
         connection_id = subscription.connection_id
-        return cls(
+        return cls.from_attributes(
+            subscription,
             id=str(subscription.subscription_id),
-            external_ref=subscription.external_ref,
-            plan_id=str(subscription.plan_id),
-            plan_version=subscription.plan_version,
-            customized=subscription.customized,
             customer=CustomerView.of(subscription.customer),
-            status=subscription.status,
-            charge_day=subscription.charge_day,
-            payment_method=subscription.payment_method,
-            payment_method_source=subscription.payment_method_source,
             gateway_connection_id=None if connection_id is None else str(connection_id),
-            cycle_count=subscription.cycle_count,
-            commitment_cycles=subscription.commitment_cycles,
-            next_due_date=subscription.next_due_date,
-            started_at=instant(subscription.started_at),
-            canceled_at=instant(subscription.canceled_at),
             **more,
         )
 
@@ -95,7 +82,7 @@ class CommitmentView(View):
 
     @classmethod
     def of(cls, commitment: Commitment) -> Self:
-        return cls(cycles=commitment.cycles, completed=commitment.completed, fulfilled=commitment.fulfilled)
+        return cls.from_attributes(commitment)
 
 
 class CanceledSubscriptionView(SubscriptionView):
@@ -123,17 +110,8 @@ class PreviewItemView(View):
 
     @classmethod
     def of(cls, item: ItemDraft) -> Self:
-        return cls(
-            product_id=str(item.product_id),
-            product_name=item.product_name,
-            pricing_source=item.pricing_source,
-            pricing_status=item.pricing_status,
-            monthly_price_cents=item.monthly_price_cents,
-            months=item.months,
-            discount_percent=item.discount_percent,
-            amount_cents=item.amount_cents,
-            note=None if item.pricing_source is PricingSource.TABLE else VARIABLE_NOTE,
-        )
+        note = None if item.pricing_source is PricingSource.TABLE else VARIABLE_NOTE
+        return cls.from_attributes(item, note=note)
 
 
 class PreviewView(View):
@@ -150,13 +128,9 @@ class PreviewView(View):
 
     @classmethod
     def of(cls, subscription: Subscription, draft: InvoiceDraft) -> Self:
-        return cls(
+        return cls.from_attributes(
+            draft,
             subscription_id=str(subscription.subscription_id),
-            cycle=draft.cycle,
             due_date=subscription.next_due_date,
-            payment_method=draft.payment_method,
-            installments=draft.installments,
-            fixed_total_cents=draft.fixed_total_cents,
-            has_pending_items=draft.has_pending_items,
             items=[PreviewItemView.of(item) for item in draft.items],
         )

@@ -1,7 +1,8 @@
 """What all views share: the base class, the formats of fields (spec 2.1), pages and lists (spec 2.7)."""
 
 from datetime import UTC, datetime
-from typing import Annotated, Generic, TypeVar, overload
+from typing import Annotated, Any, Generic, Self, TypeVar, overload
+from uuid import UUID
 
 import msgspec
 from msgspec import Meta, Struct
@@ -30,6 +31,14 @@ class View(Struct, rename="camel", kw_only=True, gc=False):
     The document names it without the suffix `View`. Its fields are in the order of the wire.
     """
 
+    @classmethod
+    def from_attributes(cls, record: object, **given: Any) -> Self:
+        """Return the view of a record. A field that is not given is the record's attribute of the same name."""
+        copied = {
+            name: _formatted(getattr(record, name)) for name in cls.__struct_fields__ if name not in given
+        }
+        return cls(**copied, **given)
+
     def json(self) -> bytes:
         return msgspec.json.encode(self)
 
@@ -47,6 +56,12 @@ def instant(at: datetime | None) -> str | None:
         return None
     in_utc = at if at.tzinfo is UTC else at.astimezone(UTC)
     return in_utc.isoformat(timespec="milliseconds")[:-6] + "Z"  # without its +00:00
+
+
+def _formatted(value: Any) -> Any:
+    if isinstance(value, UUID):
+        return str(value)
+    return instant(value) if isinstance(value, datetime) else value
 
 
 class PaginationView(View):

@@ -21,12 +21,7 @@ class WebhookView(View):
 
     @classmethod
     def of(cls, webhook: Webhook) -> Self:
-        return cls(
-            url=webhook.url,
-            enabled=webhook.disabled_at is None,
-            created_at=instant(webhook.created_at),
-            disabled_at=instant(webhook.disabled_at),
-        )
+        return cls.from_attributes(webhook, enabled=webhook.disabled_at is None)
 
 
 class DeliveryAttemptView(View):
@@ -46,15 +41,8 @@ class DeliveryAttemptView(View):
 
     @classmethod
     def of(cls, attempt: Attempt) -> Self:
-        return cls(
-            attempt=attempt.number,
-            url=attempt.url,
-            outcome=attempt.result.outcome,
-            response_status=attempt.result.response_status,
-            latency_ms=attempt.result.latency_ms,
-            error=attempt.result.error,
-            response_body=attempt.result.response_body,
-            created_at=instant(attempt.created_at),
+        return cls.from_attributes(
+            attempt.result, attempt=attempt.number, url=attempt.url, created_at=instant(attempt.created_at)
         )
 
 

@@ -1,5 +1,5 @@
 """Get the values of variable items from the merchant's price endpoint or from a manual entry (spec 4.7).
 
-Entry points: `price_pull.pull` and `price_pull.retry` call the endpoint, `manual_values.close` takes a value by hand,
-`pricing_test.call` tries an endpoint out, `open_call_limit.OpenCallLimit` bounds the calls made on request.
+Entry points: `price_pull.pull` and `price_pull.retry` call the endpoint, `manual_values.close` sets a value,
+`pricing_test.call` makes a test call.
 """

@@ -45,14 +45,7 @@ async def call(deps: Deps, account: Account, product_id: UUID) -> PricingTestVie
     except OutOfResourcesError:
         busy = "Too many calls are open now; try again soon."
         raise EngineError(UNAVAILABLE, busy, retry_after_seconds=RETRY_AFTER_SECONDS) from None
-    return PricingTestView(
-        outcome=answer.outcome,
-        amount_cents=answer.amount_cents,
-        description=answer.description,
-        response_status=answer.response_status,
-        latency_ms=answer.latency_ms,
-        response_body=answer.response_body,
-    )
+    return PricingTestView.of(answer)
 
 
 async def _prepare(work: Work, product_id: UUID) -> tuple[Product, str, tuple[str, ...]]:
