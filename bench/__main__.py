@@ -1,6 +1,6 @@
 """`make bench`: run the measurements one after another, each in its own process, and write table and plots to the docs.
 
-`python -m bench [NAME ...] [--full] [--dry]`: with names, only these measurements are run and updated in the table.
+`python -m bench [NAME ...] [--full] [--dry]`. With names, only these measurements are run and updated in the table.
 """
 
 import argparse
@@ -19,39 +19,40 @@ from fatura.observability import configure_logs
 
 
 def main() -> int:
-    """Run the measurements named on the command line, or all."""
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(each.name for each in MEASURES))
     parser.add_argument("--full", action="store_true", help="larger, and for longer")
     parser.add_argument("--dry", action="store_true", help="print the figures, and leave the docs alone")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    told = parser.parse_args()
-    unknown = set(told.names) - {each.name for each in MEASURES}
+    arguments = parser.parse_args()
+    unknown = set(arguments.names) - {each.name for each in MEASURES}
     if unknown:
         parser.error(f"no measurement is called {', '.join(sorted(unknown))}")
-    scale = Scale.FULL if told.full else Scale.SHORT
-    chosen = [each for each in MEASURES if (each.name in told.names if told.names else not each.installs)]
-    if told.child:
+    scale = Scale.FULL if arguments.full else Scale.SHORT
+    chosen = [
+        each for each in MEASURES if (each.name in arguments.names if arguments.names else not each.installs)
+    ]
+    if arguments.child:
         return _measure_here(chosen[0], scale)
     measured = {each.name: taken for each in chosen if (taken := _measure_apart(each, scale)) is not None}
-    write(measured, scale=scale, dry=told.dry)
+    write(measured, scale=scale, dry=arguments.dry)
     return 0 if len(measured) == len(chosen) else 1
 
 
 def _measure_here(measure: Measure, scale: Scale) -> int:
-    """Run one measurement in this process and print its result as a line of JSON."""
+    """Run one measurement in this process, and print its result as a line of JSON."""
     configure_logs(level="error")
     began = time.monotonic()
 
-    def say(text: str) -> None:
+    def log(text: str) -> None:
         print(f"  {time.monotonic() - began:5.0f} s  {text}", file=sys.stderr, flush=True)
 
-    print(json.dumps(asdict(measure.load()(Options(scale, say)))))
+    print(json.dumps(asdict(measure.load()(Options(scale, log)))))
     return 0
 
 
 def _measure_apart(measure: Measure, scale: Scale) -> Measured | None:
-    """Run one measurement in a child process; return None when it failed."""
+    """Run one measurement in a child process. Return None if it failed."""
     print(f"{measure.name}: {measure.says}", file=sys.stderr, flush=True)
     words = [measure.name, "--child", *(["--full"] if scale is Scale.FULL else [])]
     ended = subprocess.run([sys.executable, "-m", "bench", *words], stdout=subprocess.PIPE, check=False)

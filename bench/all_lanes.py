@@ -25,7 +25,6 @@ from tests.faults.external_gateway import external_providers
 
 
 async def work(url: str, gateway_url: str) -> float:
-    """Wait for a line on stdin, run all lanes until stdin closes, and return the CPU seconds."""
     stop = asyncio.Event()
     async with (
         bootstrap.opened(settings.read(os.environ), url) as deps,
@@ -48,21 +47,21 @@ async def work(url: str, gateway_url: str) -> float:
 def started(
     url: str, gateway_url: str, *, within: Sequence[str] = ()
 ) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
-    """Start this program and wait until it is ready; `within` is a command to prefix, such as `ip netns exec`."""
+    """Start this program and wait until it is ready. `within` is a command to prefix, such as `ip netns exec`."""
     return ready("bench.all_lanes", url, gateway_url, within=within)
 
 
-def go(process: asyncio.subprocess.Process) -> None:
-    """Make a started process begin to work."""
-    assert process.stdin is not None, "asked for"
-    process.stdin.write(b"go\n")
+def begin(process: asyncio.subprocess.Process) -> None:
+    """Let a process that is ready start to work."""
+    assert process.stdin is not None, "it is a pipe"
+    process.stdin.write(b"begin\n")
 
 
-async def ended(process: asyncio.subprocess.Process) -> float:
-    """Stop a process and return the CPU seconds that it used."""
-    told, _ = await process.communicate(b"")
+async def stopped(process: asyncio.subprocess.Process) -> float:
+    """Stop a process, and return the CPU seconds that it used."""
+    output, _ = await process.communicate(b"")
     assert process.returncode == 0, "the worker failed"
-    return float(told)
+    return float(output)
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from itertools import cycle, islice
 from pathlib import Path
 
 from bench.api_process import Server, bare_api, fatura_api
-from bench.api_requests import ENROLL, PAGE, READ, VALUE, Asked, Stage, filled
+from bench.api_requests import ENROLL, PAGE, READ, VALUE, ApiRequest, Stage, filled
 from bench.frame import Figure, Measured, Options
 from bench.load import Answered, loaded
 from bench.recording import keep, record
@@ -31,7 +31,7 @@ WARM_UP = 40
 
 @dataclass(slots=True)
 class Side:
-    """One of the two servers, with its results by kind of request and round."""
+    """One of the two servers, with its results by kind of request."""
 
     server: Server
     per_second: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
@@ -39,24 +39,22 @@ class Side:
     p99_ms: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
     processor_us: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
 
-    async def ask(self, requests: Sequence[bytes]) -> Answered:
+    async def send(self, requests: Sequence[bytes]) -> Answered:
         """Send each request as soon as the previous one is answered."""
         answered = await loaded(self.server.port, requests, connections=CONNECTIONS)
         assert set(answered.statuses) <= {"200", "201"}, answered.statuses
         return answered
 
-    async def take(self, kind: str, requests: Sequence[bytes]) -> None:
-        """Measure one round of one kind of request."""
+    async def measure_round(self, kind: str, requests: Sequence[bytes]) -> None:
         before = self.server.processor_seconds()
-        answered = await self.ask(requests)
+        answered = await self.send(requests)
         spent = self.server.processor_seconds() - before
         self.per_second.setdefault(kind, []).append(len(requests) / answered.seconds)
         self.p50_ms.setdefault(kind, []).append(statistics.median(answered.latencies_ms))
         self.p99_ms.setdefault(kind, []).append(statistics.quantiles(answered.latencies_ms, n=100)[-1])
         self.processor_us.setdefault(kind, []).append(1e6 * spent / len(requests))
 
-    def told(self, kind: str) -> str:
-        """Return the last round's results as text."""
+    def last_round(self, kind: str) -> str:
         return (
             f"{self.per_second[kind][-1]:,.0f}/s, p99 {self.p99_ms[kind][-1]:.1f} ms, "
             f"{self.processor_us[kind][-1]:,.0f} us of a processor each"
@@ -64,7 +62,6 @@ class Side:
 
 
 def run(options: Options) -> Measured:
-    """Fill the databases, record the SQL, and measure both sides alternately."""
     reads, writes = options.pick(short=800, full=8000), options.pick(short=200, full=2000)
     counts = {READ: reads, PAGE: reads, ENROLL: writes, VALUE: writes}
     with server() as url:
@@ -74,26 +71,28 @@ def run(options: Options) -> Measured:
 async def _run(options: Options, server_url: str, counts: Mapping[str, int]) -> Measured:
     stage = await filled(server_url, "api", writes=WARM_UP + ROUNDS * counts[VALUE])
     requests = {
-        kind: list(islice(cycle(asked), WARM_UP + ROUNDS * counts[kind]))
-        for kind, asked in stage.asked.items()
+        kind: list(islice(cycle(chosen), WARM_UP + ROUNDS * counts[kind]))
+        for kind, chosen in stage.requests.items()
     }
     async with _sides(options, server_url, stage) as sides:
-        for asked in requests.values():
+        for chosen in requests.values():
             for side in sides:
-                await side.ask(_raw(stage, asked[:WARM_UP]))
+                await side.send(_raw(stage, chosen[:WARM_UP]))
         for number in range(ROUNDS):
             for kind, count in counts.items():
                 since = WARM_UP + number * count
                 raw = _raw(stage, requests[kind][since : since + count])
                 for side in sides if number % 2 else reversed(sides):
-                    await side.take(kind, raw)
+                    await side.measure_round(kind, raw)
                 ours, theirs = sides
-                options.say(f"{kind}, round {number + 1}: {ours.told(kind)}; bare: {theirs.told(kind)}")
+                options.log(
+                    f"{kind}, round {number + 1}: {ours.last_round(kind)}; bare: {theirs.last_round(kind)}"
+                )
     return _measured(*sides, kinds=counts)
 
 
-def _raw(stage: Stage, asked: Sequence[Asked]) -> list[bytes]:
-    return [each.on_the_wire(stage.account) for each in asked]
+def _raw(stage: Stage, chosen: Sequence[ApiRequest]) -> list[bytes]:
+    return [each.on_the_wire(stage.account) for each in chosen]
 
 
 @asynccontextmanager
@@ -101,16 +100,16 @@ async def _sides(options: Options, server_url: str, stage: Stage) -> AsyncGenera
     """Record the engine's SQL on a temporary copy of the database, then start each side on a copy of its own."""
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fatura-bench-"))
-        noted = Path(folder) / "recording"
-        async with cloned(server_url, "api", apart="noted") as url:
-            asked = [each for kind in stage.asked.values() for each in kind]
-            keep(await record(url, stage.account, asked), noted)
-        options.say("noted the SQL of all requests")
+        recorded = Path(folder) / "recording"
+        async with cloned(server_url, "api", apart="recorded") as url:
+            chosen = [each for kind in stage.requests.values() for each in kind]
+            keep(await record(url, stage.account, chosen), recorded)
+        options.log("recorded the SQL of all requests")
         ours = await stack.enter_async_context(cloned(server_url, "api", apart="ours"))
         theirs = await stack.enter_async_context(cloned(server_url, "api", apart="theirs"))
         yield (
             Side(await stack.enter_async_context(fatura_api(ours))),
-            Side(await stack.enter_async_context(bare_api(theirs, noted))),
+            Side(await stack.enter_async_context(bare_api(theirs, recorded))),
         )
 
 

@@ -28,7 +28,7 @@ PACE_SECONDS = 0.01
 
 
 async def timed(world: World, stop: asyncio.Event) -> list[float]:
-    """Send requests until `stop` is set; return the milliseconds of each."""
+    """Send requests until `stop` is set. Return the milliseconds of each."""
     latencies_ms: list[float] = []
     while not stop.is_set():
         started = time.perf_counter()
@@ -40,14 +40,14 @@ async def timed(world: World, stop: asyncio.Event) -> list[float]:
 
 
 async def alone(world: World) -> list[float]:
-    """Time requests while no merchant is called."""
+    """Measure while no merchant is called."""
     stop = asyncio.Event()
     asyncio.get_running_loop().call_later(ALONE_SECONDS, stop.set)
     return await timed(world, stop)
 
 
 async def beside(world: World, merchants: Merchants) -> list[float]:
-    """Time requests while every kind of misbehaving endpoint is called, until the last call has ended."""
+    """Measure while every kind of misbehaving endpoint is called, until the last call has ended."""
     stop = asyncio.Event()
     timing = asyncio.create_task(timed(world, stop))
     client = MerchantClient(allowed={"127.0.0.1"})
@@ -64,7 +64,6 @@ def p99(latencies_ms: Sequence[float]) -> float:
 
 
 async def run(url: str, rounds: int) -> None:
-    """Measure both cases in alternating rounds and print the table."""
     await migrate(url)
     ratios: list[tuple[float, float]] = []
     print("round  p50 ms: alone  beside  ratio   p99 ms: alone  beside  ratio")
@@ -85,7 +84,6 @@ async def run(url: str, rounds: int) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run on a new embedded PostgreSQL server."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args(arguments)

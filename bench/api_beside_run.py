@@ -1,6 +1,6 @@
-"""API latency while a worker process bills the same account at full speed, compared with no billing run.
+"""Measure API latency while a worker process bills the same account at full speed, and without a billing run.
 
-Reads are sent at a constant rate. Each is timed from its scheduled time, so that waiting to be sent counts too.
+Reads are sent at a constant rate. Each is timed from its scheduled time, so that the delay before sending counts too.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain, cycle, islice
 
 from bench.api_process import Server, fatura_api
-from bench.api_requests import PAGE, READ, Asked
+from bench.api_requests import PAGE, READ, ApiRequest
 from bench.frame import Amount, Figure, Measured, Options
 from bench.load import Answered, loaded
 from bench.one_lane import started
@@ -41,42 +41,42 @@ async def _run(options: Options, server_url: str, *, share: int) -> Measured:
             await prepare(connection, accounts[0].account_id, due=ROUNDS * (share + SPARE))
 
     url = await prepared(server_url, "beside", fill)
-    options.say(f"{ROUNDS * (share + SPARE):,} are due")
+    options.log(f"{ROUNDS * (share + SPARE):,} are due")
     requests = await _requests(url, accounts[0])
     idle = {kind: list[float]() for kind in KINDS}
     beside = {kind: list[float]() for kind in KINDS}
     failed = 0
     async with fatura_api(url) as api:
-        await _ask(api, requests)
+        await _send(api, requests)
         for number in range(ROUNDS):
-            _add(idle, await _ask(api, requests))
+            _add(idle, await _send(api, requests))
             answered = await _beside_run(api, requests, url=url, share=share)
             failed += sum(count for status, count in answered.statuses.items() if status.startswith("5"))
             _add(beside, answered)
-            told = "; ".join(
+            latencies = "; ".join(
                 f"{kind}: {beside[kind][-1]:.1f} ms, idle {idle[kind][-1]:.1f}" for kind in KINDS
             )
-            options.say(f"p99, round {number + 1}: {told}")
+            options.log(f"p99, round {number + 1}: {latencies}")
     return _measured(beside, idle, failed=failed)
 
 
 async def _requests(url: str, account: OpenedAccount) -> Sequence[bytes]:
     async with seen(url, account.account_id) as connection:
         rows = await connection.fetch("SELECT subscription_id FROM subscription LIMIT 500")
-    reads = cycle(Asked("GET", f"/v1/subscriptions/{row['subscription_id']}") for row in rows)
-    turns = chain.from_iterable(zip(reads, cycle([Asked("GET", "/v1/invoices")]), strict=False))
+    reads = cycle(ApiRequest("GET", f"/v1/subscriptions/{row['subscription_id']}") for row in rows)
+    turns = chain.from_iterable(zip(reads, cycle([ApiRequest("GET", "/v1/invoices")]), strict=False))
     return [each.on_the_wire(account) for each in islice(turns, PER_SECOND * SECONDS)]
 
 
-async def _ask(api: Server, requests: Sequence[bytes]) -> Answered:
+async def _send(api: Server, requests: Sequence[bytes]) -> Answered:
     return await loaded(api.port, requests, connections=CONNECTIONS, per_second=PER_SECOND)
 
 
 async def _beside_run(api: Server, requests: Sequence[bytes], *, url: str, share: int) -> Answered:
-    """Send requests while a worker bills; the worker has enough due subscriptions to finish later than the requests."""
+    """Send requests while a worker bills so many subscriptions that it finishes after the requests."""
     async with started(url, "generation", share) as worker:
-        billing = asyncio.create_task(worker.communicate(b"go\n"))
-        answered = await _ask(api, requests)
+        billing = asyncio.create_task(worker.communicate(b"begin\n"))
+        answered = await _send(api, requests)
         assert not billing.done(), "the run was over too soon to be measured"
         await billing
     return answered

@@ -23,7 +23,6 @@ class Server:
     pid: int
 
     def processor_seconds(self) -> float:
-        """Return the CPU seconds used so far."""
         after_name = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(after_name[11]) + int(after_name[12])) / CLOCK_TICKS
 
@@ -44,7 +43,6 @@ async def fatura_api(url: str) -> AsyncGenerator[Server]:
 
 @asynccontextmanager
 async def bare_api(url: str, recording: Path) -> AsyncGenerator[Server]:
-    """Run the bare ASGI application of `bench.bare_api`."""
     port = _free_port()
     words = ("bench.bare_api", url, str(recording), str(port))
     async with started(*words, port=port, environment={}) as server:

@@ -20,8 +20,8 @@ READ_IDS = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """One request; `key` is the Idempotency-Key of a request with a body."""
+class ApiRequest:
+    """`key` is the Idempotency-Key of a request with a body."""
 
     method: str
     target: str
@@ -36,7 +36,6 @@ class Asked:
         return headers
 
     def on_the_wire(self, account: OpenedAccount) -> bytes:
-        """Return the bytes of the HTTP/1.1 request."""
         head = "".join(f"{name}: {value}\r\n" for name, value in self.headers(account).items())
         return f"{self.method} {self.target} HTTP/1.1\r\n{head}\r\n".encode() + self.body
 
@@ -47,7 +46,7 @@ class Stage:
 
     url: str
     account: OpenedAccount
-    asked: Mapping[str, Sequence[Asked]]
+    requests: Mapping[str, Sequence[ApiRequest]]
 
 
 async def filled(server_url: str, name: str, *, writes: int) -> Stage:
@@ -65,10 +64,10 @@ async def filled(server_url: str, name: str, *, writes: int) -> Stage:
             await connection.execute("VACUUM ANALYZE")
 
     url = await prepared(server_url, name, fill)
-    return Stage(url, opened[0], await _asked(url, opened[0], writes=writes))
+    return Stage(url, opened[0], await _requests(url, opened[0], writes=writes))
 
 
-async def _asked(url: str, account: OpenedAccount, *, writes: int) -> Mapping[str, Sequence[Asked]]:
+async def _requests(url: str, account: OpenedAccount, *, writes: int) -> Mapping[str, Sequence[ApiRequest]]:
     async with seen(url, account.account_id) as connection:
         subscriptions = await connection.fetch("SELECT subscription_id FROM subscription LIMIT $1", READ_IDS)
         plan_id = await connection.fetchval("SELECT plan_id FROM plan LIMIT 1")
@@ -77,8 +76,8 @@ async def _asked(url: str, account: OpenedAccount, *, writes: int) -> Mapping[st
         )
     assert len(items) == writes, "each invoice has an item that awaits its value"
     return {
-        READ: [Asked("GET", f"/v1/subscriptions/{row['subscription_id']}") for row in subscriptions],
-        PAGE: [Asked("GET", "/v1/invoices")],
+        READ: [ApiRequest("GET", f"/v1/subscriptions/{row['subscription_id']}") for row in subscriptions],
+        PAGE: [ApiRequest("GET", "/v1/invoices")],
         ENROLL: [_enrollment(str(plan_id), number) for number in range(writes)],
         VALUE: [
             _posted(f"/v1/invoices/{row['invoice_id']}/items/{row['item_id']}/value", {"amount": 1250})
@@ -87,7 +86,7 @@ async def _asked(url: str, account: OpenedAccount, *, writes: int) -> Mapping[st
     }
 
 
-def _enrollment(plan_id: str, number: int) -> Asked:
+def _enrollment(plan_id: str, number: int) -> ApiRequest:
     customer = {
         "externalRef": f"new-{number}",
         "name": f"Customer {number}",
@@ -96,5 +95,5 @@ def _enrollment(plan_id: str, number: int) -> Asked:
     return _posted("/v1/subscriptions", {"planId": plan_id, "customer": customer, "chargeDay": 10})
 
 
-def _posted(target: str, body: object) -> Asked:
-    return Asked("POST", target, json.dumps(body).encode(), str(uuid4()))
+def _posted(target: str, body: object) -> ApiRequest:
+    return ApiRequest("POST", target, json.dumps(body).encode(), str(uuid4()))

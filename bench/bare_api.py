@@ -1,4 +1,4 @@
-"""A bare ASGI application to compare the API with: it sends recorded SQL and answers the recorded bytes.
+"""A bare ASGI application, to compare with the API. It sends recorded SQL and answers the recorded bytes.
 
     python -m bench.bare_api URL RECORDING PORT
 
@@ -21,16 +21,16 @@ from fatura.store.pool import STATEMENTS_KEPT
 
 def create(recording: Recording, pool: Any) -> Any:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        told = _found(recording, scope)
+        recorded = _found(recording, scope)
         if scope["method"] == "POST":
             while (await receive()).get("more_body", False):
                 pass
-        for statements in told.transactions:
+        for statements in recorded.transactions:
             async with pool.acquire() as connection:
                 for method, query, values in statements:
                     await getattr(connection, method)(query, *values)
-        await send({"type": "http.response.start", "status": told.status, "headers": told.headers})
-        await send({"type": "http.response.body", "body": told.body})
+        await send({"type": "http.response.start", "status": recorded.status, "headers": recorded.headers})
+        await send({"type": "http.response.body", "body": recorded.body})
 
     return app
 
@@ -43,11 +43,10 @@ def _found(recording: Recording, scope: Scope) -> Recorded:
 
 
 async def _keep_as_is(_connection: Any) -> None:
-    """Do not reset returned connections; the engine does not either."""
+    """Do not reset returned connections, because the engine does not either."""
 
 
 async def serve(url: str, recording: Recording, port: int) -> None:
-    """Serve until the process is killed."""
     pool = await asyncpg.create_pool(
         url,
         min_size=1,

@@ -18,7 +18,7 @@ from typing import Any
 import aiohttp
 import uvloop
 
-from bench.outside import Taken
+from bench.outside import RecordedCalls
 from fatura import signature
 from fatura.outbound.webhook import WebhookMessage, headers_of
 
@@ -26,8 +26,8 @@ SECRET = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="  # noqa: S105 - no
 Call = tuple[str, str, str]
 
 
-async def ask_all(url: str, calls: Sequence[Call], *, connections: int) -> float:
-    """Make all calls over `connections` connections; return the seconds."""
+async def call_all(url: str, calls: Sequence[Call], *, connections: int) -> float:
+    """Make all calls over `connections` connections. Return the seconds."""
     left = iter(calls)
     connector = aiohttp.TCPConnector(limit=connections)
     async with aiohttp.ClientSession(connector=connector) as session:
@@ -60,26 +60,26 @@ def _headers(path: str, body: bytes) -> Mapping[str, str]:
             return {"Content-Type": "application/json"}
 
 
-async def asked_bare(url: str, taken: Taken) -> float:
-    """Repeat the recorded calls from a child process, over as many connections as before; return the seconds."""
+async def repeat_calls(url: str, recorded: RecordedCalls) -> float:
+    """Repeat the recorded calls from a child process, over as many connections as before. Return the seconds."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        json.dump(taken.calls, file)
+        json.dump(recorded.calls, file)
         file.flush()
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "bench.bare_client", url, file.name, str(taken.most_open),
+            sys.executable, "-m", "bench.bare_client", url, file.name, str(recorded.most_open),
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
-        assert process.stdout is not None, "asked for"
+        assert process.stdout is not None, "it is a pipe"
         assert await process.stdout.readline() == b"ready\n", "the bare client did not start"
-        told, _ = await process.communicate(b"go\n")
+        output, _ = await process.communicate(b"begin\n")
     assert process.returncode == 0, "the bare client failed"
-    return float(told)
+    return float(output)
 
 
 def main() -> None:
     url, name, connections = sys.argv[1:]
     calls: Any = json.loads(Path(name).read_text())
-    print(uvloop.run(ask_all(url, calls, connections=int(connections))))
+    print(uvloop.run(call_all(url, calls, connections=int(connections))))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""One hand-written SQL statement that bills all due subscriptions of the prepared account, to compare the engine with.
+"""Bill all due subscriptions of the prepared account with one hand-written SQL statement, to compare with the engine.
 
-It writes the same rows as the engine (invoices, items, events, counters, the subscriptions' next cycle) into the same
-tables with the same constraints. It supports only the terms, method and clock of the prepared account.
+The statement writes the same rows as the engine (invoices, items, events, counters, the subscriptions' next cycle) into
+the same tables with the same constraints. It supports only the terms, method and clock of the prepared account.
 """
 
 BY_HAND = """

@@ -20,7 +20,6 @@ async def of_server(url: str) -> float:
 
 
 def of_process(pid: int) -> float:
-    """Return the CPU seconds that a running process has used so far."""
     return _seconds(_fields(pid))
 
 

@@ -1,8 +1,10 @@
 """Measure a complete billing day: generate, price, charge over HTTP, reconcile and deliver.
 
-The engine's side is two worker processes with all lanes. Gateway, price endpoint and webhook receiver are another
-process. The day ends when every invoice is paid and every event delivered. The other side only generates, with the same
-engine, and then repeats the same HTTP calls in a bare loop, over as many connections as the engine had open.
+The engine's side is two worker processes with all lanes. Gateway, price endpoint and webhook receiver share another
+process. The day ends when every invoice is paid and every event delivered.
+
+The other side generates with the same engine. Then a bare loop repeats the recorded HTTP calls, over as many
+connections as the engine had open.
 """
 
 import asyncio
@@ -13,7 +15,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from bench import all_lanes
-from bench.bare_client import asked_bare
+from bench.bare_client import repeat_calls
 from bench.frame import Figure, Measured, Options
 from bench.one_lane import worked
 from bench.outside import GatewayProcess, started
@@ -70,7 +72,6 @@ _LEFT = """
 
 
 def run(options: Options) -> Measured:
-    """Prepare a billing day and measure both sides."""
     measured = Measured()
     with server() as url:
         asyncio.run(_run(options, measured, url, invoices=options.pick(short=2_000, full=20_000)))
@@ -92,17 +93,17 @@ async def _run(options: Options, measured: Measured, server_url: str, *, invoice
         events = invoices * 3 + invoices // VARIABLE_EVERY
         for number in range(ROUNDS):
             async with cloned(server_url, "day") as url:
-                seconds = await lived(url, ids, outside, events=events)
-            taken = await outside.take()
+                seconds = await run_day(url, ids, outside, events=events)
+            recorded = await outside.take_calls()
             async with cloned(server_url, "day") as url:
                 generation = (await worked(url, "generation", invoices)).seconds
-            calls = await asked_bare(outside.url, taken)
-            await outside.take()
+            calls = await repeat_calls(outside.url, recorded)
+            await outside.take_calls()
             ours.append(invoices / seconds)
             theirs.append(invoices / (generation + calls))
-            options.say(
+            options.log(
                 f"day {number + 1}: {ours[-1]:,.0f} invoices/s; generation {generation:.2f} s and "
-                f"{len(taken.calls):,} bare calls {calls:.2f} s: {theirs[-1]:,.0f}/s"
+                f"{len(recorded.calls):,} bare calls {calls:.2f} s: {theirs[-1]:,.0f}/s"
             )
     what = (
         f"a day of {invoices:,} invoices, one in {VARIABLE_EVERY} with a price call: paid and delivered "
@@ -112,15 +113,15 @@ async def _run(options: Options, measured: Measured, server_url: str, *, invoice
     measured.figures.append(Figure(2, what, "invoices/s", against, ours, theirs, at_least=LEAST_RATIO))
 
 
-async def lived(url: str, account_ids: Sequence[UUID], outside: GatewayProcess, *, events: int) -> float:
-    """Let the workers complete a day, which emits `events` events; return the seconds."""
+async def run_day(url: str, account_ids: Sequence[UUID], outside: GatewayProcess, *, events: int) -> float:
+    """Run a day that emits `events` events. Return the seconds."""
     async with AsyncExitStack() as started:
         processes = [
             await started.enter_async_context(all_lanes.started(url, outside.url)) for _ in range(WORKERS)
         ]
         began = time.perf_counter()
         for process in processes:
-            all_lanes.go(process)
+            all_lanes.begin(process)
         async with asyncio.timeout(DAY_SECONDS):
             while await outside.events() < events:  # noqa: ASYNC110 - another process works
                 await asyncio.sleep(LOOK_EVERY_SECONDS)
@@ -128,7 +129,7 @@ async def lived(url: str, account_ids: Sequence[UUID], outside: GatewayProcess, 
                 while await _left(url, account_id):  # noqa: ASYNC110 - another process works
                     await asyncio.sleep(LOOK_EVERY_SECONDS)
         took = time.perf_counter() - began
-        await asyncio.gather(*map(all_lanes.ended, processes))
+        await asyncio.gather(*map(all_lanes.stopped, processes))
     return took
 
 
@@ -158,7 +159,7 @@ async def opened_with_gateway(url: str, outside: GatewayProcess) -> AsyncGenerat
 
 
 async def connect_gateway(deps: Deps, account_id: UUID) -> UUID:
-    """Connect an account to the gateway of `bench.outside`; return the connection's id."""
+    """Connect an account to the gateway of `bench.outside`. Return the connection's id."""
 
     async def connect(work: Work) -> str:
         made = await gateway_connections.connect(

@@ -8,7 +8,7 @@ over as many connections as the engine had open.
 import asyncio
 from uuid import UUID
 
-from bench.bare_client import asked_bare
+from bench.bare_client import repeat_calls
 from bench.frame import Figure, Measured, Options
 from bench.one_lane import worked
 from bench.outside import GatewayProcess, started
@@ -25,7 +25,7 @@ _EVENTS = """
     WITH made AS MATERIALIZED (
         SELECT n, gen_random_uuid() AS invoice_id, gen_random_uuid() AS subscription_id
         FROM generate_series(1, $2::int8) n
-    ), told AS (
+    ), inserted AS (
         INSERT INTO event (account_id, sequence, event_id, type, created_at, invoice_id, data)
         SELECT $1, ($2 * (k - 1)) + n, gen_random_uuid(), ('{invoice.created,invoice.issued,invoice.paid}'::text[])[k],
             now(), m.invoice_id,
@@ -41,7 +41,6 @@ _EVENTS = """
 
 
 def run(options: Options) -> Measured:
-    """Insert the events, and measure both sides delivering them."""
     measured = Measured()
     with server() as url:
         asyncio.run(_run(options, measured, url, events=options.pick(short=6_000, full=60_000)))
@@ -55,19 +54,19 @@ async def _run(options: Options, measured: Measured, server_url: str, *, events:
 
         async def fill(url: str) -> None:
             for account in await open_accounts(url, ACCOUNTS):
-                await _tell(url, account.account_id, receiver, invoices=invoices)
+                await _fill(url, account.account_id, receiver, invoices=invoices)
 
         await prepared(server_url, "stream", fill)
         for number in range(ROUNDS):
             async with cloned(server_url, "stream") as url:
                 engine = await worked(url, "push", events)
-            taken = await receiver.take()
-            assert len(taken.calls) == events, f"{len(taken.calls)} of {events} events arrived"
+            recorded = await receiver.take_calls()
+            assert len(recorded.calls) == events, f"{len(recorded.calls)} of {events} events arrived"
             ours.append(events / engine.seconds)
-            theirs.append(events / await asked_bare(receiver.url, taken))
-            await receiver.take()
-            options.say(
-                f"round {number + 1}: {ours[-1]:,.0f} deliveries/s over {taken.most_open} connections, "
+            theirs.append(events / await repeat_calls(receiver.url, recorded))
+            await receiver.take_calls()
+            options.log(
+                f"round {number + 1}: {ours[-1]:,.0f} deliveries/s over {recorded.most_open} connections, "
                 f"bare {theirs[-1]:,.0f}/s"
             )
     what = f"{events:,} events of {ACCOUNTS} accounts, {EVENTS_AN_INVOICE} per invoice, to a fast receiver"
@@ -75,7 +74,7 @@ async def _run(options: Options, measured: Measured, server_url: str, *, events:
     measured.figures.append(Figure(8, what, "deliveries/s", against, ours, theirs, at_least=LEAST_RATIO))
 
 
-async def _tell(url: str, account_id: UUID, receiver: GatewayProcess, *, invoices: int) -> None:
+async def _fill(url: str, account_id: UUID, receiver: GatewayProcess, *, invoices: int) -> None:
     """Register a webhook, then insert events of invoices into the account's stream."""
     async with opened(url) as deps:
         account = await load_account(deps, account_id)

@@ -1,10 +1,10 @@
-"""A merchant's server in its own process, which answers price calls after a delay and webhooks immediately.
+"""A merchant's server in its own process. It answers price calls after a delay, and webhooks immediately.
 
     python -m bench.endpoints --delay 8
 
-Prints its port. POST /price answers `{"amount": 100}`; POST /webhook answers 204. GET /seen returns the current and the
-maximum number of open price calls, and the arrival time of each call and event on CLOCK_MONOTONIC, which is the same in
-all processes.
+Prints its port. POST /price answers `{"amount": 100}`, and POST /webhook answers 204. GET /seen returns the current and
+the maximum number of open price calls, and the arrival time of each call and event. These times are of CLOCK_MONOTONIC,
+which is the same in all processes.
 """
 
 import argparse
@@ -20,8 +20,6 @@ from aiohttp import web
 
 
 class Endpoints:
-    """The routes, and a record of the requests."""
-
     def __init__(self, delay: float) -> None:
         """`delay` is the seconds before a price call is answered."""
         self._delay = delay
@@ -30,9 +28,8 @@ class Endpoints:
         self._events: dict[str, float] = {}
 
     async def price(self, request: web.Request) -> web.Response:
-        """Answer a price call after the delay."""
-        asked = json.loads(await request.read())
-        self._prices[asked["subscription"]["externalRef"]] = time.monotonic()
+        call = json.loads(await request.read())
+        self._prices[call["subscription"]["externalRef"]] = time.monotonic()
         self._open += 1
         self._most_open = max(self._most_open, self._open)
         try:
@@ -49,7 +46,6 @@ class Endpoints:
         return web.Response(status=204)
 
     async def seen(self, _request: web.Request) -> web.Response:
-        """Return the record of the requests so far."""
         return web.json_response(
             {
                 "open": self._open,
@@ -62,7 +58,6 @@ class Endpoints:
 
 
 async def serve(delay: float) -> None:
-    """Serve on a free port until the process is killed."""
     endpoints = Endpoints(delay)
     app = web.Application()
     app.router.add_post("/price", endpoints.price)
@@ -77,11 +72,11 @@ async def serve(delay: float) -> None:
 
 @asynccontextmanager
 async def started(*, delay: float) -> AsyncGenerator[str]:
-    """Start this program as a child process and yield its base URL."""
+    """Start this program as a child process, and yield its base URL."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "bench.endpoints", "--delay", str(delay), stdout=asyncio.subprocess.PIPE
     )
-    assert process.stdout is not None, "asked for"
+    assert process.stdout is not None, "it is a pipe"
     try:
         yield f"http://127.0.0.1:{int(await process.stdout.readline())}"
     finally:

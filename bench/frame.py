@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Scale(StrEnum):
-    """`short` is the size of `make bench`; `full` takes hours."""
+    """`short` is the size of `make bench`. `full` takes hours."""
 
     SHORT = "short"
     FULL = "full"
@@ -16,7 +16,7 @@ class Scale(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Options:
     scale: Scale
-    say: Callable[[str], None]
+    log: Callable[[str], None]
 
     def pick(self, *, short: int, full: int) -> int:
         return full if self.scale is Scale.FULL else short
@@ -26,7 +26,8 @@ class Options:
 class Figure:
     """One row of the table: both sides' values, in `unit`, of alternating rounds.
 
-    `row` is the row's number; `against` names the other side. The ratio is the engine's value divided by the other's.
+    `row` is the row's number, and `against` names the other side. The ratio is the engine's value divided by the
+    other's.
     """
 
     row: int
@@ -49,7 +50,7 @@ class Figure:
 
     @property
     def holds(self) -> bool | None:
-        """Whether the median ratio is within the bounds; None if there are no bounds."""
+        """Whether the median ratio is within the bounds. None if there are no bounds."""
         if self.at_least is None and self.at_most is None:
             return None
         return (self.at_least is None or self.ratio >= self.at_least) and (
@@ -74,7 +75,7 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """One plot: `y` by size, a line per name; written as `<name>.svg`."""
+    """`y` by size, a line per name. Written as `<name>.svg`."""
 
     name: str
     title: str
@@ -85,7 +86,7 @@ class Plot:
 
 @dataclass(slots=True)
 class Measured:
-    """The results of one measurement; `left_out` says which parts were skipped and why."""
+    """The results of one measurement. `left_out` says which parts were skipped and why."""
 
     figures: list[Figure] = field(default_factory=list[Figure])
     amounts: list[Amount] = field(default_factory=list[Amount])

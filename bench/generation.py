@@ -1,8 +1,8 @@
 """Measure the billing run against one hand-written SQL statement that writes the same rows into the same tables.
 
-Both sides run alternately, each on a new clone of one prepared database: two items per plan, a discount, events. The
-server is the embedded PostgreSQL with fsync on. The engine's side is a worker process with the generation lane. After
-each round the rows of both sides are compared by number, sums and bytes.
+Both sides run alternately, each on a new clone of one prepared database with two items per plan, a discount and events.
+The server is the embedded PostgreSQL with fsync on. The engine's side is a worker process with the generation lane.
+After each round, the rows of both sides are compared by number, sums and bytes.
 """
 
 import asyncio
@@ -63,7 +63,6 @@ def run(options: Options) -> Measured:
 
 
 async def _measure(options: Options, measured: Measured, server_url: str, *, accounts: int, due: int) -> None:
-    """Measure all rounds of one size."""
     name = f"due{accounts}x{due}"
     ids: list[UUID] = []
 
@@ -86,7 +85,7 @@ async def _measure(options: Options, measured: Measured, server_url: str, *, acc
         ours.append(due / engine.seconds)
         theirs.append(due / by_hand)
         megabytes = max(megabytes, *engine.megabytes)
-        options.say(
+        options.log(
             f"{accounts} accounts, {due:,} due, round {number + 1}: {ours[-1]:,.0f}/s, by hand {theirs[-1]:,.0f}/s"
         )
     what = "one account" if accounts == 1 else f"{accounts:,} accounts"
@@ -99,7 +98,7 @@ async def _measure(options: Options, measured: Measured, server_url: str, *, acc
 
 
 async def _by_hand(url: str, account_ids: Sequence[UUID]) -> float:
-    """Run the hand-written statement for each account; return the seconds."""
+    """Run the hand-written statement for each account. Return the seconds."""
     connection = await connected(url)
     began = time.perf_counter()
     for account_id in account_ids:
@@ -111,7 +110,7 @@ async def _by_hand(url: str, account_ids: Sequence[UUID]) -> float:
 
 
 async def _written(url: str, account_ids: Sequence[UUID]) -> Written:
-    """Return numbers and sums of the rows that a side wrote; they must be equal on both sides."""
+    """Return numbers and sums of the rows that a side wrote. They must be equal on both sides."""
     connection = await connected(url)
     sums: list[Written] = []
     for account_id in account_ids:

@@ -1,4 +1,4 @@
-"""Measure how costs grow up to a million subscriptions: of billing, polls without due work, lists, and disk space."""
+"""Measure how costs grow up to a million subscriptions: billing, polls without due work, lists, and disk space."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -36,7 +36,7 @@ def run(options: Options) -> Measured:
 
 async def _run(options: Options, measured: Measured, server_url: str, *, many: int) -> None:
     few, ten_thousand = await side(server_url, FEW), await side(server_url, TEN_THOUSAND)
-    options.say(f"filling in {many:,} subscriptions")
+    options.log(f"filling in {many:,} subscriptions")
     big = await side(server_url, many + SPARE)
     await _sweeps(options, measured, few, big)
     before = await _sizes(big)
@@ -54,14 +54,13 @@ async def _run(options: Options, measured: Measured, server_url: str, *, many: i
 
 
 async def _sweeps(options: Options, measured: Measured, few: Side, big: Side) -> None:
-    """Time a poll of every lane while no work is due."""
     taken: dict[int, list[float]] = {few.subscriptions: [], big.subscriptions: []}
     for _ in range(ROUNDS):
         for each in (few, big):
             async with opened(each.url) as deps:
                 early = replace(deps, clock=lambda: BEFORE_ALL_DUE)
                 taken[each.subscriptions].append(await median_ms(_sweeping(early), SWEEPS))
-    options.say("swept")
+    options.log("swept")
     ours, theirs = taken[big.subscriptions], taken[few.subscriptions]
     what = f"a poll of all lanes with no work due among {big.subscriptions:,} subscriptions"
     measured.figures.append(Figure(3, what, "ms", f"among {FEW:,}", ours, theirs, at_most=MOST_SWEEP))
@@ -100,7 +99,7 @@ async def _bill(
             megabytes += engine.megabytes
             small = await worked(url, "generation", TEN_THOUSAND)
             small_costs.append(1000 * small.seconds / TEN_THOUSAND)
-            options.say(
+            options.log(
                 f"billed {number * share:,}: {costs[-1]:.3f} ms each; of 10,000 {small_costs[-1]:.3f}"
             )
     what, against = f"an invoice among {big.subscriptions:,} due", f"among {TEN_THOUSAND:,} due"
@@ -134,7 +133,7 @@ async def _wal(big: Side) -> int:
 
 
 async def _bytes(measured: Measured, big: Side, *, grown: Mapping[str, int]) -> int:
-    """Report each table's bytes per invoice; return the number of invoices."""
+    """Report each table's bytes per invoice. Return the number of invoices."""
     async with seen(big.url, big.account.account_id) as connection:
         billed: int = await connection.fetchval("SELECT count(*) FROM invoice")
         for table in TABLES:

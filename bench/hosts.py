@@ -59,7 +59,6 @@ class _Issued:
 
 
 def run(options: Options) -> Measured:
-    """Measure billing with more processes, and issuing with more hosts."""
     measured = Measured()
     with server() as url:
         asyncio.run(_processes(options, measured, url, due=options.pick(short=12_000, full=100_000)))
@@ -68,8 +67,6 @@ def run(options: Options) -> Measured:
 
 
 async def _processes(options: Options, measured: Measured, server_url: str, *, due: int) -> None:
-    """Bill with one worker process and with two."""
-
     async def fill(url: str) -> None:
         for account in await open_accounts(url, BILLED_ACCOUNTS):
             async with seen(url, account.account_id) as connection:
@@ -88,7 +85,7 @@ async def _processes(options: Options, measured: Measured, server_url: str, *, d
         by_worker.append(1000 * one.by_worker / due)
         by_server.append(1000 * one.by_server / due)
         busy.append((one.by_worker + one.by_server) / one.seconds)
-        options.say(
+        options.log(
             f"billing, round {number + 1}: one {alone[-1]:,.0f}/s on {busy[-1]:.2f} cores, "
             f"two {together[-1]:,.0f}/s"
         )
@@ -104,22 +101,21 @@ async def _processes(options: Options, measured: Measured, server_url: str, *, d
 
 
 async def _billed(url: str, workers: int, *, due: int) -> _Billed:
-    """Bill all due subscriptions with `workers` processes."""
     async with AsyncExitStack() as started:
         processes = [
             await started.enter_async_context(one_lane.started(url, "generation", 0)) for _ in range(workers)
         ]
         before, began = await cpu.of_server(url), time.perf_counter()
         for process in processes:
-            all_lanes.go(process)
+            all_lanes.begin(process)
         await _until(url, _BILLED, due)
         seconds, by_server = time.perf_counter() - began, await cpu.of_server(url) - before
-        told = [json.loads((await each.communicate(b""))[0]) for each in processes]
-    return _Billed(seconds, sum(each["cpu_seconds"] for each in told), by_server)
+        results = [json.loads((await each.communicate(b""))[0]) for each in processes]
+    return _Billed(seconds, sum(each["cpu_seconds"] for each in results), by_server)
 
 
 async def _until(url: str, counted: str, wanted: int) -> int:
-    """Wait until the query `counted` returns at least `wanted` over all accounts; return its result."""
+    """Wait until the query `counted` returns at least `wanted` over all accounts. Return its result."""
     connection = await connected(url)
     await connection.execute("SET app.discover = 'on'")
     async with asyncio.timeout(LONGEST_SECONDS):
@@ -130,7 +126,7 @@ async def _until(url: str, counted: str, wanted: int) -> int:
 
 
 async def _hosts(options: Options, measured: Measured, server_url: str) -> None:
-    """Issue with one host and with four; skipped where this process may not create network namespaces."""
+    """Issue with one host and with four. Skipped if this process may not create network namespaces."""
     try:
         with hosts(HOSTS) as there:
             await _issue_on(options, measured, server_url, there)
@@ -163,7 +159,7 @@ async def _issue_on(options: Options, measured: Measured, server_url: str, there
             of_four.append(four.per_second)
             of_one.append(one.per_second)
             busy.append(four.cores)
-            options.say(
+            options.log(
                 f"issuing, round {number + 1}: four hosts {of_four[-1]:,.0f}/s on {busy[-1]:.2f} cores, "
                 f"one {of_one[-1]:,.0f}/s on {one.cores:.2f}"
             )
@@ -175,7 +171,7 @@ async def _issue_on(options: Options, measured: Measured, server_url: str, there
 
 
 async def _issued(url: str, used: Sequence[Host], gateway: GatewayProcess, *, seconds: int) -> _Issued:
-    """Let hosts issue invoices; measure for `seconds` after the warm-up."""
+    """Let hosts issue invoices. Measure for `seconds` after the warm-up."""
     async with AsyncExitStack() as started:
         processes = [
             await started.enter_async_context(
@@ -184,19 +180,18 @@ async def _issued(url: str, used: Sequence[Host], gateway: GatewayProcess, *, se
             for each in used
         ]
         for process in processes:
-            all_lanes.go(process)
+            all_lanes.begin(process)
         first = await _until(url, _ISSUED, WARM_CHARGES * len(used))
         before, began = await _spent(url, processes), time.perf_counter()
         await asyncio.sleep(seconds)
         last = await _until(url, _ISSUED, first + 1)
         took = time.perf_counter() - began
         cores = (await _spent(url, processes) - before) / took
-        await asyncio.gather(*map(all_lanes.ended, processes))
+        await asyncio.gather(*map(all_lanes.stopped, processes))
         assert await _until(url, _READY, 1), "the hosts ran out of invoices: too few for this machine"
-    await gateway.take()
+    await gateway.take_calls()
     return _Issued((last - first) / took, cores)
 
 
 async def _spent(url: str, processes: Sequence[asyncio.subprocess.Process]) -> float:
-    """Return the CPU seconds that the processes and PostgreSQL have used so far."""
     return await cpu.of_server(url) + sum(cpu.of_process(each.pid) for each in processes)

@@ -15,7 +15,6 @@ PAGE_SIZE = 20
 
 
 async def lists(options: Options, measured: Measured, few: Side, big: Side) -> None:
-    """Time page 1, deep pages and each filter of the list of invoices."""
     taken: dict[str, dict[int, list[float]]] = {}
     for number in range(ROUNDS):
         for each in (few, big):
@@ -23,7 +22,7 @@ async def lists(options: Options, measured: Measured, few: Side, big: Side) -> N
                 for name, path in (await _paths(each)).items():
                     seconds = await median_ms(_reading(client, path), READS)
                     taken.setdefault(name, {}).setdefault(each.subscriptions, []).append(seconds)
-        options.say(f"lists, round {number + 1}")
+        options.log(f"lists, round {number + 1}")
     for name, by_size in taken.items():
         what = f"GET /v1/invoices, {name}, {big.subscriptions:,} invoices"
         ours, theirs = by_size[big.subscriptions], by_size[few.subscriptions]
@@ -44,7 +43,6 @@ def _reading(client: httpx.AsyncClient, path: str) -> Callable[[], Awaitable[Non
 
 
 async def _paths(side: Side) -> Mapping[str, str]:
-    """Return the paths to read, by name."""
     async with seen(side.url, side.account.account_id) as connection:
         row = await connection.fetchrow("SELECT subscription_id, customer_id FROM subscription LIMIT 1")
     last = side.subscriptions // PAGE_SIZE

@@ -1,9 +1,10 @@
-"""A load client in its own process, which sends prepared requests over a few open connections.
+"""A load client in its own process. It sends prepared requests over a few open connections.
 
     python -m bench.load PORT FILE CONNECTIONS PER_SECOND
 
 Each connection sends a request, waits for the complete answer, and sends the next. PER_SECOND limits the rate of all
-requests; 0 is no limit. Prints the total seconds, the milliseconds of each answer, and the number of each status.
+requests; 0 means no limit. The client prints the total seconds, the milliseconds of each answer, and the number of each
+status.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ LENGTH = b"content-length: "
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The results of requests: latencies in the order of the requests, and the number of answers by status."""
+    """Latencies in the order of the requests, and the number of answers by status."""
 
     seconds: float
     latencies_ms: Sequence[float]
@@ -44,7 +45,6 @@ class Connection(asyncio.Protocol):
         self._transport = transport
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail the open request."""
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(exc or ConnectionResetError())
 
@@ -67,12 +67,12 @@ class Connection(asyncio.Protocol):
             at = self._received.index(LENGTH) + len(LENGTH)
             self._expected = head + 4 + int(self._received[at : self._received.index(b"\r", at)])
         if len(self._received) >= self._expected:
-            assert self._answer is not None, "asked"
+            assert self._answer is not None, "a request is open"
             self._answer.set_result(self._received[9:12].decode())
 
 
 async def send(requests: Sequence[bytes], *, port: int, connections: int, per_second: float) -> Answered:
-    """Send all requests. Each is timed from when it was sent; with `per_second`, from its scheduled time."""
+    """Send all requests. Each is timed from its sending or, with `per_second`, from its scheduled time."""
     loop = asyncio.get_running_loop()
     latencies_ms = [0.0] * len(requests)
     statuses: Counter[str] = Counter()
@@ -105,9 +105,9 @@ async def loaded(
             sys.executable, "-m", "bench.load", str(port), file.name, str(connections), str(per_second),
             stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
-        told, _ = await process.communicate()
+        output, _ = await process.communicate()
     assert process.returncode == 0, "the load client failed"
-    return Answered(**json.loads(told))
+    return Answered(**json.loads(output))
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from bench.frame import Measured, Options
 class Measure:
     """`module` has a function `run(options)`, which may measure several rows.
 
-    A measurement that `installs` other programs runs only when named (`make bench-peers`).
+    A measurement that `installs` other programs runs only when it is named (`make bench-peers`).
     """
 
     name: str

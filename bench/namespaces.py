@@ -1,4 +1,4 @@
-"""Simulate hosts by network namespaces, each connected to this machine's by a veth pair. Needs root and `ip`."""
+"""Simulate hosts by network namespaces. A veth pair connects each to this machine. Needs root and `ip`."""
 
 import subprocess
 from collections.abc import Generator, Sequence
@@ -10,7 +10,7 @@ FIRST_NETWORK = 210
 
 
 class NoNamespacesError(Exception):
-    """Network namespaces cannot be created here; the message says why."""
+    """Network namespaces cannot be created here. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)

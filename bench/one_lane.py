@@ -78,22 +78,20 @@ def _resident() -> float:
 
 
 def started(url: str, lane: str, count: int) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
-    """Start this program and wait until it is ready."""
     return ready("bench.one_lane", url, lane, str(count))
 
 
 async def worked(url: str, lane: str, count: int) -> Worked:
-    """Run a lane in a child process and return its result."""
     async with started(url, lane, count) as process:
-        told, _ = await process.communicate(b"go\n")
-    return Worked(**json.loads(told))
+        output, _ = await process.communicate(b"begin\n")
+    return Worked(**json.loads(output))
 
 
 def main() -> None:
     configure_logs(level="error")
     url, lane, count = sys.argv[1:]
-    told: Any = uvloop.run(work(url, lane, int(count)))
-    print(json.dumps({name: getattr(told, name) for name in Worked.__slots__}))
+    result: Any = uvloop.run(work(url, lane, int(count)))
+    print(json.dumps({name: getattr(result, name) for name in Worked.__slots__}))
 
 
 if __name__ == "__main__":

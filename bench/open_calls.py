@@ -2,9 +2,9 @@
 
     python -m bench.open_calls [--open 2000] [--hold 8] [--rounds 5] [--samples 40]
 
-It runs a worker process and an endpoint for each merchant. Each round measures the second merchant alone, and then
-while all calls of the first are open: the time from a subscription becoming due to its price call, and to the arrival
-of its `invoice.ready` webhook. It prints each round's medians and ratio.
+One worker process serves both merchants, and each merchant has an endpoint. Each round measures the second merchant
+alone, and then while all calls of the first are open. Two times are measured: from a subscription becoming due to its
+price call, and to the arrival of its `invoice.ready` webhook. Each round's medians and ratio are printed.
 """
 
 import argparse
@@ -55,19 +55,16 @@ VARIABLE = (
 
 @dataclass(frozen=True, slots=True)
 class Merchant:
-    """One account, a database connection for it, and its endpoint."""
-
     account: Account
     connection: Any
     base_url: str
 
     async def seen(self) -> Any:
-        """Return the endpoint's record of the requests."""
         async with aiohttp.ClientSession() as session, session.get(f"{self.base_url}/seen") as answer:
             return await answer.json()
 
     async def fall_due(self, subscription_ids: Sequence[UUID]) -> None:
-        """Make subscriptions due now and notify the worker."""
+        """Make subscriptions due now, and notify the worker."""
         await self.connection.execute(
             "UPDATE subscription SET generate_at = now() WHERE account_id = $1 AND subscription_id = ANY($2::uuid[])",
             self.account.account_id,
@@ -76,7 +73,6 @@ class Merchant:
         await self.connection.execute("NOTIFY fatura_work, 'generation'")
 
     async def subscriptions(self) -> list[UUID]:
-        """Return the ids of all its subscriptions."""
         rows = await self.connection.fetch(
             "SELECT subscription_id FROM subscription WHERE account_id = $1", self.account.account_id
         )
@@ -90,7 +86,7 @@ class Merchant:
 
 
 async def merchant(deps: Deps, url: str, base_url: str, *, subscribers: int) -> Merchant:
-    """Open an account whose subscribers have two fixed and one variable product; none is due yet."""
+    """Open an account whose subscribers have two fixed and one variable product. No subscription is due yet."""
     opened = await accounts.open_account(deps, name="bench", mode=Mode.SANDBOX)
     connection = await connected(url)
     await prepare(connection, opened.account_id, due=subscribers)
@@ -105,7 +101,6 @@ async def merchant(deps: Deps, url: str, base_url: str, *, subscribers: int) -> 
 
 @asynccontextmanager
 async def worker(url: str, key: str) -> AsyncGenerator[None]:
-    """Run one worker process."""
     environment = os.environ | {
         "FATURA_DATABASE_URL": url,
         "FATURA_SECRET_KEYS": key,
@@ -137,14 +132,13 @@ async def sampled(neighbour: Merchant, subscription_ids: Sequence[UUID]) -> tupl
 
 
 async def hold_open(slow: Merchant, subscription_ids: Sequence[UUID]) -> None:
-    """Start all of the slow merchant's calls; return when all are open."""
+    """Start all of the slow merchant's calls, and wait until all are open."""
     await slow.fall_due(subscription_ids)
     while (await slow.seen())["open"] < len(subscription_ids):  # noqa: ASYNC110 - another process works
         await asyncio.sleep(0.05)
 
 
 async def run(server_url: str, options: argparse.Namespace) -> None:
-    """Measure all rounds and print the table."""
     await migrate(server_url)
     key = new_key()
     db = await connect(server_url, max_connections=4)
@@ -164,7 +158,6 @@ async def run(server_url: str, options: argparse.Namespace) -> None:
 
 
 async def measure(slow: Merchant, neighbour: Merchant, options: argparse.Namespace) -> None:
-    """Measure all rounds."""
     held = await slow.subscriptions()
     fresh = iter(await neighbour.subscriptions())
     print("round  call ms: alone  beside  ratio   delivery ms: alone  beside  ratio   open at once")
@@ -187,7 +180,6 @@ async def measure(slow: Merchant, neighbour: Merchant, options: argparse.Namespa
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run on a new embedded PostgreSQL server."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--open", type=int, default=2000)
     parser.add_argument("--hold", type=float, default=8)

@@ -1,6 +1,6 @@
 """A fast gateway, price endpoint and webhook receiver in one process.
 
-python -m bench.outside [--delay 0.05] [--host 127.0.0.1] [--state paid]
+    python -m bench.outside [--delay 0.05] [--host 127.0.0.1] [--state paid]
 
 Prints its port. New charges have the state of `--state`; every price is 100 cents. It records all requests, so that
 `bench.bare_client` can repeat them.
@@ -35,7 +35,7 @@ class Journal:
 
 class Connection(asyncio.Protocol):
     def __init__(self, journal: Journal, *, delay: float, state: str) -> None:
-        """Answer gateway calls after `delay` seconds; new charges get the state `state`."""
+        """Answer gateway calls after `delay` seconds. New charges get the state `state`."""
         self._journal = journal
         self._delay = delay
         self._state = state
@@ -43,7 +43,7 @@ class Connection(asyncio.Protocol):
         self._path = ""
         self._body = b""
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    def connection_create(self, transport: asyncio.BaseTransport) -> None:
         self._transport: Any = transport
         self._journal.open += 1
         self._journal.most_open = max(self._journal.most_open, self._journal.open)
@@ -65,7 +65,7 @@ class Connection(asyncio.Protocol):
         if self._path == "/seen":
             self._answer(json.dumps({"events": self._journal.events}).encode())
         elif self._path == "/take":
-            self._answer(self._taken())
+            self._answer(self._take_calls())
         else:
             self._journal.calls.append((method, self._path, self._body))
             self._serve(method)
@@ -78,39 +78,39 @@ class Connection(asyncio.Protocol):
             case "price":
                 self._answer(b'{"amount": 100}')
             case _:
-                charge = self._made() if method == "POST" else self._journal.charges[self._path]
+                charge = self._create() if method == "POST" else self._journal.charges[self._path]
                 if self._delay:
                     asyncio.get_running_loop().call_later(self._delay, self._answer, charge)
                 else:
                     self._answer(charge)
 
-    def _made(self) -> bytes:
-        """Create a charge; its id is its reference, so that a repeat returns the same charge."""
-        asked = json.loads(self._body)
-        charge_id = f"{asked['invoiceId']}-{asked['attempt']}"
+    def _create(self) -> bytes:
+        """Create a charge. Its id is its reference, so that a repeat returns the same charge."""
+        request = json.loads(self._body)
+        charge_id = f"{request['invoiceId']}-{request['attempt']}"
         charge = {
             "charge_id": charge_id,
-            "invoice_id": asked["invoiceId"],
-            "attempt": asked["attempt"],
+            "invoice_id": request["invoiceId"],
+            "attempt": request["attempt"],
             "state": self._state,
-            "amount_cents": asked["amountCents"],
+            "amount_cents": request["amountCents"],
             "paid_at": PAID_AT if self._state == "paid" else None,
         }
-        self._journal.charges[f"/charges/{charge_id}"] = told = json.dumps(charge).encode()
-        return told
+        self._journal.charges[f"/charges/{charge_id}"] = encoded = json.dumps(charge).encode()
+        return encoded
 
     def _answer(self, body: bytes) -> None:
         head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         self._transport.write(head.encode() + body)
 
-    def _taken(self) -> bytes:
+    def _take_calls(self) -> bytes:
         """Return and clear the recorded requests."""
         journal = self._journal
         calls = [(method, path, body.decode()) for method, path, body in journal.calls]
-        told = {"mostOpen": journal.most_open, "calls": calls}
+        recorded = {"mostOpen": journal.most_open, "calls": calls}
         journal.calls.clear()
         journal.events, journal.most_open = 0, journal.open
-        return json.dumps(told).encode()
+        return json.dumps(recorded).encode()
 
 
 async def serve(*, delay: float, host: str, state: str) -> None:
@@ -121,7 +121,7 @@ async def serve(*, delay: float, host: str, state: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class RecordedCalls:
     calls: list[tuple[str, str, str]]
     most_open: int
 
@@ -137,10 +137,10 @@ class GatewayProcess:
     async def events(self) -> int:
         return (await self._get("/seen"))["events"]
 
-    async def take(self) -> Taken:
+    async def take_calls(self) -> RecordedCalls:
         """Return and clear the recorded requests. Charges are kept."""
-        told = await self._get("/take")
-        return Taken([tuple(each) for each in told["calls"]], told["mostOpen"])
+        recorded = await self._get("/take")
+        return RecordedCalls([tuple(each) for each in recorded["calls"]], recorded["mostOpen"])
 
     async def _get(self, path: str) -> Any:
         async with aiohttp.ClientSession() as session, session.get(self.url + path) as answer:
@@ -155,7 +155,7 @@ async def started(
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "bench.outside", *words, stdout=asyncio.subprocess.PIPE
     )
-    assert process.stdout is not None, "asked for"
+    assert process.stdout is not None, "it is a pipe"
     try:
         yield GatewayProcess(int(await process.stdout.readline()))
     finally:

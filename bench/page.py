@@ -102,5 +102,5 @@ def _draw(plot: Plot) -> None:
 
 
 def _range(plot: Plot) -> tuple[float, float]:
-    """Return the range of the y axis; it starts at zero, so that growth is not exaggerated."""
+    """Return the range of the y axis. It starts at zero, so that growth is not exaggerated."""
     return 0, 1.1 * max(y for points in plot.lines.values() for _, y in points)

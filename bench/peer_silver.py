@@ -2,8 +2,8 @@
 
     bench/peers/silver/bin/python bench/peer_silver.py DATABASE COUNT
 
-PGHOST, PGPORT and PGUSER name the server. Creates COUNT monthly subscriptions of one provider and prints `ready`. For
-each line on stdin it bills one more month and prints the seconds and the number of invoices as JSON.
+PGHOST, PGPORT and PGUSER name the server. The program creates COUNT monthly subscriptions of one provider and prints
+`ready`. For each line on stdin, it bills one more month, and prints the seconds and the number of invoices as JSON.
 """
 
 import json
@@ -18,7 +18,6 @@ STARTED = date(2026, 1, 1)
 
 
 def main() -> None:
-    """Create the subscriptions and bill month by month."""
     database, count = sys.argv[1], int(sys.argv[2])
     _configure(database)
     command: Any = import_module("django.core.management").call_command
@@ -30,8 +29,8 @@ def main() -> None:
         before, began = models.Invoice.objects.count(), time.perf_counter()
         command("generate_docs", billing_date=STARTED.replace(month=month), stdout=sys.stderr)
         seconds = time.perf_counter() - began
-        told = {"seconds": seconds, "invoices": models.Invoice.objects.count() - before}
-        print(json.dumps(told), flush=True)
+        result = {"seconds": seconds, "invoices": models.Invoice.objects.count() - before}
+        print(json.dumps(result), flush=True)
 
 
 def _configure(database: str) -> None:
@@ -59,7 +58,7 @@ def _configure(database: str) -> None:
 
 
 def _fill(models: Any, count: int) -> None:
-    """Create monthly subscriptions, each with its own customer, at one price, billed at the start of the month."""
+    """Create monthly subscriptions at one price, billed at the start of the month, each with its own customer."""
     address = {"address_1": "Rua 1", "country": "BR", "city": "Sao Paulo"}
     provider = models.Provider.objects.create(
         name="bench", flow="invoice", invoice_series="B", invoice_starting_number=1, **address

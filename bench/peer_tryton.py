@@ -2,9 +2,9 @@
 
     bench/peers/tryton/bin/python bench/peer_tryton.py DATABASE COUNT
 
-PGHOST, PGPORT and PGUSER name the server. Creates COUNT monthly subscriptions of one company and prints `ready`. For
-each line on stdin it creates one more month's consumptions and invoices, and prints the seconds and the number of
-invoices as JSON.
+PGHOST, PGPORT and PGUSER name the server. The program creates COUNT monthly subscriptions of one company and prints
+`ready`. For each line on stdin, it creates one more month's consumptions and invoices, and prints the seconds and the
+number of invoices as JSON.
 """
 
 import json
@@ -23,7 +23,6 @@ STARTED = date(2026, 1, 1)
 
 
 def main() -> None:
-    """Create the subscriptions and bill month by month."""
     database, count = sys.argv[1], int(sys.argv[2])
     _activate(database)
     os.environ["TRYTOND_DATABASE_URI"] = "postgresql://"

@@ -1,9 +1,11 @@
 """Compare the billing run with two other open-source billing programs, on the same PostgreSQL server.
 
-Each program has a virtual environment under bench/peers, with the versions of bench/peer_<name>.txt, which is created
-if missing. A round bills one month on each side. Only the billing is timed, without the start of the process. The
-engine bills 10,000 subscriptions. The others bill a few hundred, because 10,000 would take them minutes; for so few,
-the engine's time would be mostly connecting.
+Each program has a virtual environment under bench/peers, with the versions of bench/peer_<name>.txt. The environment is
+created if it is missing. A round bills one month on each side. Only the billing is timed, without the start of the
+process.
+
+The engine bills 10,000 subscriptions. The others bill a few hundred, because 10,000 would take them minutes. For a few
+hundred, most of the engine's time would be spent on connecting.
 """
 
 import asyncio
@@ -31,9 +33,8 @@ COMMANDS = {
 
 
 def run(options: Options) -> Measured:
-    """Install missing programs and measure all rounds."""
     for name in COMMANDS:
-        options.say(f"the environment of {name}")
+        options.log(f"the environment of {name}")
         _install(name)
     with server() as url:
         return asyncio.run(_run(options, url, count=options.pick(short=300, full=2000)))
@@ -64,31 +65,31 @@ async def _run(options: Options, server_url: str, *, count: int) -> Measured:
         peers = {
             name: await stack.enter_async_context(_filled(name, server_url, count=count)) for name in COMMANDS
         }
-        options.say(f"{OURS:,} subscriptions here, {count} in the other program")
+        options.log(f"{OURS:,} subscriptions here, {count} in the other program")
         for number in range(ROUNDS):
             async with cloned(server_url, "ours") as url:
                 ours.append(OURS / (await worked(url, "generation", OURS)).seconds)
             for name, peer in peers.items():
                 theirs[name].append(await _bill_a_month(peer, count=count))
-            told = ", ".join(f"{name} {theirs[name][-1]:.1f}/s" for name in COMMANDS)
-            options.say(f"month {number + 1}: {ours[-1]:,.0f}/s, {told}")
+            rates = ", ".join(f"{name} {theirs[name][-1]:.1f}/s" for name in COMMANDS)
+            options.log(f"month {number + 1}: {ours[-1]:,.0f}/s, {rates}")
     return _measured(ours, theirs, count=count)
 
 
 @asynccontextmanager
 async def _filled(name: str, server_url: str, *, count: int) -> AsyncGenerator[asyncio.subprocess.Process]:
-    """Start a program with its own new database and wait until it has created its subscriptions."""
+    """Start a program with its own new database, and wait until it has created its subscriptions."""
     admin = await connected(server_url)
     await admin.execute(f"CREATE DATABASE {name}")
     await admin.close()
     at = urlsplit(server_url)
-    told = parse_qs(at.query)
-    place = {"PGUSER": at.username or "", "PGHOST": told["host"][0], "PGPORT": told["port"][0]}
+    query = parse_qs(at.query)
+    place = {"PGUSER": at.username or "", "PGHOST": query["host"][0], "PGPORT": query["port"][0]}
     process = await asyncio.create_subprocess_exec(
         ENVIRONMENTS / name / "bin" / "python", Path(__file__).with_name(f"peer_{name}.py"), name, str(count),
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env=place,
     )  # fmt: skip
-    assert process.stdout is not None, "asked for"
+    assert process.stdout is not None, "it is a pipe"
     try:
         assert await process.stdout.readline() == b"ready\n", f"{name} did not start"
         yield process
@@ -99,13 +100,13 @@ async def _filled(name: str, server_url: str, *, count: int) -> AsyncGenerator[a
 
 
 async def _bill_a_month(peer: asyncio.subprocess.Process, *, count: int) -> float:
-    """Let a program bill one month; return its invoices per second."""
-    assert peer.stdin is not None, "asked for"
-    assert peer.stdout is not None, "asked for"
+    """Let a program bill one month. Return its invoices per second."""
+    assert peer.stdin is not None, "it is a pipe"
+    assert peer.stdout is not None, "it is a pipe"
     peer.stdin.write(b"next\n")
-    told = json.loads(await peer.stdout.readline())
-    assert told["invoices"] == count, told
-    return count / told["seconds"]
+    result = json.loads(await peer.stdout.readline())
+    assert result["invoices"] == count, result
+    return count / result["seconds"]
 
 
 def _measured(ours: list[float], theirs: Mapping[str, list[float]], *, count: int) -> Measured:

@@ -75,5 +75,4 @@ async def prepare(connection: Any, account_id: UUID, *, due: int, analyze: bool 
 
 
 async def connected(url: str) -> Any:
-    """Return an asyncpg connection."""
     return await asyncpg.connect(url)

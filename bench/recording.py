@@ -11,7 +11,7 @@ from typing import Any
 import asyncpg
 import httpx
 
-from bench.api_requests import Asked
+from bench.api_requests import ApiRequest
 from bench.servers import opened
 from fatura.api.app import create_app
 from fatura.usecases.accounts.accounts import OpenedAccount
@@ -21,7 +21,7 @@ AT_ONCE = 8
 Statement = tuple[str, str, tuple[Any, ...]]
 """The method of the connection, the SQL, and its values."""
 
-_noted: ContextVar[list[list[Statement]] | None] = ContextVar("noted", default=None)
+_RECORDED: ContextVar[list[list[Statement]] | None] = ContextVar("recorded", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,45 +38,43 @@ Recording = Mapping[tuple[str, str], Recorded]
 """By target and Idempotency-Key."""
 
 
-class NotingConnection(asyncpg.Connection):  # pyright: ignore[reportMissingTypeArgument] - not generic at run time
-    """Records every statement for the current request, and runs it."""
-
+class RecordingConnection(asyncpg.Connection):  # pyright: ignore[reportMissingTypeArgument] - not generic at run time
     async def execute(self, query: str, *args: Any, **rest: Any) -> str:
-        _note("execute", query, args)
+        _record("execute", query, args)
         return await super().execute(query, *args, **rest)
 
     async def fetch(self, query: str, *args: Any, **rest: Any) -> Any:
-        _note("fetch", query, args)
+        _record("fetch", query, args)
         return await super().fetch(query, *args, **rest)
 
     async def fetchrow(self, query: str, *args: Any, **rest: Any) -> Any:
-        _note("fetchrow", query, args)
+        _record("fetchrow", query, args)
         return await super().fetchrow(query, *args, **rest)
 
     async def fetchval(self, query: str, *args: Any, **rest: Any) -> Any:
-        _note("fetchval", query, args)
+        _record("fetchval", query, args)
         return await super().fetchval(query, *args, **rest)
 
 
-def _note(method: str, query: str, values: tuple[Any, ...]) -> None:
-    noted = _noted.get()
-    if noted is None:
+def _record(method: str, query: str, values: tuple[Any, ...]) -> None:
+    recorded = _RECORDED.get()
+    if recorded is None:
         return
     if query.startswith("BEGIN"):
-        noted.append([])
-    noted[-1].append((method, query, values))
+        recorded.append([])
+    recorded[-1].append((method, query, values))
 
 
-async def record(url: str, account: OpenedAccount, asked: Sequence[Asked]) -> Recording:
-    """Let the engine answer requests in this process; return its statements and answers."""
+async def record(url: str, account: OpenedAccount, requests: Sequence[ApiRequest]) -> Recording:
+    """Let the engine answer requests in this process. Return its statements and answers."""
     recording: dict[tuple[str, str], Recorded] = {}
-    waiting = iter(asked)
+    waiting = iter(requests)
 
-    async with opened(url, connections=AT_ONCE, connection_class=NotingConnection) as deps:
+    async with opened(url, connections=AT_ONCE, connection_class=RecordingConnection) as deps:
         transport = httpx.ASGITransport(create_app(deps))
         async with httpx.AsyncClient(transport=transport, base_url="http://fatura") as client:
             # the first request also stores the key's last use
-            await client.get(asked[0].target, headers=asked[0].headers(account))
+            await client.get(requests[0].target, headers=requests[0].headers(account))
 
             async def ask() -> None:
                 for each in waiting:
@@ -86,22 +84,20 @@ async def record(url: str, account: OpenedAccount, asked: Sequence[Asked]) -> Re
     return recording
 
 
-async def _recorded(client: httpx.AsyncClient, account: OpenedAccount, asked: Asked) -> Recorded:
-    noted: list[list[Statement]] = []
-    token = _noted.set(noted)
+async def _recorded(client: httpx.AsyncClient, account: OpenedAccount, request: ApiRequest) -> Recorded:
+    recorded: list[list[Statement]] = []
+    token = _RECORDED.set(recorded)
     answer = await client.request(
-        asked.method, asked.target, content=asked.body, headers=asked.headers(account)
+        request.method, request.target, content=request.body, headers=request.headers(account)
     )
-    _noted.reset(token)
+    _RECORDED.reset(token)
     assert answer.is_success, answer.text
-    return Recorded(noted, answer.status_code, answer.headers.raw, answer.content)
+    return Recorded(recorded, answer.status_code, answer.headers.raw, answer.content)
 
 
 def keep(recording: Recording, path: Path) -> None:
-    """Write a recording to a file."""
     path.write_bytes(pickle.dumps(dict(recording)))
 
 
 def kept(path: Path) -> Recording:
-    """Read a recording from a file."""
     return pickle.loads(path.read_bytes())  # noqa: S301 - written by this program

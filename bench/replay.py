@@ -1,4 +1,4 @@
-"""Time reading a page of a stream with millions of events: at a deep cursor against the start, all types and one."""
+"""Measure the time to read a page of a stream with millions of events, at a deep cursor and at the start."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -25,7 +25,6 @@ _EVENTS = """
 
 
 def run(options: Options) -> Measured:
-    """Fill a stream and time reading it."""
     measured = Measured()
     with server() as url:
         asyncio.run(_run(options, measured, url, events=options.pick(short=1_000_000, full=5_000_000)))
@@ -41,7 +40,7 @@ async def _run(options: Options, measured: Measured, server_url: str, *, events:
             await connection.execute(_EVENTS, accounts[0].account_id, events)
             await connection.execute("VACUUM ANALYZE event")
 
-    options.say(f"filling in {events:,} events")
+    options.log(f"filling in {events:,} events")
     url = await prepared(server_url, "stream", fill)
     depths = [0, events // 1000, events // 2, events - 10 * LIMIT]
     taken = {name: {depth: list[float]() for depth in depths} for name in TYPES}
@@ -51,7 +50,7 @@ async def _run(options: Options, measured: Measured, server_url: str, *, events:
                 for depth in depths:
                     path = f"/v1/events?limit={LIMIT}&cursor={depth}{filters}"
                     taken[name][depth].append(await median_ms(_reading(client, path), READS))
-            options.say(f"replayed, round {number + 1}")
+            options.log(f"replayed, round {number + 1}")
     for name, by_depth in taken.items():
         what = f"a page of {LIMIT} events after number {depths[-1]:,}, {name}"
         ours, theirs = by_depth[depths[-1]], by_depth[0]

@@ -1,4 +1,7 @@
-"""Databases for measurements, on an embedded server with its default settings (fsync on): filled once, then cloned."""
+"""Databases for measurements, on an embedded server with its default settings (fsync on).
+
+Each is filled once and cloned.
+"""
 
 import os
 import tempfile
@@ -35,7 +38,6 @@ def server() -> Generator[str]:
 
 
 def url_of(server_url: str, name: str) -> str:
-    """Return the URL of another database on the same server."""
     return server_url.replace("/fatura?", f"/{name}?")
 
 
@@ -68,7 +70,6 @@ async def cloned(server_url: str, name: str, *, apart: str = "round") -> AsyncGe
 async def opened(
     url: str, *, connections: int = 4, connection_class: "type[asyncpg.Connection[Row]]" = asyncpg.Connection
 ) -> AsyncGenerator[Deps]:
-    """Yield the engine's dependencies for a database."""
     db = await connect(url, max_connections=connections, connection_class=connection_class)
     try:
         read = settings.read({"FATURA_RATE_LIMIT": "0", "FATURA_OUTBOUND_ALLOW": "127.0.0.1"})
@@ -78,7 +79,7 @@ async def opened(
 
 
 async def open_accounts(url: str, count: int, *, mode: Mode = Mode.SANDBOX) -> list[OpenedAccount]:
-    """Open accounts; sandbox accounts get a sandbox gateway."""
+    """Open accounts. Sandbox accounts get a sandbox gateway."""
     async with opened(url) as deps:
         return [
             await accounts.open_account(deps, name=f"bench {number}", mode=mode) for number in range(count)

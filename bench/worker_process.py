@@ -13,13 +13,13 @@ from bench.servers import RING
 async def ready(
     module: str, *words: str, within: Sequence[str] = ()
 ) -> AsyncGenerator[asyncio.subprocess.Process]:
-    """Start a module and wait until it is ready; `within` is a command to prefix, such as `ip netns exec`."""
+    """Start a module and wait until it is ready. `within` is a command to prefix, such as `ip netns exec`."""
     process = await asyncio.create_subprocess_exec(
         *within, sys.executable, "-m", module, *words,
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
         env={"FATURA_SECRET_KEYS": RING, "FATURA_OUTBOUND_ALLOW": "127.0.0.1", "PATH": os.environ["PATH"]},
     )  # fmt: skip
-    assert process.stdout is not None, "asked for"
+    assert process.stdout is not None, "it is a pipe"
     try:
         assert await process.stdout.readline() == b"ready\n", "the worker did not start"
         yield process

@@ -1,1 +1,1 @@
-"""Programs for developing this repository, run by make; they are not installed with the engine."""
+"""Programs for developing this repository, run by make. They are not installed with the engine."""

@@ -19,7 +19,6 @@ def _says(path: Path, text: str) -> bool:
 
 
 def main() -> None:
-    """Write the outdated pages and print their paths."""
     for path, text in stale().items():
         (ROOT / path).parent.mkdir(parents=True, exist_ok=True)
         (ROOT / path).write_text(text, "utf-8")

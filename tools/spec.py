@@ -75,7 +75,7 @@ def cited_by_tests(root: Path = ROOT) -> Iterator[Citation]:
 
 
 def bracketed(path: Path) -> Iterator[Citation]:
-    """Yield the ids in square brackets in a file; a bracket may contain several, separated by commas."""
+    """Yield the ids in square brackets in a file. A bracket may contain several ids, separated by commas."""
     for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
         for brackets in _BRACKETS.finditer(line):
             for id_ in brackets[1].split(","):
@@ -104,7 +104,7 @@ def nearest(id_: str, ids: Iterable[str]) -> str:
 
 
 def uncited(known: Mapping[str, Clause], citations: Iterable[Citation], *, later: bool) -> list[Clause]:
-    """Return the `built` clauses that no test cites; with `later`, the others too."""
+    """Return the `built` clauses that no test cites. With `later`, return also the others."""
     cited = {citation.id for citation in citations}
     return [clause for clause in known.values() if clause.id not in cited and (clause.built or later)]
 

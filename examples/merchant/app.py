@@ -1,8 +1,10 @@
-"""An example merchant in one file, using only Python's standard library: a price endpoint and a webhook receiver.
+"""An example merchant in one file, with Python's standard library only: a price endpoint and a webhook receiver.
 
-POST /price      the price of a metered item in a cycle
-POST /webhooks   receives events and handles each one once
-GET /summary     counts of price calls and events
+POST /price answers the price of a metered item in a cycle.
+
+POST /webhooks receives events and handles each one once.
+
+GET /summary counts price calls and events.
 """
 
 import argparse
@@ -35,7 +37,7 @@ Answer = tuple[HTTPStatus, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Meter:
-    """How a product is metered; prices are integer cents."""
+    """How a product is metered. Prices are integer cents."""
 
     one: str
     many: str
@@ -67,24 +69,22 @@ class Books:
         self._types: Counter[str] = Counter()
 
     def count(self, what: str) -> None:
-        """Add one to a count of the summary."""
         with self._lock:
             self._counts[what] += 1
 
     def count_price_call(self, product: str, request_id: str) -> int:
-        """Count a call for a price and return the new count; a retry has the same request id."""
+        """Count a call for a price, and return the new count. A retry has the same request id."""
         with self._lock:
             self._asked[product] += 1
             self._price_calls[request_id] += 1
             return self._price_calls[request_id]
 
     def count_price_failure(self, product: str) -> None:
-        """Count a price call that failed."""
         with self._lock:
             self._failed[product] += 1
 
     def is_new(self, event_id: str) -> bool:
-        """Deduplicate events by id: delivery is at least once, but each event must be handled once.
+        """Return whether an event id is new. An event may be delivered more than once, and must be handled once.
 
         A real program inserts the id into a unique column, in the transaction that handles the event.
         """
@@ -95,7 +95,7 @@ class Books:
             return True
 
     def act(self, event: dict[str, Any]) -> None:
-        """Handle an event. A real program might send an e-mail to the customer; this one only counts."""
+        """Handle an event. A real program might send an e-mail to the customer. This one only counts."""
         with self._lock:
             self._types[event["type"]] += 1
 
@@ -131,14 +131,12 @@ def price(request: dict[str, Any], books: Books) -> Answer:
 
 
 def _used(meter: Meter, what: str) -> int:
-    """Return the usage, here a number derived from the arguments; a real program would read its meter."""
+    """Return the usage, here a number derived from the arguments. A real program would read its meter."""
     digest = hashlib.sha256(f"{meter.one} {what}".encode()).digest()
     return digest[0] % (meter.most_a_month + 1)
 
 
 class Endpoints(BaseHTTPRequestHandler):
-    """The three routes."""
-
     protocol_version = "HTTP/1.1"
     timeout = IDLE_SECONDS
     disable_nagle_algorithm = True
@@ -169,7 +167,6 @@ class Endpoints(BaseHTTPRequestHandler):
         self._answer(*answer)
 
     def do_GET(self) -> None:
-        """Show the counts."""
         if self.path == "/summary":
             self._answer(HTTPStatus.OK, self._merchant.books.summary())
         else:
@@ -211,13 +208,12 @@ class Merchant(ThreadingHTTPServer):
         self.inbox: SimpleQueue[dict[str, Any]] = SimpleQueue()
 
     def handle_events(self) -> None:
-        """Handle queued events one after another; runs in its own thread."""
+        """Handle queued events one after another, in a thread of its own."""
         while True:
             self.books.act(self.inbox.get())
 
 
 def main() -> None:
-    """Serve until Ctrl-C."""
     parser = argparse.ArgumentParser(
         description="An example merchant: a price endpoint and a webhook receiver."
     )

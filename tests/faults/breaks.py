@@ -63,6 +63,11 @@ def _chosen() -> str:
     return name
 
 
+def environment() -> dict[str, str]:
+    """Return the environment variable that makes a child process apply the same break."""
+    return {VARIABLE: os.environ.get(VARIABLE, "")}
+
+
 @cache
 def apply() -> None:
     patch = PATCHES.get(_chosen())

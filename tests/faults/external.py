@@ -28,9 +28,19 @@ from tests.faults.journal import Journal
 SECRETS_FILE = "secrets.json"
 """File name for the integration secrets of all accounts, by account."""
 
-
 SLOW_SECONDS = 15
 """Requests older than this are dropped, because the machine delayed them."""
+ROUTES = (
+    ("POST", "/charges", "create"),
+    ("GET", "/charges", "find"),
+    ("GET", "/charges/{charge_id}", "get"),
+    ("POST", "/charges/{charge_id}/cancel", "cancel"),
+    ("PUT", "/products/{product_id}", "mirror"),
+    ("POST", "/price/{account_id}/{cents}", "price"),
+    ("POST", "/webhook/{account_id}", "webhook"),
+    ("POST", "/elsewhere/{account_id}", "webhook"),
+)
+"""Methods, paths and the handlers of `GatewayAndMerchant`. A merchant may move its webhook to `/elsewhere`."""
 
 
 class GatewayAndMerchant:
@@ -49,13 +59,8 @@ class GatewayAndMerchant:
 
     def application(self) -> web.Application:
         app = web.Application()
-        app.router.add_post("/charges", self.create)
-        app.router.add_get("/charges", self.find)
-        app.router.add_get("/charges/{charge_id}", self.get)
-        app.router.add_post("/charges/{charge_id}/cancel", self.cancel)
-        app.router.add_put("/products/{product_id}", self.mirror)
-        app.router.add_post("/price/{account_id}/{cents}", self.price)
-        app.router.add_post("/webhook/{account_id}", self.webhook)
+        for method, path, name in ROUTES:
+            app.router.add_route(method, path, getattr(self, name))
         return app
 
     async def create(self, request: web.Request) -> web.Response:
@@ -257,17 +262,18 @@ class GatewayAndMerchant:
         return web.Response()
 
 
-async def serve(folder: Path, now: FastClock, faults: GatewayFaults) -> None:
-    external = GatewayAndMerchant(folder, now, faults)
-    runner = web.AppRunner(external.application(), access_log=None, shutdown_timeout=0)
+async def serve(application: web.Application) -> None:
+    """Serve on a free port, print the address, and stop when stdin closes."""
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=0)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0, backlog=1024)
     await site.start()
     print(f"http://127.0.0.1:{runner.addresses[0][1]}", flush=True)  # noqa: T201 - the parent waits for this line
     await asyncio.to_thread(sys.stdin.read)
     await runner.cleanup()
-    external.journal.close()
 
 
 if __name__ == "__main__":
-    uvloop.run(serve(Path(sys.argv[1]), clock.read(sys.argv[2]), faults.read(sys.argv[3])))
+    external = GatewayAndMerchant(Path(sys.argv[1]), clock.read(sys.argv[2]), faults.read(sys.argv[3]))
+    uvloop.run(serve(external.application()))
+    external.journal.close()

@@ -1,7 +1,6 @@
 """Real engine processes on one database, with their logs, and a client that switches to another API on failure."""
 
 import asyncio
-import os
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -33,8 +32,8 @@ class Stack:
     _started: int = 0
 
     def environment(self) -> dict[str, str]:
-        broken = {breaks.VARIABLE: os.environ.get(breaks.VARIABLE, "")}
-        return {**environment(self.url, **self.variables), **broken, "FATURA_SECRET_KEYS": self.ring}
+        own = {**breaks.environment(), "FATURA_SECRET_KEYS": self.ring}
+        return environment(self.url, **self.variables) | own
 
     def start_api(self, port: int) -> None:
         self.apis[port] = self._start("api", "--port", str(port))

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
-import httpx
 
-from fatura.api.app import create_app
 from fatura.domain.calendar import local_date
 from fatura.domain.credentials import Mode
 from fatura.store.vault import new_key
@@ -25,7 +23,7 @@ from tests.faults.external_gateway import external_providers
 from tests.faults.external_process import external, share_secrets
 from tests.faults.gateway.faults import GatewayFaults
 from tests.faults.journal import Journal
-from tests.support.world import Json, Merchant, subscription_body
+from tests.support.world import Json, Merchant, api_client, subscription_body
 
 JOURNAL_PLANTS = (
     (
@@ -132,8 +130,7 @@ async def _kept_books(url: str, folder: Path) -> AsyncGenerator[Books]:
     with external(folder, clock=clock, faults=GatewayFaults()) as gateway_url:
         providers = external_providers(gateway_url, clock=clock)
         async with open_engine(url, ring=new_key(), clock=clock, providers=providers) as deps:
-            transport = httpx.ASGITransport(create_app(deps), raise_app_exceptions=False)
-            async with httpx.AsyncClient(transport=transport, base_url="http://fatura.test") as client:
+            async with api_client(deps) as client:
                 opened = await accounts.open_account(deps, name="Books", mode=Mode.SANDBOX)
                 share_secrets(folder, {str(opened.account_id): [opened.secret]})
                 await _bill(Merchant(deps, client, opened), clock, gateway_url)

@@ -221,13 +221,18 @@ async def open_world(database_url: str, **environment: str) -> AsyncGenerator[Wo
     db = await connect(database_url, max_connections=20)
     try:
         deps = wire(read, db, vault=Vault([new_key()]), clock=real_clock, notify=_ignore_notification)
-        transport = httpx.ASGITransport(create_app(deps), raise_app_exceptions=False)
-        async with httpx.AsyncClient(transport=transport, base_url="http://fatura.test") as client:
+        async with api_client(deps) as client:
             opened = await open_account(deps, Mode.SANDBOX)
             yield World(deps, client, opened, database_url)
             await deps.merchants.close()
     finally:
         await db.close()
+
+
+def api_client(deps: Deps) -> httpx.AsyncClient:
+    """Return a client of the API in this process. An unexpected exception is answered with 500."""
+    transport = httpx.ASGITransport(create_app(deps), raise_app_exceptions=False)
+    return httpx.AsyncClient(transport=transport, base_url="http://fatura.test")
 
 
 def _ignore_notification(_lane: str) -> None:

@@ -1,4 +1,4 @@
-"""Check the OpenAPI document, or another one given as the argument; exit with 1 on any finding."""
+"""Check the OpenAPI document, or another one given as the argument. The exit code is 1 if a tool found something."""
 
 import shutil
 import sys

@@ -20,7 +20,7 @@ for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
 
 
 def findings_of(name: str, engine: Engine) -> list[str]:
-    """Generate, check and run a client; return what failed."""
+    """Generate, check and run a client. Return what failed."""
     return GENERATORS[name](empty(CLIENTS / name.replace(" ", "-")), engine)
 
 

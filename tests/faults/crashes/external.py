@@ -16,7 +16,7 @@ from aiohttp import web
 
 from tests.faults import clock
 from tests.faults.clock import FastClock
-from tests.faults.external import GatewayAndMerchant
+from tests.faults.external import ROUTES, GatewayAndMerchant, serve
 from tests.faults.gateway import faults
 
 CLOCK_FILE = "clock"
@@ -25,17 +25,6 @@ KILL_FILE = "kill"
 """File names in a trial's folder. The last file has the id of a process to kill instead of answering its call."""
 KEPT = 32
 """Number of trials whose journals are kept open."""
-
-ROUTES = (
-    ("POST", "/charges", "create"),
-    ("GET", "/charges", "find"),
-    ("GET", "/charges/{charge_id}", "get"),
-    ("POST", "/charges/{charge_id}/cancel", "cancel"),
-    ("PUT", "/products/{product_id}", "mirror"),
-    ("POST", "/price/{account_id}/{cents}", "price"),
-    ("POST", "/webhook/{account_id}", "webhook"),
-    ("POST", "/elsewhere/{account_id}", "webhook"),
-)
 
 
 class TrialClock:
@@ -91,15 +80,5 @@ class TrialRouter:
         return take
 
 
-async def serve(folder: Path) -> None:
-    runner = web.AppRunner(TrialRouter(folder).application(), access_log=None, shutdown_timeout=0)
-    await runner.setup()
-    database = web.TCPSite(runner, "127.0.0.1", 0, backlog=1024)
-    await database.start()
-    print(f"http://127.0.0.1:{runner.addresses[0][1]}", flush=True)  # noqa: T201 - the parent waits for this line
-    await asyncio.to_thread(sys.stdin.read)
-    await runner.cleanup()
-
-
 if __name__ == "__main__":
-    asyncio.run(serve(Path(sys.argv[1])))
+    asyncio.run(serve(TrialRouter(Path(sys.argv[1])).application()))

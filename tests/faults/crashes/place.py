@@ -14,7 +14,6 @@ from uuid import UUID
 import asyncpg
 import httpx
 
-from fatura.api.app import create_app
 from fatura.outbound.http import MerchantClient
 from fatura.store.db import Database, connect
 from fatura.usecases.accounts.accounts import OpenedAccount
@@ -28,7 +27,7 @@ from tests.faults.crashes.points import CountedGateway, CountedMerchants, Points
 from tests.faults.engine import OnClock, engine_on
 from tests.faults.external_gateway import external_providers
 from tests.faults.external_process import share_secrets
-from tests.support.world import LANE, Merchant
+from tests.support.world import LANE, Merchant, api_client
 
 NOTES_FILE = "notes.json"
 STATEMENTS = 1000
@@ -187,9 +186,8 @@ async def open_shop(
             )
         )
         deps = opened if points is None else _watched(opened, points)
-        transport = httpx.ASGITransport(create_app(deps), raise_app_exceptions=False)
-        client = httpx.AsyncClient(transport=transport, base_url="http://fatura.test")
-        yield Shop(deps, await stack.enter_async_context(client), place, notes=notes, now=now)
+        client = await stack.enter_async_context(api_client(deps))
+        yield Shop(deps, client, place, notes=notes, now=now)
 
 
 @asynccontextmanager

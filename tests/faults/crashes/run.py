@@ -32,7 +32,6 @@ class Matrix:
     recovered: int = 0
     lease_seconds: float = 0
     settled_seconds: float = 0
-    settled_of: str = ""
 
     def record(self, job: Job, result: Any) -> None:
         """Record a trial's problems, and the differences from the run without a kill."""
@@ -46,8 +45,7 @@ class Matrix:
             self.lease_seconds = max(self.lease_seconds, result.get("held_seconds", 0))
             self.recovered += not problems
             settled = result.get("settled_seconds", 0) - self.baseline[flow]["settled_seconds"]
-            if settled > self.settled_seconds:
-                self.settled_seconds, self.settled_of = settled, at
+            self.settled_seconds = max(self.settled_seconds, settled)
         self.report.problems += [f"{at}: {each}" for each in problems[:SHOWN]]
 
 

@@ -46,7 +46,6 @@ class Client:
     seed: int
     journal: list[Write] = field(default_factory=list[Write])
     statuses: Counter[int] = field(default_factory=Counter[int])
-    lost_answers: int = 0
     wrong: list[str] = field(default_factory=list[str])
     _stop: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -120,7 +119,6 @@ class Client:
         try:
             response = await self._send(http, write)
         except httpx.TransportError as error:
-            self.lost_answers += 1
             self.wrong.append(f"{write.method} {write.path} got no answer: {error!r}")
             return False
         self.statuses[response.status_code] += 1

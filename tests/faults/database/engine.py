@@ -3,10 +3,9 @@
 import asyncio
 import json
 import subprocess
-import sys
 from collections import Counter
-from collections.abc import AsyncGenerator, Generator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from fatura.store.migrations.runner import migrate
 from tests.faults import breaks
 from tests.faults.database.client import Client
 from tests.faults.database.readiness import Readiness
-from tests.support.fatura_processes import environment, free_port, run, serves
+from tests.support.fatura_processes import environment, free_port, run, running, serves
 from tests.support.postgres_processes import until
 from tests.support.receiver import Receiver, open_receiver
 from tests.support.world import Json, plan_body
@@ -24,7 +23,6 @@ from tests.support.world import Json, plan_body
 API_CONNECTIONS = 4
 """Fewer connections than clients, so that some requests wait or get a 503."""
 START_SECONDS = 180
-STOP_SECONDS = 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +70,16 @@ async def open_engine(database_url: str, folder: Path, *, seed: int) -> AsyncGen
         FATURA_RATE_LIMIT="0",
         FATURA_LOG_LEVEL="warning",
         FATURA_MAX_CONNECTIONS=str(API_CONNECTIONS),
+        **breaks.environment(),
     )
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     api_key = await asyncio.to_thread(_open_account, env)
     with ExitStack() as stack:
         processes = {
-            name: stack.enter_context(_process(*words, env=env, output=folder / f"{name}.log"))
+            name: stack.enter_context(
+                running(*words, env=env, output=folder / f"{name}.log", module="tests.faults.breakable")
+            ).process
             for name, words in {
                 "api": ("api", "--port", str(port)),
                 "worker-1": ("worker",),
@@ -119,21 +120,3 @@ def _set_up(url: str, api_key: str, webhook_url: str) -> Json:
         pricing = {"mode": "fixed", "monthlyPriceCents": 9990}
         product = made("/v1/products", {"name": "Gym", "pricing": pricing})
         return made("/v1/plans", plan_body(product))
-
-
-@contextmanager
-def _process(*words: str, env: dict[str, str], output: Path) -> Generator["subprocess.Popen[bytes]"]:
-    """Run a command of the engine during the block, with the chosen break."""
-    with output.open("wb") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.breakable", *words],
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait(STOP_SECONDS)

@@ -18,6 +18,7 @@ import httpx
 
 from fatura.postgres import os_user
 from fatura.postgres.os_user import OsUser
+from tests.faults.database.server import accepts_connections
 from tests.support.fatura_processes import free_port
 
 NODES = 3
@@ -93,17 +94,7 @@ class Cluster:
 
     async def returned(self) -> float:
         """Wait until a node accepts writes, and return the time."""
-        give_up_at = monotonic() + START_SECONDS
-        while True:
-            try:
-                connection = await asyncpg.connect(self.url("fatura"), timeout=2)
-                connection.terminate()
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError):
-                if monotonic() > give_up_at:
-                    raise
-                await asyncio.sleep(_ASKED_EVERY_SECONDS)
-            else:
-                return monotonic()
+        return await accepts_connections(self.url("fatura"), within_seconds=START_SECONDS)
 
 
 async def _roles(http: httpx.AsyncClient, node: Node) -> dict[str, str]:

@@ -80,7 +80,7 @@ class Scene:
             )
         if self.unready_after:
             worst = max(self.unready_after)
-            report.count("suntil /health/ready was 503, at worst", worst, at_most=3 * slack)
+            report.count("s until /health/ready was 503, at worst", worst, at_most=3 * slack)
         report.count("s until it was 200 again, at worst", max(self.ready_after), at_most=5 * slack)
         report.count("s until all lanes worked again, at worst", max(self.going_after), at_most=10 * slack)
         report.problems += self.problems

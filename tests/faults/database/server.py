@@ -65,17 +65,7 @@ class Server:
 
     async def returned(self, *, within_seconds: float = 60) -> float:
         """Wait until the engine's role can connect, and return the time."""
-        give_up_at = monotonic() + within_seconds
-        while True:
-            try:
-                connection = await asyncpg.connect(self.url, timeout=2)
-                connection.terminate()
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
-                if monotonic() > give_up_at:
-                    raise
-                await asyncio.sleep(0.05)
-            else:
-                return monotonic()
+        return await accepts_connections(self.url, within_seconds=within_seconds)
 
     def kill(self) -> None:
         victim, children = self.postmaster(), self.children()
@@ -112,6 +102,21 @@ def server(
         started.stop()
     finally:
         sweep(folder)
+
+
+async def accepts_connections(url: str, *, within_seconds: float) -> float:
+    """Wait until a server accepts connections, and return the time. Raises the last error of the driver."""
+    give_up_at = monotonic() + within_seconds
+    while True:
+        try:
+            connection = await asyncpg.connect(url, timeout=2)
+            connection.terminate()
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError):
+            if monotonic() > give_up_at:
+                raise
+            await asyncio.sleep(0.05)
+        else:
+            return monotonic()
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

@@ -11,7 +11,6 @@ from uuid import UUID
 import asyncpg
 import httpx
 
-from fatura.api.app import create_app
 from fatura.domain.calendar import local_date
 from fatura.domain.credentials import Mode
 from fatura.store.vault import new_key
@@ -23,7 +22,7 @@ from tests.faults.external_gateway import external_providers
 from tests.faults.external_process import external, share_secrets
 from tests.faults.gateway.faults import GatewayFaults
 from tests.faults.journal import Journal
-from tests.support.world import Merchant, subscription_body
+from tests.support.world import Merchant, api_client, subscription_body
 
 SUBSCRIBE_ALIKE = """
     WITH made AS (
@@ -87,10 +86,7 @@ async def open_world(
         gateways = [stack.enter_context(external(folder, clock=clock, faults=kind.faults)) for kind in kinds]
         providers = external_providers(gateways[0], clock=clock)
         deps = await stack.enter_async_context(open_engine(url, ring=ring, clock=clock, providers=providers))
-        transport = httpx.ASGITransport(create_app(deps), raise_app_exceptions=False)
-        client = await stack.enter_async_context(
-            httpx.AsyncClient(transport=transport, base_url="http://fatura.test")
-        )
+        client = await stack.enter_async_context(api_client(deps))
         tables = await asyncpg.create_pool(url.replace("://fatura@", "://postgres@"), min_size=1, max_size=2)
         stack.push_async_callback(tables.close)
         journal = Journal(folder / "journal.sqlite")

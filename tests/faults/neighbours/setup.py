@@ -1,12 +1,8 @@
 """Healthy and unhealthy merchants, their endpoints, and real worker processes."""
 
 import asyncio
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +12,6 @@ import asyncpg
 import httpx
 
 from fatura import settings
-from fatura.api.app import create_app
 from fatura.bootstrap import wire
 from fatura.domain.credentials import Mode
 from fatura.store.db import connect
@@ -24,16 +19,16 @@ from fatura.store.notify import Notifier
 from fatura.store.vault import Vault
 from fatura.usecases.accounts import accounts
 from fatura.usecases.deps import Deps
+from tests.faults import breaks
 from tests.support.crowd import SUBSCRIBE_MANY
-from tests.support.fatura_processes import KEY_RING, STOP_SECONDS, environment, free_port
+from tests.support.fatura_processes import KEY_RING, environment, free_port, running
 from tests.support.push_steps import INSERT_EVENTS
 from tests.support.receiver import OK, Answerer, Received, Receiver, Reply, always, open_receiver
-from tests.support.world import Json, Merchant, item
+from tests.support.world import Json, Merchant, api_client, item
 
 WORKERS = 2
 HANGING_TOO = 4
 """Number of additional merchants with the hanging endpoint."""
-WORKER = (sys.executable, "-m", "tests.faults.breakable", "worker")
 DRIP_SECONDS = 1.0
 NOISE = """
     UPDATE webhook SET disabled_at = NULL, failures = 0, failing_since = NULL, next_attempt_at = NULL, at_once = 64
@@ -139,8 +134,7 @@ async def open_setup(database_url: str) -> AsyncGenerator[Setup]:
     connection: Any = await asyncpg.connect(database_url)
     try:
         deps = wire(read, db, vault=Vault([KEY_RING]), notify=Notifier(db))
-        transport = httpx.ASGITransport(create_app(deps))
-        async with httpx.AsyncClient(transport=transport, base_url="http://fatura.test") as client:
+        async with api_client(deps) as client:
             yield Setup(deps, client, connection)
             await deps.merchants.close()
     finally:
@@ -202,19 +196,10 @@ async def _dripping(setup: Setup) -> AsyncGenerator[str]:
 
 @contextmanager
 def workers(database_url: str, folder: Path) -> Generator[None]:
-    env = {
-        **os.environ,
-        **environment(database_url, FATURA_OUTBOUND_ALLOW="127.0.0.1", FATURA_LOG_LEVEL="error"),
-    }
-    with (folder / "workers").open("wb") as said:
-        started = [
-            subprocess.Popen(WORKER, env=env, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT)
-            for _ in range(WORKERS)
-        ]
-        try:
-            yield
-        finally:
-            for each in started:
-                each.send_signal(signal.SIGKILL)
-            for each in started:
-                each.wait(STOP_SECONDS)
+    variables = {"FATURA_OUTBOUND_ALLOW": "127.0.0.1", "FATURA_LOG_LEVEL": "error"}
+    env = environment(database_url, **variables, **breaks.environment())
+    with ExitStack() as stack:
+        for number in range(WORKERS):
+            output = folder / f"worker-{number}.log"
+            stack.enter_context(running("worker", env=env, output=output, module="tests.faults.breakable"))
+        yield

@@ -12,7 +12,6 @@ import asyncpg
 import httpx
 import structlog.testing
 
-from fatura.api.app import create_app
 from fatura.bootstrap import wire
 from fatura.domain.credentials import Mode
 from fatura.store.db import Tx, connect
@@ -24,7 +23,7 @@ from tests.faults.orders.stepping import Stepper
 from tests.faults.orders.stepping_connection import open_whole
 from tests.support.price_server import PriceServer, price_server
 from tests.support.receiver import Receiver, open_receiver
-from tests.support.world import LANE, NOW, Json, Merchant, World, open_account, open_world
+from tests.support.world import LANE, NOW, Json, Merchant, World, api_client, open_account, open_world
 
 Rows = Mapping[str, list[Json]]
 START = NOW + timedelta(minutes=10)
@@ -172,9 +171,8 @@ async def _side(
     db = await connect(database_url, max_connections=2, connection_class=stepper.connection_class)
     await open_whole(db, 2)
     deps = wire(world.deps.settings, db, vault=world.deps.vault, clock=clock, notify=_drop_notification)
-    transport = httpx.ASGITransport(create_app(deps), raise_app_exceptions=False)
     try:
-        async with httpx.AsyncClient(transport=transport, base_url="http://fatura.test") as client:
+        async with api_client(deps) as client:
             yield deps, client
         await deps.merchants.close()
     finally:

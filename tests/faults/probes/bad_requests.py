@@ -98,7 +98,7 @@ async def _send(server_url: str, seed: int, count: int) -> Found:
                 if changes and _schedules_poll(wire, answer):
                     found.asked_after += 1
                 elif changes:
-                    faults.append(f"refused with {answer.status}but changed something")
+                    faults.append(f"refused with {answer.status} but changed something")
             found.problems += [
                 f"seed {seed}, request {number} ({wire.route} {wire.method}, {wire.done}): {each}"
                 for each in faults

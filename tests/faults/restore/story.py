@@ -13,9 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 import asyncpg
-import httpx
 
-from fatura.api.app import create_app
 from fatura.domain.credentials import Mode
 from fatura.store.vault import new_key
 from fatura.usecases.accounts import accounts
@@ -30,7 +28,7 @@ from tests.faults.engine import open_engine
 from tests.faults.journal import Journal
 from tests.faults.restore.books import PROVIDER, book_providers
 from tests.faults.restore.sweep import counting
-from tests.support.world import Json, Merchant, item
+from tests.support.world import Json, Merchant, api_client, item
 
 BEGIN = datetime(2033, 1, 10, 15, tzinfo=UTC)
 OTHER_PRICE_EVERY = 6
@@ -76,8 +74,7 @@ class Story:
                 self.opened = await accounts.open_account(deps, name="Restored", mode=Mode.LIVE)
                 account = await load_account(deps, self.opened.account_id)
                 await in_transaction(deps, account, _connect)
-            transport = httpx.ASGITransport(create_app(deps), raise_app_exceptions=False)
-            async with httpx.AsyncClient(transport=transport, base_url="http://fatura.test") as client:
+            async with api_client(deps) as client:
                 yield Merchant(deps, client, self.opened)
 
     def _count(self) -> None:

@@ -67,7 +67,7 @@ async def _sweep(url: str, ring: str, *, books: Path, now: datetime, since: date
     counts = {str(kind): count for each in swept for kind, count in each.counts.items()}
     unmatched = [unmatched.charge.charge_id for each in swept for unmatched in each.unmatched]
     problems = [problem for each in swept for problem in each.problems]
-    print(json.dumps({"counts": counts, "strays": unmatched, "problems": problems}))  # noqa: T201 - the parent reads it
+    print(json.dumps({"counts": counts, "unmatched": unmatched, "problems": problems}))  # noqa: T201 - the parent reads it
 
 
 if __name__ == "__main__":

@@ -8,15 +8,12 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 
-import httpx
-
-from fatura.api.app import create_app
 from fatura.domain.credentials import Mode
 from fatura.store.vault import Vault, new_key
 from fatura.usecases.accounts import key_ring
 from tests.faults.report import Report
 from tests.faults.secrets.swapped import enroll
-from tests.support.world import World, open_account
+from tests.support.world import World, api_client, open_account
 
 REPEATED = 15
 """Requests made under the old key and repeated under each later ring."""
@@ -87,8 +84,6 @@ async def _under(world: World, vaults: Sequence[Vault]) -> AsyncGenerator[list[W
         opened = await open_account(every[0], Mode.SANDBOX)
         worlds: list[World] = []
         for deps in every:
-            transport = httpx.ASGITransport(create_app(deps), raise_app_exceptions=False)
-            client = httpx.AsyncClient(transport=transport, base_url="http://fatura.test")
-            await stack.enter_async_context(client)
+            client = await stack.enter_async_context(api_client(deps))
             worlds.append(World(deps, client, opened, world.database_url))
         yield worlds

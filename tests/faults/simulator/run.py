@@ -111,7 +111,7 @@ def run_world(server_url: str, seed: int, *, small: bool = False) -> Outcome:
         return runner.run(on_a_database())
 
 
-def _send_webhook(outcome: Outcome) -> None:
+def _print_outcome(outcome: Outcome) -> None:
     met = dict(outcome.faults.most_common())
     head = f"{outcome.seed} {outcome.digest}: {outcome.lives} lives, {outcome.steps} steps, {outcome.seconds:.0f} s"
     print(*outcome.tail, head, met, *outcome.problems, sep="\n")  # noqa: T201 - command line output
@@ -120,4 +120,4 @@ def _send_webhook(outcome: Outcome) -> None:
 if __name__ == "__main__":
     with place.server(SERVER) as server_url:
         for text in sys.argv[1:]:
-            _send_webhook(run_world(server_url, int(text)))
+            _print_outcome(run_world(server_url, int(text)))

@@ -1,1 +1,4 @@
-"""Programs that call a running engine with a generated client. Each is copied to its client, checked and run."""
+"""Programs that call a running engine with a generated client.
+
+Each is copied into its client's folder, checked and run.
+"""
