@@ -128,8 +128,10 @@ class Database:
 
     def discovery(self) -> AbstractAsyncContextManager[Discovery]:
         """Open a read-only transaction over all accounts. Raises DatabaseUnavailableError."""
-        settings = "SET LOCAL app.discover = 'on'", "SET LOCAL plan_cache_mode = 'force_generic_plan'"
-        return self._transaction("BEGIN READ ONLY", "; ".join(settings), view=Discovery)
+        setting = "SET LOCAL app.discover = 'on'"
+        if not self._opening.has_citus:  # Citus cannot make a generic plan for a read over several nodes
+            setting += "; SET LOCAL plan_cache_mode = 'force_generic_plan'"
+        return self._transaction("BEGIN READ ONLY", setting, view=Discovery)
 
     async def ping(self) -> datetime:
         """Return the time of the database, over a new connection: all connections of the pool may be in use.

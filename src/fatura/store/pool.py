@@ -25,15 +25,16 @@ LIMITS = {
 class Opening:
     """What begins a transaction besides BEGIN.
 
-    `settings` are SET LOCAL statements, each with its semicolon. With `begin_alone` BEGIN is a message of its own.
+    `settings` are SET LOCAL statements, each with its semicolon.
     """
 
     settings: str = ""
-    begin_alone: bool = False
+    has_citus: bool = False
 
     async def begin(self, connection: Any, begin: str, *, setting: str) -> None:
         """Begin a transaction and apply the settings, in one message where that is possible."""
-        if self.begin_alone:
+        if self.has_citus:
+            # Citus sends the whole message that contains SET LOCAL to its nodes, so BEGIN needs a message of its own.
             await connection.execute(begin)
             await connection.execute(f"{self.settings} {setting}")
         else:
@@ -66,8 +67,7 @@ async def open_pool(
     settings = "" if server["bound_by_row_security"] else "SET LOCAL ROLE fatura_app;"
     if is_pooled:  # a pooler gives each transaction another connection: limits of a session do not last
         settings += " ".join(f"SET LOCAL {name} = '{value}';" for name, value in LIMITS.items())
-    # Citus passes SET LOCAL to the nodes as the whole message in which it was sent.
-    return pool, Opening(settings, begin_alone=server["has_citus"])
+    return pool, Opening(settings, has_citus=server["has_citus"])
 
 
 async def _keep_settings(_connection: Any) -> None:
