@@ -23,7 +23,7 @@ FATURA = (sys.executable, "-m", "fatura")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared_world(server_url: str) -> AsyncIterator[World]:
-    """A world shared by the tests of a module; they must not disturb each other."""
+    """A world shared by the tests of a module. No test may change another's resources."""
     async with fresh_database(server_url) as url, open_world(url) as opened:
         yield opened
 

@@ -13,7 +13,7 @@ from tests.support.world import World, item, plan_body, subscription_body
 
 @pytest.fixture
 async def judged(world: World) -> Contract:
-    """A contract that checks every answer that the world's clients get."""
+    """Check every response of the world's clients against the document."""
     contract = Contract((await world.get("/docs-json")).json)
     world._client.event_hooks = {"response": [contract.judge]}
     return contract
@@ -101,7 +101,7 @@ async def charges(world: World) -> None:
 
 
 async def prices(world: World) -> None:
-    """Call a price endpoint that does not answer, and enter the item's value."""
+    """Call a price endpoint that refuses connections, and enter the item's value."""
     product = await world.variable_product(pricing=VARIABLE)
     await world.sql("UPDATE product SET endpoint_url = 'http://127.0.0.1:1/' WHERE cap_cents IS NOT NULL")
     assert (await world.post(f"/v1/products/{product['id']}/pricing-test")).status == 200
@@ -112,7 +112,7 @@ async def prices(world: World) -> None:
     assert (await world.post(f"{path}/retry-pricing")).status == 200
     item_id = (await world.get(path)).json["items"][0]["id"]
     for status in (200, 409):
-        body = {"amount": 100, "description": "by hand"}
+        body = {"amount": 100, "description": "correction"}
         assert (await world.post(f"{path}/items/{item_id}/value", body)).status == status
 
 
@@ -136,9 +136,7 @@ async def push(world: World) -> None:
     for url in ("https://merchant.example/", "https://merchant.example/again"):
         await world.put("/v1/integration/webhook", {"url": url})
     await world.get("/v1/integration/webhook")
-    await world.sql(
-        "UPDATE webhook SET url = 'http://127.0.0.1:1/'"
-    )  # nothing listens there, and no name is resolved
+    await world.sql("UPDATE webhook SET url = 'http://127.0.0.1:1/'")  # refuses connections, needs no DNS
     await world.post(f"{path}/redeliver")
     await world.run("push")
     for read in (path, f"{path}/deliveries"):

@@ -57,11 +57,11 @@ async def test_a_repeated_request_gets_the_first_answer(world: World):
     await world.patch(path, {"name": "Pool", "monthlyPriceCents": 1})
     archived = await world.post(f"{path}/archive", key="k2")
     await world.post(f"{path}/unarchive")
-    await world.advance(days=40)  # an account's clock does not age keys, real time does
+    await world.advance(days=40)  # keys expire in real time, not on the account's clock
 
     again = await world.post("/v1/products", BODY, key="k")
     assert (again.status, again.body, is_replay(again)) == (201, first.body, True)
-    archived_again = await world.post(f"{path}/archive", {}, key="k2")  # an empty body is none
+    archived_again = await world.post(f"{path}/archive", {}, key="k2")  # equal to no body
     assert (archived_again.status, archived_again.body) == (200, archived.body)
     assert is_replay(archived_again)
     now = (await world.get(path)).json

@@ -39,7 +39,7 @@ async def waiting(world: World) -> None:
     locked = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
     async with asyncio.timeout(4):
         while not await world.sql(locked):
-            pass  # asking takes its time
+            pass  # each query takes some time
 
 
 async def test_a_request_waits_5_seconds_for_a_key_in_use(world: World):

@@ -24,7 +24,7 @@ def links() -> Iterator[tuple[str, Json, Json]]:
                 yield source, link, response["content"]["application/json"]["schema"]
 
 
-def inside(schema: Json, steps: list[str]) -> Json:
+def schema_at(schema: Json, steps: list[str]) -> Json:
     """Return the schema of the value at a pointer; an array has one schema for all places."""
     for step in steps:
         schema = CONTRACT.resolve(schema)
@@ -36,12 +36,12 @@ def inside(schema: Json, steps: list[str]) -> Json:
     return CONTRACT.resolve(alternatives[0])
 
 
-def taken(target: str, link: Json) -> Iterator[tuple[str, Json]]:
+def link_parameters(target: str, link: Json) -> Iterator[tuple[str, Json]]:
     """Yield a link's expressions, each with the schema of the target's parameter."""
     _, operation = OPERATIONS[target]
     parameters = {each["name"]: each for each in map(CONTRACT.resolve, operation.get("parameters", []))}
     for name, expression in link.get("parameters", {}).items():
-        yield expression, inside(parameters[name]["schema"], [])
+        yield expression, schema_at(parameters[name]["schema"], [])
 
 
 @pytest.mark.parametrize(
@@ -51,10 +51,10 @@ def taken(target: str, link: Json) -> Iterator[tuple[str, Json]]:
 )
 def test_a_link_s_value_has_the_type_of_its_parameter(source, link, answer):
     """[spec 4.6 GET /docs-json links]"""
-    for expression, wanted in taken(link["operationId"], link):
+    for expression, wanted in link_parameters(link["operationId"], link):
         found = EXPRESSION.fullmatch(expression)
         assert found, expression
-        held = inside(answer, found[1][1:].split("/"))
+        held = schema_at(answer, found[1][1:].split("/"))
         assert (held["type"], held.get("format")) == (wanted["type"], wanted.get("format"))
 
 

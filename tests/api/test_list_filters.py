@@ -19,7 +19,7 @@ LISTS = ("products", "plans", "customers", "subscriptions", "invoices")
 
 
 @dataclass(frozen=True, slots=True)
-class Crowded:
+class FilledWorld:
     """A world with records of every kind, and its lists without filters, newest first."""
 
     world: World
@@ -83,51 +83,51 @@ def matches(wanted: Sequence[str | None], found: Sequence[str | None]) -> bool:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def crowded(server_url: str) -> AsyncIterator[Crowded]:
+async def filled(server_url: str) -> AsyncIterator[FilledWorld]:
     """One world for all filters; no test changes it."""
     async with fresh_database(server_url) as url, open_world(url) as world:
         await fill(world)
-        yield Crowded(world, {noun: (await world.all(f"/v1/{noun}"))[::-1] for noun in LISTS})
+        yield FilledWorld(world, {noun: (await world.all(f"/v1/{noun}"))[::-1] for noun in LISTS})
 
 
-async def test_every_filter_has_records_that_match_and_records_that_do_not(crowded: Crowded):
-    subscriptions, invoices = crowded.shown["subscriptions"], crowded.shown["invoices"]
+async def test_every_filter_has_records_that_match_and_records_that_do_not(filled: FilledWorld):
+    subscriptions, invoices = filled.shown["subscriptions"], filled.shown["invoices"]
     assert {each["status"] for each in subscriptions} == {"active", "canceled"}
     assert {each["status"] for each in invoices} >= {"issued", "paid", "overdue"}
-    assert len(crowded.shown["customers"]) == 4
+    assert len(filled.shown["customers"]) == 4
     assert len({each["dueDate"] for each in invoices}) > 8
 
 
-async def test_products_are_filtered_by_external_ref_and_archived(crowded: Crowded):
+async def test_products_are_filtered_by_external_ref_and_archived(filled: FilledWorld):
     """[D-16]"""
 
     def has(each: Json) -> tuple[str | None, ...]:
         return each["externalRef"], "true" if each["archivedAt"] else "false"
 
     for wanted in every((None, "p-1", "p-2", "50%", "P-1", "p-"), (None, "true", "false")):
-        await crowded.check("products", ("externalRef", "archived"), wanted, has)
+        await filled.check("products", ("externalRef", "archived"), wanted, has)
 
 
-async def test_plans_are_filtered_by_archived(crowded: Crowded):
+async def test_plans_are_filtered_by_archived(filled: FilledWorld):
     """[D-16]"""
     for archived in ("true", "false"):
-        total = await crowded.check(
+        total = await filled.check(
             "plans", ("archived",), (archived,), lambda each: ("true" if each["archivedAt"] else "false",)
         )
         assert total > 0
 
 
-async def test_customers_are_filtered_by_external_ref(crowded: Crowded):
+async def test_customers_are_filtered_by_external_ref(filled: FilledWorld):
     """[D-15]"""
     for ref, total in (("c-0", 1), ("c-3", 1), ("c-4", 0), ("C-0", 0)):
-        assert total == await crowded.check(
+        assert total == await filled.check(
             "customers", ("externalRef",), (ref,), lambda each: (each["externalRef"],)
         )
 
 
-async def test_subscriptions_are_filtered_by_each_parameter_and_by_all(crowded: Crowded):
+async def test_subscriptions_are_filtered_by_each_parameter_and_by_all(filled: FilledWorld):
     """[D-16, D-17, D-109]"""
-    first, last = crowded.shown["subscriptions"][0], crowded.shown["subscriptions"][-1]
+    first, last = filled.shown["subscriptions"][0], filled.shown["subscriptions"][-1]
     names = ("status", "externalRef", "planId", "customerId", "customerExternalRef")
     asked = every(
         (None, "active", "canceled"),
@@ -142,12 +142,12 @@ async def test_subscriptions_are_filtered_by_each_parameter_and_by_all(crowded: 
         return each["status"], each["externalRef"], each["planId"], own["id"], own["externalRef"]
 
     for wanted in asked:
-        await crowded.check("subscriptions", names, wanted, has)
+        await filled.check("subscriptions", names, wanted, has)
 
 
-async def test_invoices_are_filtered_by_each_parameter_and_by_all(crowded: Crowded):
+async def test_invoices_are_filtered_by_each_parameter_and_by_all(filled: FilledWorld):
     """[D-16, D-109, spec 4.5 GET /v1/invoices status]"""
-    newest, oldest = crowded.shown["invoices"][0], crowded.shown["invoices"][-1]
+    newest, oldest = filled.shown["invoices"][0], filled.shown["invoices"][-1]
     names = ("status", "subscriptionId", "customerId", "customerExternalRef")
     asked = every(
         (None, "paid", "overdue", "draft"),
@@ -160,17 +160,17 @@ async def test_invoices_are_filtered_by_each_parameter_and_by_all(crowded: Crowd
         own = each["customer"]
         return each["status"], each["subscriptionId"], own["id"], own["externalRef"]
 
-    totals = [await crowded.check("invoices", names, wanted, has) for wanted in asked]
+    totals = [await filled.check("invoices", names, wanted, has) for wanted in asked]
     assert sum(total > 0 for total in totals) > 10
 
 
-@pytest.mark.parametrize("most_sorted", [invoices.MAX_SORTED, 0], ids=["sorted", "gone-through"])
+@pytest.mark.parametrize("most_sorted", [invoices.MAX_SORTED, 0], ids=["sorted", "in index order"])
 async def test_invoices_are_filtered_by_due_dates(
-    crowded: Crowded, monkeypatch: pytest.MonkeyPatch, most_sorted: int
+    filled: FilledWorld, monkeypatch: pytest.MonkeyPatch, most_sorted: int
 ) -> None:
     """[D-16]"""
     monkeypatch.setattr(invoices, "MAX_SORTED", most_sorted)
-    days = sorted({each["dueDate"] for each in crowded.shown["invoices"]})
+    days = sorted({each["dueDate"] for each in filled.shown["invoices"]})
     first, last = days[2], days[-2]
     day_before_last = str(date.fromisoformat(last) - timedelta(days=1))
     for (start, end), status in every(
@@ -178,24 +178,24 @@ async def test_invoices_are_filtered_by_due_dates(
         (None, "paid", "issued"),
     ):
         inside = {each for each in days if (start or "") <= each <= (end or "9")}
-        expected = crowded.expected(
+        expected = filled.expected(
             "invoices",
             lambda each, days=inside, status=status: (
                 each["dueDate"] in days and matches([status], [each["status"]])
             ),
         )
-        found = await crowded.found("invoices", dueFrom=start, dueTo=end, status=status)
+        found = await filled.found("invoices", dueFrom=start, dueTo=end, status=status)
         assert found == expected, (start, end, status)
 
 
-async def test_a_page_past_the_end_is_empty(crowded: Crowded):
+async def test_a_page_past_the_end_is_empty(filled: FilledWorld):
     """[D-16, spec 2.7 envelope]"""
-    answer = (await crowded.world.get("/v1/products?externalRef=p-1&page=7&pageSize=2")).json
+    answer = (await filled.world.get("/v1/products?externalRef=p-1&page=7&pageSize=2")).json
     assert answer == {
         "data": [],
         "pagination": {"page": 7, "pageSize": 2, "totalRecords": 2, "totalPages": 1},
     }
-    nothing = (await crowded.world.get("/v1/invoices?dueFrom=2099-01-01")).json
+    nothing = (await filled.world.get("/v1/invoices?dueFrom=2099-01-01")).json
     assert nothing == {
         "data": [],
         "pagination": {"page": 1, "pageSize": 25, "totalRecords": 0, "totalPages": 0},
@@ -204,22 +204,22 @@ async def test_a_page_past_the_end_is_empty(crowded: Crowded):
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 100])
 @pytest.mark.parametrize("query", ["", "status=overdue", "dueFrom=2033-12-01"])
-async def test_pages_read_from_the_end_are_the_same(crowded: Crowded, size, query):
+async def test_pages_read_from_the_end_are_the_same(filled: FilledWorld, size, query):
     """Pages in the second half of a list are read from its end. [D-16, spec 2.7 newest first]"""
     path = f"/v1/invoices?{query}&pageSize="
-    all_at_once = (await crowded.world.get(f"{path}100")).json["data"]
+    all_at_once = (await filled.world.get(f"{path}100")).json["data"]
     assert len(all_at_once) > 3
     for first in range(0, len(all_at_once) + size, size):
-        answer = (await crowded.world.get(f"{path}{size}&page={first // size + 1}")).json
+        answer = (await filled.world.get(f"{path}{size}&page={first // size + 1}")).json
         assert answer["data"] == all_at_once[first : first + size]
         assert answer["pagination"]["totalRecords"] == len(all_at_once)
 
 
-async def test_another_account_s_ids_match_nothing(crowded: Crowded):
+async def test_another_account_s_ids_match_nothing(filled: FilledWorld):
     """[D-16, spec 5.4]"""
-    other = await crowded.world.another()
+    other = await filled.world.another()
     subscription = await other.enroll(await other.plan())
-    await crowded.world.run()
+    await filled.world.run()
     for noun, name, value in [
         ("subscriptions", "planId", subscription["planId"]),
         ("subscriptions", "customerId", subscription["customer"]["id"]),
@@ -229,7 +229,7 @@ async def test_another_account_s_ids_match_nothing(crowded: Crowded):
         ("invoices", "customerExternalRef", subscription["customer"]["externalRef"]),
         ("customers", "externalRef", subscription["customer"]["externalRef"]),
     ]:
-        assert await crowded.found(noun, **{name: value}) == ([], 0), name
+        assert await filled.found(noun, **{name: value}) == ([], 0), name
         assert len((await other.get(f"/v1/{noun}?{name}={value}")).json["data"]) == 1, name
 
 
@@ -282,14 +282,14 @@ REFUSED = rows("""
 
 
 @pytest.mark.parametrize(("noun", "query", "fields"), REFUSED)
-async def test_an_invalid_filter_is_refused(crowded: Crowded, noun, query, fields):
+async def test_an_invalid_filter_is_refused(filled: FilledWorld, noun, query, fields):
     """[D-16, D-11, spec 7 400]"""
-    assert sorted(invalid(await crowded.world.get(f"/v1/{noun}?{query}"))) == fields.split()
+    assert sorted(invalid(await filled.world.get(f"/v1/{noun}?{query}"))) == fields.split()
 
 
-async def test_every_authenticated_operation_refuses_an_unknown_parameter(crowded: Crowded):
+async def test_every_authenticated_operation_refuses_an_unknown_parameter(filled: FilledWorld):
     """[D-60, D-16]"""
-    paths = (await crowded.world.get("/docs-json")).json["paths"]
+    paths = (await filled.world.get("/docs-json")).json["paths"]
     operations = [
         (method.upper(), path.replace("{", "").replace("}", ""), each)
         for path, methods in paths.items()
@@ -298,7 +298,7 @@ async def test_every_authenticated_operation_refuses_an_unknown_parameter(crowde
     ]
     assert len(operations) > 40
     for method, path, operation in operations:
-        answer = await crowded.world.call(method, f"{path}?pagesize=5&sort=name", key="unknown")
+        answer = await filled.world.call(method, f"{path}?pagesize=5&sort=name", key="unknown")
         refused, takes = invalid(answer), [each.get("name") for each in operation["parameters"]]
         near = "did you mean pageSize?" if "pageSize" in takes else "this route takes"
         assert refused["pagesize"].startswith(f"unknown query parameter; {near}"), (method, path)
@@ -316,7 +316,7 @@ async def test_every_authenticated_operation_refuses_an_unknown_parameter(crowde
         ("customers", "document", 18),
     ],
 )
-async def test_filters_have_the_limits_of_creation(crowded: Crowded, noun, name, most):
+async def test_filters_have_the_limits_of_creation(filled: FilledWorld, noun, name, most):
     """[D-16, D-130, spec 8 product externalRef, spec 8 customer.name]"""
-    assert (await crowded.world.get(f"/v1/{noun}?{name}={'x' * most}")).status == 200
-    assert list(invalid(await crowded.world.get(f"/v1/{noun}?{name}={'x' * (most + 1)}"))) == [name]
+    assert (await filled.world.get(f"/v1/{noun}?{name}={'x' * most}")).status == 200
+    assert list(invalid(await filled.world.get(f"/v1/{noun}?{name}={'x' * (most + 1)}"))) == [name]

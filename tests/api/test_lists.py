@@ -64,7 +64,7 @@ async def test_the_default_page_size_is_25(world: World):
         ("page=one", ["page"]),
         ("page=1.0", ["page"]),
         ("page=1&page=2", ["page"]),
-        ("page=%D9%A1", ["page"]),  # an Arabic one
+        ("page=%D9%A1", ["page"]),  # an Arabic digit
         ("pageSize=0", ["pageSize"]),
         ("pageSize=101", ["pageSize"]),
         ("pageSize=+5&page=x", ["page", "pageSize"]),

@@ -92,7 +92,7 @@ async def test_without_a_connection_there_are_no_options(world: World):
     ("connections", "asked", "gateway_max"),
     [
         ([3], 4, 3),
-        ([3, 6], 12, 6),  # the best one's
+        ([3, 6], 12, 6),  # the highest maximum
         ([6, 3], 12, 6),
         ([1], 2, 1),
     ],
@@ -104,7 +104,7 @@ async def test_too_many_installments_show_the_best_maximum(world: World, connect
     await world.set_up_gateway(maxInstallments=connections[0])
     for maximum in connections[1:]:
         await world.connect(maxInstallments=maximum)
-    await world.connect(maxInstallments=12, methods=["pix"])  # issues no card, so its 12 count for nothing
+    await world.connect(maxInstallments=12, methods=["pix"])  # issues no card charges
     product = await world.product()
     body = plan_body(product, defaultPaymentMethod="card", maxInstallments=asked)
 

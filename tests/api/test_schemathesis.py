@@ -1,7 +1,6 @@
-"""Schemathesis against the whole of `/docs-json`: a real API, a worker, an account that owns something of every kind.
+"""Test all of `/docs-json` with Schemathesis, on a real API and worker. A failure is printed as a curl command.
 
-What it finds it prints as a curl command. To look further than every day's run, ask for more, and otherwise:
-`SCHEMATHESIS_EXAMPLES=200 SCHEMATHESIS_SEED=1 make test ARGS=tests/api/test_schemathesis.py`.
+A longer run: `SCHEMATHESIS_EXAMPLES=200 SCHEMATHESIS_SEED=1 make test ARGS=tests/api/test_schemathesis.py`.
 """
 
 import json
@@ -18,13 +17,13 @@ import pytest_asyncio
 
 from fatura.reference import openapi_document
 from tests.conftest import fresh_database
-from tests.support.stocked import Engine, Stocked, running_engine
+from tests.support.filled_account import Engine, FilledAccount, running_engine
 from tests.support.world import Json
 
 ST = str(Path(sys.executable).with_name("st"))
 CONFIGURATION = Path(__file__).with_name("schemathesis.toml")
 EXAMPLES = int(os.environ.get("SCHEMATHESIS_EXAMPLES", "10"))
-"""Requests that fuzzing makes for each operation; the other phases decide for themselves."""
+"""Requests per operation in the fuzzing phase."""
 SEED = os.environ.get("SCHEMATHESIS_SEED", "20331120")
 RUN_SECONDS = 300
 """Time limit of one run, for a busy machine."""
@@ -36,61 +35,61 @@ GROUPS = (
     ("Invoices", "Events", "Webhooks", "Gateways"),
     ("Integration", "Sandbox"),
 )
-"""The document's tags, as they share an account."""
+"""Tags of the document. The tags of a group are tested on one account."""
 CHAINS = (
     ("Products", "Plans", "Subscriptions", "Customers"),
     ("Invoices", "Sandbox", "Events", "Integration", "Gateways", "Webhooks"),
 )
-"""Tags among which links lead on; which of the links are taken is chance."""
+"""Tags whose operations are connected by links. Schemathesis follows a random selection of the links."""
 OPERATIONS: defaultdict[str, set[str]] = defaultdict(set)
 for _path in openapi_document()["paths"].values():
     for _operation in _path.values():
         OPERATIONS[_operation["tags"][0]].add(_operation["operationId"])
 SUCCESS = {"200", "201", "202", "204"}
 UNANSWERED = {
-    "receive_gateway_webhook": "it takes a provider's signature, which no generated request carries",
+    "receive_gateway_webhook": "needs the signature of a provider",
 }
-"""Operations that are never answered with success here, and why."""
+"""Operations that never succeed in this test, with the reason."""
 
 
-def configuration(stocked: Stocked) -> str:
+def configuration(filled: FilledAccount) -> str:
     """Return the configuration, with known ids of the account for nearly all ids."""
-    dictionaries = [f"[dictionaries.{name}]\nvalues = {ids}" for name, ids in stocked.stock.ids.items()]
+    dictionaries = [f"[dictionaries.{name}]\nvalues = {ids}" for name, ids in filled.resources.ids.items()]
     places = [
         f'"{place}" = {{ dictionary = "{name}", probability = 0.9 }}'
-        for name in stocked.stock.ids
+        for name in filled.resources.ids
         for place in (f"path.{name}", f"query.{name}", f"body.{name}", f"body.items[*].{name}")
     ]
     return "\n".join((CONFIGURATION.read_text(), *dictionaries, "[parameters]", *places))
 
 
 def fixed_header(name: str, api_key: str) -> Json:
-    """Return an account's entry in the file of accounts."""
+    """Return an account's entry in Schemathesis's file of accounts."""
     return {"name": name, "fixedHeaders": [{"name": "Authorization", "value": f"Bearer {api_key}"}]}
 
 
 def schemathesis(
-    stocked: Stocked, folder: Path, tags: Sequence[str], phases: str, *, examples: int
+    filled: FilledAccount, folder: Path, tags: Sequence[str], phases: str, *, examples: int
 ) -> dict[str, Counter[str]]:
-    """Run Schemathesis without findings; return the statuses of each operation."""
+    """Run Schemathesis, which must find no error. Return the number of responses by operation and status."""
     file, answers, accounts = (folder / name for name in ("schemathesis.toml", "answers", "accounts.json"))
-    file.write_text(configuration(stocked))
-    keys = {"owner": stocked.api_key, "stranger": stocked.stranger_key}
+    file.write_text(configuration(filled))
+    keys = {"owner": filled.api_key, "stranger": filled.stranger_key}
     accounts.write_text(json.dumps({"auth": [fixed_header(*each) for each in keys.items()]}))
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT),
-        "STOCKED": json.dumps({**asdict(stocked), "answers": str(answers)}),
-        "STOCKED_ACCOUNTS": str(accounts),
+        "FILLED": json.dumps({**asdict(filled), "answers": str(answers)}),
+        "FILLED_ACCOUNTS": str(accounts),
     }
-    command = [ST, "--config-file", str(file), "run", f"{stocked.url}/docs-json", "--no-color"]
+    command = [ST, "--config-file", str(file), "run", f"{filled.url}/docs-json", "--no-color"]
     command += ["--checks", "all", "--phases", phases, "--max-examples", str(examples), "--seed", SEED]
     command += [word for tag in tags for word in ("--include-tag", tag)]
     ended = subprocess.run(
         command, env=environment, cwd=folder, capture_output=True, text=True, check=False, timeout=RUN_SECONDS
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert stocked.works(), "the run lost its own key"
+    assert filled.works(), "the API key was revoked during the run"
     found: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for line in answers.read_text().splitlines():
         operation, status = line.split()
@@ -120,13 +119,15 @@ def test_every_tag_is_tested():
 @pytest.mark.parametrize("tags", GROUPS, ids="-".join)
 def test_operations_answer_as_documented(engine: Engine, tmp_path, tags):
     """[spec 4.6 GET /docs-json kept, spec 7 400, spec 7 401, spec 7 404, D-8, D-10, D-11, D-12, D-13]"""
-    answered = schemathesis(engine.stock(), tmp_path, tags, "examples,coverage,fuzzing", examples=EXAMPLES)
+    answered = schemathesis(
+        engine.filled_account(), tmp_path, tags, "examples,coverage,fuzzing", examples=EXAMPLES
+    )
     operations = sum(len(OPERATIONS[tag]) for tag in tags)
-    assert 4 * len(failing(answered, tags)) <= operations, "too little that is valid was tried"
+    assert 4 * len(failing(answered, tags)) <= operations, "too few valid requests were sent"
 
 
 @pytest.mark.parametrize("tags", CHAINS, ids="-".join)
 def test_chains_of_links_answer_as_documented(engine: Engine, tmp_path, tags):
     """[spec 4.6 GET /docs-json links]"""
-    answered = schemathesis(engine.stock(), tmp_path, tags, "stateful", examples=10 * EXAMPLES)
-    assert 3 * len(failing(answered, tags)) < 2 * len(answered), "few links were followed"
+    answered = schemathesis(engine.filled_account(), tmp_path, tags, "stateful", examples=10 * EXAMPLES)
+    assert 3 * len(failing(answered, tags)) < 2 * len(answered), "too few links were followed"

@@ -57,7 +57,7 @@ POST = b"POST /v1/products HTTP/1.1\nHost: x\nAuthorization: Bearer KEY\nIdempot
     [
         (LIST + b"\n\n", 200),
         (LIST.replace(b"GET", b"HEAD") + b"\n\n", 200),
-        (LIST + b" \t\n\n", 200),  # blanks after a value are none of it
+        (LIST + b" \t\n\n", 200),  # trailing blanks are not part of the value
         (LIST + b"\nContent-Length: 5\n\nhello", 200),
         (LIST + b"\nX-Long: " + b"a" * 50_000 + b"\n\n", 200),
         (LIST + b"\nAuthorization: Bearer KEY\n\n", 401),
@@ -66,7 +66,7 @@ POST = b"POST /v1/products HTTP/1.1\nHost: x\nAuthorization: Bearer KEY\nIdempot
         (LIST.replace(b" HTTP", b"%2f..%2fplans HTTP") + b"\n\n", 404),
         (LIST.replace(b" HTTP", b"?page=%zz HTTP") + b"\n\n", 400),
         (POST + b"\nTransfer-Encoding: chunked\nContent-Type: application/json\n\n2\n{}\n0\n\n", 400),
-        (POST + b"\nContent-Length: 99999999999999\n\n{", 413),  # not waited for
+        (POST + b"\nContent-Length: 99999999999999\n\n{", 413),  # refused before the body arrives
         (POST + b"\nContent-Length: 2\nContent-Length: 3\n\n{}x", 400),
         (POST + b"\nContent-Length: 5\nTransfer-Encoding: chunked\n\n2\n{}\n0\n\n", 400),
         (POST + b"\nContent-Length: x\n\n", 400),

@@ -26,7 +26,7 @@ TEMPTING = (
 
 
 async def fill(world: World) -> None:
-    """Create many invoices to issue, prices to ask and products to mirror."""
+    """Create many invoices to issue, prices to request and products to mirror."""
     await world.connect(productCatalog=True)
     fixed = await world.plan(*[await world.product(100) for _ in range(5)])
     variable = await world.plan(*[await world.variable_product() for _ in range(5)])

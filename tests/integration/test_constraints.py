@@ -2,7 +2,7 @@
 
 import json
 
-from tests.support.populated import connected, populate, wall
+from tests.support.populated import connected, populate, refused_by
 from tests.support.world import World
 
 
@@ -16,7 +16,7 @@ async def test_two_accounts_may_have_rows_with_the_same_id(world: World):
     async with connected(world.database_url, other.account_id) as connection:
         mine = json.loads(row) | {"account_id": str(other.account_id)}
         insert = "INSERT INTO customer SELECT r.* FROM jsonb_populate_record(NULL::customer, $1::jsonb) AS r"
-        assert await wall(connection, insert, json.dumps(mine)) == "yes"
+        assert await refused_by(connection, insert, json.dumps(mine)) == "yes"
 
 
 async def test_a_pending_item_is_priced_or_skipped_once(world: World):
@@ -31,10 +31,10 @@ async def test_a_pending_item_is_priced_or_skipped_once(world: World):
         UPDATE invoice_item SET pricing_status = 'pending', amount_cents = NULL WHERE pricing_source = 'endpoint'
     """
     async with connected(world.database_url, world.account_id) as connection:
-        assert await wall(connection, rename) == "invoice_item_frozen"
+        assert await refused_by(connection, rename) == "invoice_item_frozen"
         for close in (price, skip):
             transaction = connection.transaction()
             await transaction.start()
             assert await connection.execute(close) == "UPDATE 1"
-            assert await wall(connection, reopen) == "invoice_item_frozen"
+            assert await refused_by(connection, reopen) == "invoice_item_frozen"
             await transaction.rollback()

@@ -115,7 +115,6 @@ class Replicated:
     """A world, and a superuser that changes and cancels the wait of commits for a standby."""
 
     def __init__(self, world: World, owner_url: str) -> None:
-        """Keep both."""
         self.world = world
         self._owner_url = owner_url
 
@@ -164,7 +163,7 @@ class Replicated:
 async def test_a_commit_without_confirmation_of_the_standby_is_503(replicated: Replicated):
     """A repeat of the request is a 503 too, until a standby has confirmed the commit. [D-14, D-100]"""
     world = replicated.world
-    await world.get("/v1/products")  # that the API key was used is stored in a transaction of its own
+    await world.get("/v1/products")  # stores the last use of the API key in its own transaction
     async with replicated.without_standby():
         key, asked = await replicated.waiting_create()
         assert problem(await replicated.cancel_waiting(asked)) == (503, "engine.unavailable", None)
@@ -203,7 +202,7 @@ async def test_an_endpoint_is_released_after_an_outage_of_the_database(
 async def test_a_silent_host_does_not_hide_the_primary(tmp_path: Path):
     """[D-100]"""
     server = await asyncio.to_thread(postgres.start, tmp_path / "data", settings=FAST, tcp=True)
-    silent = socket.create_server(("127.0.0.1", 0))  # the kernel accepts connections, and nothing answers
+    silent = socket.create_server(("127.0.0.1", 0))  # accepts connections, but sends nothing
     host, port = silent.getsockname()
     try:
         await migrate(server.url)

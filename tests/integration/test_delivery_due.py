@@ -81,7 +81,7 @@ async def test_an_event_behind_a_delayed_one_is_not_due(world: World, receiver: 
 
 
 async def _stops_at(world: World, *, sequence: int) -> None:
-    """Check that nothing is due before both the endpoint and an event are, then move the clock there."""
+    """Check that nothing is due before the endpoint and the event both are, then move the clock to that time."""
     (row,) = await world.sql(
         "SELECT greatest(w.next_attempt_at, d.next_attempt_at) AS at FROM webhook w, delivery d"
         " WHERE d.sequence = $2 AND w.account_id = $1",
@@ -129,7 +129,7 @@ async def test_a_redelivery_does_not_wait_for_the_next_probe(world: World, recei
 
 
 def after(released: asyncio.Event) -> Callable[[Received], Awaitable[Reply]]:
-    """Answer only after an event is set."""
+    """Respond after an asyncio event is set."""
 
     async def answer(_: Received) -> Reply:
         await released.wait()

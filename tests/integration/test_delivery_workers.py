@@ -1,4 +1,4 @@
-"""Several workers for one endpoint, including dead and frozen ones: which one sends, and whose results count."""
+"""Several workers for one endpoint, some of them dead or frozen: which worker sends, and whose results count."""
 
 import asyncio
 import time
@@ -51,7 +51,7 @@ async def end_lease(world: World) -> None:
     )
 
 
-async def thaw(world: World, frozen: Round, result: AttemptResult) -> None:
+async def record_late(world: World, frozen: Round, result: AttemptResult) -> None:
     """Record the results of a worker that was frozen."""
     results = {each.sequence: result for each in frozen.due}
     await in_transaction(world.deps, await account_of(world), delivery._record, frozen, results)
@@ -112,7 +112,7 @@ async def test_a_late_failure_changes_nothing(world: World, receiver: Receiver, 
     await world.run("push")
     before = await deliveries(world, 1), await world.sql("SELECT * FROM webhook")
 
-    await thaw(world, frozen, BAD)
+    await record_late(world, frozen, BAD)
 
     assert (await deliveries(world, 1), await world.sql("SELECT * FROM webhook")) == before
     assert await world.broken() == []
@@ -128,7 +128,7 @@ async def test_a_late_success_is_recorded(world: World, receiver: Receiver, now_
     receiver.answer = always(now_answers)
     await world.run("push")
 
-    await thaw(world, frozen, GOOD)
+    await record_late(world, frozen, GOOD)
 
     log = await deliveries(world, 1)
     assert (log["status"], [each["attempt"] for each in log["data"]]) == ("delivered", [1, 2])
@@ -143,7 +143,7 @@ async def test_a_late_success_does_not_change_the_time_of_delivery(world: World,
     await end_lease(world)
     assert await world.run("push") == 2
 
-    await thaw(world, frozen, GOOD)
+    await record_late(world, frozen, GOOD)
 
     assert len((await deliveries(world, 1))["data"]) == 2
     assert await world.broken() == []
@@ -162,7 +162,7 @@ async def test_a_late_success_after_the_webhook_was_removed_is_ignored(
     await emit(world, 1, invoices=1)
     await world.run("push")
 
-    await thaw(world, frozen, GOOD)
+    await record_late(world, frozen, GOOD)
 
     assert receiver.sequences == [2]
     assert (await deliveries(world, 1))["status"] == "delivered"
@@ -196,7 +196,7 @@ async def test_a_changed_url_ends_the_lease(world: World, receiver: Receiver) ->
     frozen = await claimed(world)
     async with open_receiver() as moved:
         await register(world, moved)
-        await thaw(world, frozen, BAD)
+        await record_late(world, frozen, BAD)
         await world.run("push")
 
         assert moved.sequences == [1]

@@ -68,7 +68,7 @@ def test_ctrl_c_ends_the_demo_and_the_merchant(tmp_path: Path) -> None:
         until(lambda: is_open(int(port)), seconds=30)
         until(lambda: bool(_merchants_of(demo.process.pid)), seconds=10)
         (merchant,) = _merchants_of(demo.process.pid)
-        time.sleep(0.5)  # into the story
+        time.sleep(0.5)  # the demo has begun to bill
         assert demo.stop(signal.SIGINT) == 0
     assert "Traceback" not in demo.said()
     assert not is_running(int(merchant))

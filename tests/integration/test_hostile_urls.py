@@ -80,7 +80,7 @@ async def canary() -> AsyncIterator[Canary]:
 
 @pytest.fixture
 async def strict_world(database_url: str) -> AsyncIterator[World]:
-    """The engine without hosts that the operator allows."""
+    """The engine, whose operator allows no hosts."""
     async with open_world(database_url, FATURA_OUTBOUND_ALLOW="") as opened:
         yield opened
 
@@ -222,9 +222,9 @@ async def test_a_name_whose_address_changes_is_checked_on_each_call(
     ended = [await post(client, url) for _ in range(3)]
 
     assert {each.outcome for each in ended} == {ExchangeOutcome.UNREACHABLE}
-    assert len({each.error for each in ended}) == 1, "a refusal and a failure look the same"
+    assert len({each.error for each in ended}) == 1, "the error shows why a call failed"
     assert connects == [("8.8.8.8", canary.port)]
-    assert len(names.asked) == 3, "one lookup a call: what was judged is what is dialled"
+    assert len(names.asked) == 3, "each call must look up its name once and connect to the checked address"
     assert canary.accepted == 0
 
 
@@ -289,5 +289,5 @@ async def test_requests_use_no_proxy_and_no_other_headers(
 
 
 def _outside(connects: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Leave out connections to the database over TCP."""
+    """Return the connects without those to the database."""
     return [each for each in connects if each[0] not in LOOPBACK]

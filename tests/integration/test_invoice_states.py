@@ -13,6 +13,7 @@ from fatura.usecases.billing import invoice_moves
 from fatura.usecases.billing.invoice_moves import Report
 from fatura.usecases.transaction import Work, in_transaction, load_account
 from tests.support import invoice_table
+from tests.support.populated import connected, refused_by
 from tests.support.world import World, rows
 
 STATES: tuple[str, ...] = invoice_table.STATES
@@ -52,12 +53,8 @@ MOVE: dict[str, str] = {
 @pytest.fixture
 async def engine_role(world: World) -> "AsyncIterator[asyncpg.Connection[Any]]":
     """A connection with the role of the engine and the account of the world."""
-    connection = await asyncpg.connect(world.database_url)
-    try:
-        await connection.execute(f"SET app.account = '{world.account_id}'")
+    async with connected(world.database_url, world.account_id) as connection:
         yield connection
-    finally:
-        await connection.close()
 
 
 async def drafts(world: World, count: int = 1) -> list[UUID]:
@@ -76,20 +73,6 @@ async def bring(connection: "asyncpg.Connection[Any]", invoice_id: UUID, state: 
     assert await connection.fetchval("SELECT status FROM invoice WHERE invoice_id = $1", invoice_id) == state
 
 
-async def tried(connection: "asyncpg.Connection[Any]", statement: str, *values: object) -> str:
-    """Run a statement and roll it back; return "yes" or the name of the constraint that refused it."""
-    transaction = connection.transaction()
-    await transaction.start()
-    try:
-        await connection.execute(statement, *values)
-    except asyncpg.IntegrityConstraintViolationError as error:
-        return str(error.constraint_name)
-    else:
-        return "yes"
-    finally:
-        await transaction.rollback()
-
-
 async def in_every_state(world: World, connection: "asyncpg.Connection[Any]") -> dict[str, UUID]:
     """Return an invoice in each status."""
     found = dict(zip(STATES, await drafts(world, len(STATES)), strict=True))
@@ -101,7 +84,7 @@ async def in_every_state(world: World, connection: "asyncpg.Connection[Any]") ->
 async def test_postgresql_allows_only_the_moves_of_the_table(world: World, engine_role):
     """[D-28]"""
     found = {
-        state: {to: await tried(engine_role, MOVE[to], invoice_id) for to in STATES}
+        state: {to: await refused_by(engine_role, MOVE[to], invoice_id) for to in STATES}
         for state, invoice_id in (await in_every_state(world, engine_role)).items()
     }
     said = {"yes": "yes", "no": "invoice_move"}
@@ -120,13 +103,13 @@ async def test_invoices_are_inserted_as_draft_ready_or_paid(world: World, engine
         FROM invoice WHERE invoice_id = $1
     """
     found = {
-        state: await tried(engine_role, birth, invoice_id, uuid4())
+        state: await refused_by(engine_role, birth, invoice_id, uuid4())
         for state, invoice_id in (await in_every_state(world, engine_role)).items()
     }
     assert found == {state: "yes" if state in invoice_table.BIRTHS else "invoice_birth" for state in STATES}
 
 
-# A change and the constraint that refuses it, or yes.
+# Each change, and the constraint that refuses it or "yes".
 CHANGES = rows("""
     state          | change                                     | refused by
     issued         | account_id = gen_random_uuid()             | invoice_frozen
@@ -181,7 +164,7 @@ async def test_settled_columns_cannot_change(world: World, engine_role):
     found: list[tuple[str, ...]] = []
     for state, change, _ in CHANGES:
         update = UPDATE.replace("CHANGE", change.replace("ERROR", ERROR))
-        found.append((state, change, await tried(engine_role, update, invoices[state])))
+        found.append((state, change, await refused_by(engine_role, update, invoices[state])))
     assert found == CHANGES
 
 
@@ -194,7 +177,7 @@ async def test_a_cycle_has_one_invoice(world: World, engine_role):
         SELECT account_id, $2, subscription_id, connection_id, cycle, status, period_start, period_end, due_date,
             payment_method, created_at FROM invoice WHERE invoice_id = $1
     """
-    assert await tried(engine_role, again, invoice_id, uuid4()) == "invoice_one_per_cycle"
+    assert await refused_by(engine_role, again, invoice_id, uuid4()) == "invoice_one_per_cycle"
 
 
 async def test_a_charge_belongs_to_one_invoice(world: World, engine_role):
@@ -206,7 +189,7 @@ async def test_a_charge_belongs_to_one_invoice(world: World, engine_role):
         UPDATE invoice SET status = 'issued', issued_at = now(), charge_due_date = due_date,
             gateway_invoice_id = 'ch_' || $2::text WHERE invoice_id = $1
     """
-    assert await tried(engine_role, steal, other, str(one)) == "invoice_charge_once"
+    assert await refused_by(engine_role, steal, other, str(one)) == "invoice_charge_once"
 
 
 COUNT = """
@@ -245,9 +228,7 @@ async def reported(world: World, invoice_id: UUID, fact: Fact) -> str:
 @pytest.mark.parametrize("state", STATES)
 async def test_every_fact_has_the_effect_written_by_hand(world: World, engine_role, state):
     """[D-28, spec 6.2]"""
-    facts = [
-        fact for fact in invoice_table.FACTS if fact != "values_closed"
-    ]  # has no writer before prices are asked
+    facts = [fact for fact in invoice_table.FACTS if fact != "values_closed"]
     for fact, invoice_id in zip(facts, await drafts(world, len(facts)), strict=True):
         await bring(engine_role, invoice_id, state)
         await engine_role.execute(COUNT.replace("STATE", state))

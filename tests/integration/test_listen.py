@@ -41,7 +41,7 @@ async def receiver() -> AsyncGenerator[Receiver]:
 
 
 async def elements(world: World) -> list[bytes]:
-    """Cut the elements of the stream out of the answers, one request per element."""
+    """Return the bytes of each event in the stream, read with one request per event."""
     found: list[bytes] = []
     while True:
         body = (await world.get(f"/v1/events?cursor={len(found)}&limit=1")).body
@@ -159,7 +159,7 @@ async def test_an_outage_of_the_api_loses_and_repeats_no_event(
         await api.stop()
         await emit(world, 2)
         await soon(lambda: any("waiting for it" in text for text in seen.said))
-        await asyncio.sleep(1.2)  # long enough for a second look that fails
+        await asyncio.sleep(1.2)  # long enough for a second request that fails
         await api.start()
         await soon(lambda: len(receiver.received) == 4)
 

@@ -20,7 +20,7 @@ from fatura.outbound.http import (
     OutOfResourcesError,
 )
 from fatura.outbound.http.dialing import LOOKUP_SECONDS, AresResolver
-from tests.support.strain import strain
+from tests.support.resource_use import measure
 from tests.support.world import World
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
@@ -53,7 +53,7 @@ class Merchant:
             for _ in range(self.requests_a_connection):
                 await reader.readuntil(b"{}")
                 self.asked.append(mine)
-                if await self._is_left(reader):
+                if await self._is_disconnected(reader):
                     break
                 writer.write(ANSWER)
                 await writer.drain()
@@ -63,8 +63,8 @@ class Merchant:
             self.now_open -= 1
             writer.close()
 
-    async def _is_left(self, reader: asyncio.StreamReader) -> bool:
-        """Delay the answer, unless the caller disconnects meanwhile."""
+    async def _is_disconnected(self, reader: asyncio.StreamReader) -> bool:
+        """Delay the answer. Return whether the caller disconnected meanwhile."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self.delay_seconds):
                 return not await reader.read(1)
@@ -133,9 +133,9 @@ async def test_two_thousand_concurrent_calls_are_answered(merchant, client):
     allow_many_open_files()
     merchant.delay_seconds = 1
     stalls: list[float] = []
-    for run in range(1, 4):  # the machine may do other things in one of them
+    for run in range(1, 4):  # other programs may delay a run
         async with (
-            strain() as measured,
+            measure() as measured,
             client.session() as one,
             client.session() as two,
             client.session() as three,
@@ -160,7 +160,7 @@ async def test_calls_inside_a_transaction_are_refused(world: World, merchant, cl
                 await asyncio.create_task(post(session, merchant.url))
             after = asyncio.create_task(_after(0.05, lambda: post(session, merchant.url)))
         assert (await after).outcome is ExchangeOutcome.ANSWERED, (
-            "a task that outlived the transaction holds none"
+            "a task may call after the transaction has ended"
         )
         async with world.deps.db.discovery():
             with pytest.raises(AssertionError):
@@ -239,7 +239,7 @@ async def test_a_silent_name_server_fails_only_its_call(merchant):
 
 
 class _NameServer(asyncio.DatagramProtocol):
-    """Answers questions for IPv4 with one address and others with none, or not at all."""
+    """Answers queries for IPv4 with one address and other queries with none, or sends no answer at all."""
 
     def __init__(self, answer: str | None) -> None:
         self.answer = answer
@@ -261,7 +261,7 @@ class _NameServer(asyncio.DatagramProtocol):
 
 @asynccontextmanager
 async def name_server(answer: str | None) -> AsyncGenerator[tuple[str, list[bytes]]]:
-    """Serve names on a port of 127.0.0.1; also yields the questions so far."""
+    """Serve names on a port of 127.0.0.1. Also yields the list of received queries."""
     loop = asyncio.get_running_loop()
     transport, server = await loop.create_datagram_endpoint(
         lambda: _NameServer(answer), local_addr=("127.0.0.1", 0)

@@ -61,7 +61,7 @@ async def _resolve(_host: str) -> list[str]:
 
 
 def _client() -> MerchantClient:
-    """Create the usual client, with another authority."""
+    """Return a client that trusts only the authority of the tests."""
     context = trusting_context()
     AUTHORITY.configure_trust(context)
     return MerchantClient(allowed={NAME}, resolver=_resolve, ssl_context=context)

@@ -17,7 +17,7 @@ from fatura.domain.pricing import PriceAnswer
 from fatura.outbound.http import MAX_BODY_BYTES, Exchange, MerchantClient, MerchantSession
 from fatura.outbound.price_endpoint import call_price_endpoint
 from tests.support.misbehaving import BEHAVIOURS
-from tests.support.strain import Strain, strain
+from tests.support.resource_use import ResourceUse, measure
 from tests.support.world import rows
 from tests.tidy.sources import ROOT
 
@@ -166,7 +166,7 @@ def test_calls_to_every_kind_of_server_end_in_time() -> None:
     [spec 4.2 outcome invalid_response]
     """
     for left in reversed(range(RUNS)):
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # as in production
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # production uses uvloop, too
             measured = runner.run(_every_kind())
         try:
             assert measured.seconds < WITHIN_SECONDS
@@ -179,12 +179,14 @@ def test_calls_to_every_kind_of_server_end_in_time() -> None:
             return
 
 
-async def _every_kind() -> Strain:
+async def _every_kind() -> ResourceUse:
     with misbehaving_merchants() as merchants:
         client = MerchantClient(allowed={"127.0.0.1"})
-        await _post(client, merchants.urls["TLS with a server of plain HTTP"])  # what is loaded once
+        await _post(
+            client, merchants.urls["TLS with a server of plain HTTP"]
+        )  # loads modules before the measurement
         async with (
-            strain() as measured,
+            measure() as measured,
             client.session() as first,
             client.session() as second,
             client.session() as third,

@@ -66,17 +66,17 @@ async def _clock_is_ready(client: Client) -> None:
 
 
 async def _assert_shared(database_url: str, pooler_url: str) -> None:
-    """The pooler has few connections and none with an account set; the worker listens without it."""
+    """The pooler has few connections, none with an account. The worker listens on a connection of its own."""
     direct = await asyncpg.connect(database_url)
     pooled = [await asyncpg.connect(pooler_url, statement_cache_size=0) for _ in range(SERVER_CONNECTIONS)]
     try:
-        for connection in pooled:  # each holds its own while its transaction lasts
+        for connection in pooled:  # each transaction holds one server connection
             await connection.execute("BEGIN")
             assert not await connection.fetchval("SELECT current_setting('app.account', true)")
             assert await connection.fetchval("SHOW lock_timeout") == "0"
         names = {row["name"]: row["sessions"] for row in await direct.fetch(_SESSIONS)}
         assert names.pop("fatura listen") == 1
-        assert sum(names.values()) <= SERVER_CONNECTIONS + 1, names  # and the one that asks
+        assert sum(names.values()) <= SERVER_CONNECTIONS + 1, names  # and this test's own
     finally:
         for connection in [*pooled, direct]:
             await connection.close()

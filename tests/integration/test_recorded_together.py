@@ -15,7 +15,7 @@ INVOICES = 5
 _ISSUED = "SELECT count(*) AS invoices, count(DISTINCT xmin::text) AS transactions FROM invoice WHERE status = 'issued'"
 
 
-class _Together:
+class _SimultaneousGateway:
     """A gateway that answers several calls at once, optionally with the same charge id."""
 
     def __init__(self, gateway: Any, moment: asyncio.Barrier, *, charge_id: str | None = None) -> None:
@@ -24,11 +24,9 @@ class _Together:
         self._charge_id = charge_id
 
     def __getattr__(self, name: str) -> Any:
-        """Pass all else on."""
         return getattr(self._gateway, name)
 
     async def create_charge(self, request: ChargeRequest) -> Charge:
-        """Create it."""
         charge = await self._gateway.create_charge(request)
         await self._moment.wait()
         return replace(charge, charge_id=self._charge_id or charge.charge_id)
@@ -47,7 +45,9 @@ async def _reserved(world: World) -> Sequence[GatewayCall]:
 async def test_answers_that_arrive_together_are_recorded_in_one_transaction(world: World) -> None:
     """[D-33, D-28]"""
     moment = asyncio.Barrier(INVOICES)
-    calls = [replace(each, gateway=_Together(each.gateway, moment)) for each in await _reserved(world)]
+    calls = [
+        replace(each, gateway=_SimultaneousGateway(each.gateway, moment)) for each in await _reserved(world)
+    ]
     await issuance.call_and_record(world.deps, await load_account(world.deps, world.account_id), calls)
 
     [issued] = await world.sql(_ISSUED)
@@ -60,7 +60,10 @@ async def test_a_refused_answer_delays_no_other(world: World) -> None:
     """[D-33]"""
     moment = asyncio.Barrier(INVOICES)
     calls = [
-        replace(each, gateway=_Together(each.gateway, moment, charge_id="the same" if place < 2 else None))
+        replace(
+            each,
+            gateway=_SimultaneousGateway(each.gateway, moment, charge_id="the same" if place < 2 else None),
+        )
         for place, each in enumerate(await _reserved(world))
     ]
     await issuance.call_and_record(world.deps, await load_account(world.deps, world.account_id), calls)

@@ -24,7 +24,6 @@ class Up:
     """`fatura up` on one folder, which a test can start several times."""
 
     def __init__(self, folder: Path) -> None:
-        """Choose a port; nothing runs yet."""
         self.folder = folder
         self.port = free_port()
         self.api_key = ""
@@ -32,7 +31,7 @@ class Up:
 
     @contextmanager
     def start(self) -> Generator[Running]:
-        """Start it and wait until it serves."""
+        """Start `fatura up` and wait until the API responds."""
         self._starts += 1
         output = self.folder.with_name(f"up-{self._starts}.log")
         words = ("up", "--port", str(self.port), "--data-dir", str(self.folder))
@@ -47,7 +46,7 @@ class Up:
         return serves(self.port) and set(up.children()) == {"api", "worker"}
 
     def processes(self, up: Running) -> list[int]:
-        """Return the ids of its process, its children and its database."""
+        """Return the ids of the process, its children and its database."""
         return [up.process.pid, *up.children().values(), postmaster(self.folder)]
 
     def call(self, method: str, path: str, body: Json = None) -> Json:
@@ -67,7 +66,7 @@ class Up:
         self.call("POST", "/v1/subscriptions", subscription_body(plan))
 
     def pass_forty_days(self) -> list[tuple[int, str]]:
-        """Advance the clock by the worker; return cycles and states of the invoices, newest first."""
+        """Advance the clock, and return the cycle and status of each invoice, newest first."""
         assert self.call("POST", "/v1/test-clock/advance", {"days": 40})["status"] == "ready"
         return [(each["cycle"], each["status"]) for each in self.call("GET", "/v1/invoices")["data"]]
 
@@ -178,11 +177,11 @@ async def test_an_invoice_has_one_charge_after_workers_were_killed(database_url:
 
 
 async def _freeze_at(victim: Running, crowd: Crowd, statement: str) -> None:
-    """Freeze a worker when a count of the database, after its last statement, reaches a value."""
+    """Freeze a worker as soon as a count in the database is positive."""
     async with asyncio.timeout(50):
         while True:
             victim.process.send_signal(signal.SIGSTOP)
-            await asyncio.sleep(0.05)  # what it sent before may still be committed
+            await asyncio.sleep(0.05)  # lets a statement that the worker sent end
             if (await crowd.sql(statement))[0][0]:
                 return
             victim.process.send_signal(signal.SIGCONT)
@@ -200,16 +199,16 @@ async def _issue_with_losses(crowd: Crowd, database_url: str, tmp_path: Path) ->
             await _freeze_at(victim, crowd, sending)
             victim.kill()
         await crowd.end_leases()
-    assert (await crowd.sql(sending))[0][0], "none was killed in the middle of a call"
+    assert (await crowd.sql(sending))[0][0], "no worker was killed during a call"
 
     with running("worker", env=env, output=tmp_path / "last.log") as last:
         assert (await crowd.pass_minutes(10)).status == 200
         await asyncio.to_thread(last.stop)
 
-    books = await crowd.sql(
+    counted = await crowd.sql(
         "SELECT invoice_id, count(*) AS n FROM sandbox_charge WHERE account_id = $1 GROUP BY 1"
     )
-    assert [len(books), {each["n"] for each in books}] == [count, {1}]
+    assert [len(counted), {each["n"] for each in counted}] == [count, {1}]
     assert (await crowd.sql(issued))[0][0] == count
     checked = await asyncio.to_thread(run, "check", env=env)
     assert checked.returncode == 0, checked.stdout

@@ -45,7 +45,7 @@ _WITHOUT_ACCOUNT: LiteralString = "SELECT a.account_id FROM account a WHERE $1::
 
 @pytest.fixture(params=["policies of PostgreSQL", "policies for Citus"])
 async def isolated(world: World, request: pytest.FixtureRequest) -> World:
-    """The engine on a database with either form of the policies."""
+    """The engine on a database, once with each form of the policies."""
     if request.param == "policies for Citus":
         await with_plain_policies(world.database_url)
     return world

@@ -16,14 +16,14 @@ TITLES = {(problem.type, problem.status): problem.title for problem in CATALOGUE
 
 def problem(answer: Answer) -> tuple[int, str, Json]:
     """Check a problem document completely. Return its status, type and meta (spec 7, D-13)."""
-    told = answer.json
+    document = answer.json
     assert answer.headers["content-type"] == "application/problem+json"
-    assert set(told) - {"meta"} == {"type", "title", "status", "detail", "requestId"}
-    assert told["title"] == TITLES[told["type"], answer.status]
-    assert told["status"] == answer.status
-    assert told["detail"].strip()
-    assert told["requestId"] == answer.headers["x-request-id"]
-    return answer.status, told["type"], told.get("meta")
+    assert set(document) - {"meta"} == {"type", "title", "status", "detail", "requestId"}
+    assert document["title"] == TITLES[document["type"], answer.status]
+    assert document["status"] == answer.status
+    assert document["detail"].strip()
+    assert document["requestId"] == answer.headers["x-request-id"]
+    return answer.status, document["type"], document.get("meta")
 
 
 def invalid(answer: Answer) -> dict[str, str]:

@@ -80,10 +80,8 @@ async def tables(connection: Connection) -> list[str]:
     return [row["relname"] for row in found]
 
 
-async def wall(connection: Connection, statement: str, *values: object) -> str:
-    """Run a statement and roll it back. Return "yes" if it succeeded, otherwise the violated constraint or the
-    SQLSTATE.
-    """
+async def refused_by(connection: Connection, statement: str, *values: object) -> str:
+    """Run a statement and roll it back. Return the violated constraint or the SQLSTATE, or "yes" if it succeeded."""
     transaction = connection.transaction()
     await transaction.start()
     try:

@@ -14,8 +14,6 @@ Json = Any
 
 @dataclass(frozen=True, slots=True)
 class ReceivedCall:
-    """A call that the endpoint received."""
-
     path: str
     headers: dict[str, str]
     raw: bytes
@@ -27,7 +25,7 @@ class ReceivedCall:
 
 @dataclass(slots=True)
 class Reply:
-    """A scripted reply: a JSON value or raw bytes, a status, a delay in seconds."""
+    """A scripted reply. `delay` is in seconds."""
 
     body: Json = None
     status: int = 200
@@ -59,7 +57,6 @@ class PriceServer:
         self.scripts[path] = [each if isinstance(each, Reply) else Reply(each) for each in replies]
 
     async def wait_for_calls(self, count: int) -> None:
-        """Wait until `count` calls have arrived."""
         async with asyncio.timeout(10):
             while len(self.calls) < count or (self.withholds and len(self.withheld) < count):  # noqa: ASYNC110 - they arrive over sockets
                 await asyncio.sleep(0.002)

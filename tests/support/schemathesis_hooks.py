@@ -23,14 +23,14 @@ from fatura.domain.endpoint_url import refusal
 from fatura.usecases.sandbox.test_clock import MAX_ADVANCE
 
 Json = Any
-STOCKED: Json = json.loads(os.environ["STOCKED"])
-STOCK: Json = STOCKED["stock"]
-PRICE_URL = f"{STOCKED['merchant_url']}/price"
-ANSWERS = Path(STOCKED["answers"])
+FILLED: Json = json.loads(os.environ["FILLED"])
+RESOURCES: Json = FILLED["resources"]
+PRICE_URL = f"{FILLED['merchant_url']}/price"
+ANSWERS = Path(FILLED["answers"])
 NEEDED = {
-    "archive_plan": ("planId", STOCK["plan_id"]),
-    "archive_product": ("productId", STOCK["product_id"]),
-    "revoke_api_key": ("apiKeyId", STOCKED["api_key_id"]),
+    "archive_plan": ("planId", RESOURCES["plan_id"]),
+    "archive_product": ("productId", RESOURCES["product_id"]),
+    "revoke_api_key": ("apiKeyId", FILLED["api_key_id"]),
 }
 """Resources that later requests need, by the operation that would end them."""
 MAX_DAYS = 2
@@ -62,35 +62,35 @@ def before_call(_context: Any, case: Any, _options: Any) -> None:
         if isinstance(case.body, (dict, list)):
             case.body = whole_numbers(case.body)
         if crc32(repr((case.path_parameters, case.query, case.body)).encode()) % 2:
-            favour(operation, case)
-        mend = MENDED.get(operation)
-        if mend is not None:
-            mend(case)
+            prefer_suitable(operation, case)
+        fix = FIXES.get(operation)
+        if fix is not None:
+            fix(case)
         if "Idempotency-Key" in (case.headers or {}):
             case.headers["Idempotency-Key"] = str(uuid4())  # a generated key may repeat (D-14)
-    keep_here(operation, case, is_valid=is_valid)
+    restrict(operation, case, is_valid=is_valid)
 
 
-def favour(operation: str, case: Any) -> None:
+def prefer_suitable(operation: str, case: Any) -> None:
     """Give a request what it needs to succeed: ids of resources in the right state, and lists without filters."""
     if operation.startswith("list_"):
         case.query = {}
     if operation == "redeliver_event":
         register_webhook()
-    for apt in STOCK["apt"].get(operation, ()):
-        case.path_parameters = {**(case.path_parameters or {}), **apt}
+    for suitable in RESOURCES["suitable"].get(operation, ()):
+        case.path_parameters = {**(case.path_parameters or {}), **suitable}
     if operation == "create_subscription":
-        case.body["planId"] = STOCK["plan_id"]
+        case.body["planId"] = RESOURCES["plan_id"]
         case.body.pop("gatewayConnectionId", None)
     if operation in {"create_plan", "publish_plan", "customize_subscription"}:
         for item in case.body["items"]:
-            item["productId"] = STOCK["product_id"]
+            item["productId"] = RESOURCES["product_id"]
 
 
 def register_webhook() -> None:
     """Register the webhook again, because a request may have deleted it."""
-    url = f"{STOCKED['url']}/v1/integration/webhook"
-    headers = {"Authorization": f"Bearer {STOCKED['api_key']}"}
+    url = f"{FILLED['url']}/v1/integration/webhook"
+    headers = {"Authorization": f"Bearer {FILLED['api_key']}"}
     assert httpx.put(url, json={"url": PRICE_URL}, headers=headers).is_success
 
 
@@ -103,7 +103,7 @@ def whole_numbers(value: Json) -> Json:
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
 
 
-def keep_here(operation: str, case: Any, *, is_valid: bool) -> None:
+def restrict(operation: str, case: Any, *, is_valid: bool) -> None:
     """Prevent calls to other hosts, long clock advances, and changes of resources that later requests need."""
     name, needed = NEEDED.get(operation, ("", ""))
     if name and str(case.path_parameters.get(name)).lower() == needed:
@@ -129,7 +129,7 @@ def is_instant(text: str) -> bool:
     return True
 
 
-def mend_terms(case: Any) -> None:
+def fix_terms(case: Any) -> None:
     """Make discounts end after they begin, and make each item's position equal its index."""
     for place, item in enumerate(case.body["items"]):
         if item.get("position") is not None:
@@ -139,32 +139,32 @@ def mend_terms(case: Any) -> None:
                 rule["fromCycle"], rule["toCycle"] = sorted((rule["fromCycle"], rule["toCycle"]))
 
 
-def mend_first_charge(case: Any) -> None:
+def fix_first_charge(case: Any) -> None:
     """Put the first charge between tomorrow and five years from now."""
     if case.body.get("firstChargeDate") is not None:
         case.body["firstChargeDate"] = str((datetime.now(UTC) + timedelta(days=60)).date())
 
 
-def mend_due_days(case: Any) -> None:
+def fix_due_days(case: Any) -> None:
     """Put the last day of the range on or after the first."""
     query = case.query or {}
     if query.get("dueFrom") is not None and query.get("dueTo") is not None:
         query["dueFrom"], query["dueTo"] = sorted((query["dueFrom"], query["dueTo"]))
 
 
-def mend_gateway(case: Any) -> None:
+def fix_gateway(case: Any) -> None:
     """Use the sandbox provider, with empty credentials and settings."""
     case.body |= {name: {} for name in ("credentials", "settings") if name in case.body}
     if "provider" in case.body:
         case.body["provider"] = "sandbox"
 
 
-MENDED: dict[str, Callable[[Any], None]] = {
-    "create_plan": mend_terms,
-    "publish_plan": mend_terms,
-    "customize_subscription": mend_terms,
-    "create_subscription": mend_first_charge,
-    "list_invoices": mend_due_days,
-    "connect_gateway": mend_gateway,
-    "patch_gateway": mend_gateway,
+FIXES: dict[str, Callable[[Any], None]] = {
+    "create_plan": fix_terms,
+    "publish_plan": fix_terms,
+    "customize_subscription": fix_terms,
+    "create_subscription": fix_first_charge,
+    "list_invoices": fix_due_days,
+    "connect_gateway": fix_gateway,
+    "patch_gateway": fix_gateway,
 }

@@ -69,7 +69,7 @@ def names_of_constraints(statements: Statements) -> Iterator[str]:
             yield f"{name} sets null or a default: update the child explicitly"
 
 
-def steady_defaults(statements: Statements) -> Iterator[str]:
+def deterministic_defaults(statements: Statements) -> Iterator[str]:
     """Rule 5: no default, check or index reads the clock or a random number."""
     for node in nodes(tuple(statements), ast.Constraint, ast.IndexStmt):
         for name in UNSTEADY & set(function_names(node)):
@@ -106,7 +106,7 @@ def small_steps(statements: Statements) -> Iterator[str]:
                 yield f"{constraint.conname} refers to {constraint.pktable.relname}, which is created later"
 
 
-RULES = (account_leads, names_of_constraints, steady_defaults, triggers_read_their_row, small_steps)
+RULES = (account_leads, names_of_constraints, deterministic_defaults, triggers_read_their_row, small_steps)
 
 
 def _small_alter(statement: Any) -> Iterator[str]:

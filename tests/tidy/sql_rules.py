@@ -71,7 +71,7 @@ def account_stays(tree: Any) -> Iterator[str]:
             yield "account_id is updated: a row belongs to its account for good"
 
 
-def steady(tree: Any) -> Iterator[str]:
+def deterministic(tree: Any) -> Iterator[str]:
     """Rule 5: instants, random values and counters are parameters; only UPDATE and DELETE may use now()."""
     if not any(nodes(tree, ast.RangeVar)):
         return
@@ -156,7 +156,15 @@ def discovery_reads(tree: Any) -> Iterator[str]:
             yield f"{table.relname} is not tied to the others by `{alias}.account_id = ...account_id`"
 
 
-ALWAYS = (account_stays, steady, plain_changes, plain_conflict, no_insert_inside, claims_once, local_settings)
+ALWAYS = (
+    account_stays,
+    deterministic,
+    plain_changes,
+    plain_conflict,
+    no_insert_inside,
+    claims_once,
+    local_settings,
+)
 
 
 def _is_system(table: Any) -> bool:

@@ -47,7 +47,7 @@ def literals(source: Source) -> Iterator[tuple[int, str, str]]:
             yield node.lineno, owner, node.value
 
 
-def glued(source: Source) -> Iterator[int]:
+def concatenated(source: Source) -> Iterator[int]:
     """Yield the lines where SQL is built from pieces by an f-string, `%`, `+` or format."""
     for node in python.walk(source.tree):
         match node:

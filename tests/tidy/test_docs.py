@@ -33,7 +33,7 @@ def codes(source: Source) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
-def stray_codes(source: Source) -> Iterator[Finding]:
+def unknown_codes(source: Source) -> Iterator[Finding]:
     """Refuse type codes that are not in the catalogue."""
     if source.path != CATALOGUE:
         for line, code in codes(source):
@@ -72,7 +72,7 @@ def unexplained_dependencies(requirements: list[str], dependencies: str) -> Iter
             yield Finding("pyproject.toml", 1, f"{name} has no row in docs/reference/dependencies.md")
 
 
-def dead_links(source: Source) -> Iterator[Finding]:
+def broken_links(source: Source) -> Iterator[Finding]:
     """Refuse links between pages that do not resolve."""
     for number, line in enumerate(source.lines, 1):
         for target in _LINK.findall(line):
@@ -102,7 +102,7 @@ def test_error_codes_are_in_the_catalogue_and_documented():
     """[D-12]"""
     errors = page("docs/reference/errors.md")
     sources = repository(".py", under="src/")
-    assert none(finding for source in sources for finding in stray_codes(source))
+    assert none(finding for source in sources for finding in unknown_codes(source))
     assert none(finding for source in sources for finding in undocumented_codes(source, errors))
 
 
@@ -129,7 +129,7 @@ def test_dependencies_are_explained():
 
 
 def test_links_resolve():
-    assert none(finding for source in repository(".md") for finding in dead_links(source))
+    assert none(finding for source in repository(".md") for finding in broken_links(source))
 
 
 def test_pages_name_routes_that_exist():
@@ -147,12 +147,12 @@ def test_decision_records_are_listed():
 @pytest.mark.parametrize(
     "found",
     [
-        stray_codes(Source("a.py", 'x = "engine.new"')),
+        unknown_codes(Source("a.py", 'x = "engine.new"')),
         undocumented_codes(Source(CATALOGUE, 'x = "engine.new"'), "| `engine.old` |"),
         undocumented_variables(Source("a.py", 'x = "FATURA_NEW"'), "| `FATURA_NEWER` |"),
         undescribed_targets(Source("Makefile", "all: one two")),
         unexplained_dependencies(["new>=1"], "| `newer` |"),
-        dead_links(Source("README.md", "see [this](docs/nothing.md#part)")),
+        broken_links(Source("README.md", "see [this](docs/nothing.md#part)")),
         unknown_routes(Source("README.md", 'curl -X POST "$API/products/$ID/now"'), {"/v1/products": {}}),
         unknown_routes(Source("README.md", "send `GET /v1/product`"), {"/v1/products": {"get": {}}}),
         unlisted_records("[0001](0001-a.md)", ["0002-b.md"]),

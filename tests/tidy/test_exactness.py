@@ -34,7 +34,7 @@ def inexact(node: ast.AST) -> str | None:
             return None
 
 
-def inexact_rooms(source: Source) -> Iterator[Finding]:
+def floats(source: Source) -> Iterator[Finding]:
     """Refuse floats in the packages that compute and store money."""
     for node in ast.walk(source.tree):
         if what := inexact(node):
@@ -58,7 +58,7 @@ def inexact_money(source: Source) -> Iterator[Finding]:
             )
 
 
-def ambient(source: Source) -> Iterator[Finding]:
+def clocks_and_randomness(source: Source) -> Iterator[Finding]:
     """Refuse clocks and randomness, which must be arguments."""
     for node in ast.walk(source.tree):
         match node:
@@ -78,7 +78,7 @@ def test_domain_and_store_use_no_floats():
     """[spec 2.1 money, D-7]"""
     rooms = [source for source in repository(".py", under="src/") if is_exact_room(source.path)]
     assert rooms
-    assert none(finding for source in rooms for finding in inexact_rooms(source))
+    assert none(finding for source in rooms for finding in floats(source))
 
 
 def test_no_statement_mixes_money_and_floats():
@@ -87,25 +87,27 @@ def test_no_statement_mixes_money_and_floats():
 
 def test_the_domain_reads_no_clock_and_no_random_number():
     assert none(
-        finding for source in repository(".py", under="src/fatura/domain/") for finding in ambient(source)
+        finding
+        for source in repository(".py", under="src/fatura/domain/")
+        for finding in clocks_and_randomness(source)
     )
 
 
 @pytest.mark.parametrize(
     ("rule", "bad"),
     [
-        (inexact_rooms, "HALF = 0.5"),
-        (inexact_rooms, "def half(percent: float): ..."),
-        (inexact_rooms, "share = whole / 2"),
-        (inexact_rooms, "whole /= 2"),
-        (inexact_rooms, "from decimal import Decimal\nx = Decimal(1)"),
-        (inexact_rooms, "x = round(y)"),
+        (floats, "HALF = 0.5"),
+        (floats, "def half(percent: float): ..."),
+        (floats, "share = whole / 2"),
+        (floats, "whole /= 2"),
+        (floats, "from decimal import Decimal\nx = Decimal(1)"),
+        (floats, "x = round(y)"),
         (inexact_money, "total_cents = monthly * 0.9"),
         (inexact_money, "return price_cents / 100"),
         (inexact_money, "class A:\n    amount: float"),
-        (ambient, "datetime.now(UTC)"),
-        (ambient, "datetime.date.today()"),
-        (ambient, "uuid.uuid4()"),
+        (clocks_and_randomness, "datetime.now(UTC)"),
+        (clocks_and_randomness, "datetime.date.today()"),
+        (clocks_and_randomness, "uuid.uuid4()"),
     ],
 )
 def test_a_bad_sample_is_found(rule, bad):

@@ -50,7 +50,7 @@ def unhashed(source: Source) -> Iterator[Finding]:
             )
 
 
-def apart(run: Source, dev: Source) -> Iterator[Finding]:
+def disagreeing(run: Source, dev: Source) -> Iterator[Finding]:
     """Refuse locks that disagree: the larger one must contain the smaller."""
     pinned = pins(dev)
     for name, versions in pins(run).items():
@@ -68,7 +68,7 @@ def required(*groups: str) -> list[str]:
 def test_locks_contain_all_requirements():
     assert none(unpinned(lock(RUN), required("build")))
     assert none(unpinned(lock(DEV), required("build", "dev")))
-    assert none(apart(lock(RUN), lock(DEV)))
+    assert none(disagreeing(lock(RUN), lock(DEV)))
 
 
 @pytest.mark.parametrize("path", [RUN, DEV])
@@ -86,7 +86,7 @@ HASHED = "one==1.0 \\\n    --hash=sha256:00\n    # via two\n"
         unpinned(Source(RUN, HASHED), ["one>=2"]),
         unhashed(Source(RUN, "one==1.0\n")),
         unhashed(Source(RUN, "--extra-" + "index" + "-url x\n")),
-        apart(Source(RUN, HASHED), Source(DEV, HASHED.replace("1.0", "1.1"))),
+        disagreeing(Source(RUN, HASHED), Source(DEV, HASHED.replace("1.0", "1.1"))),
     ],
 )
 def test_a_bad_sample_is_found(found):

@@ -26,7 +26,7 @@ LISTENERS = {
 """Who else may know sockets, and what for."""
 
 
-def ways_out(source: Source) -> Iterator[Finding]:
+def network_calls(source: Source) -> Iterator[Finding]:
     """Refuse imports and calls that could reach the network."""
     if source.path.startswith(GUARDED):
         return
@@ -56,7 +56,7 @@ def _finding(source: Source, node: ast.AST, what: str) -> Finding:
 
 def test_only_outbound_http_reaches_the_network():
     """[D-47 outbound]"""
-    assert none(finding for source in repository(".py", under="src/") for finding in ways_out(source))
+    assert none(finding for source in repository(".py", under="src/") for finding in network_calls(source))
 
 
 @pytest.mark.parametrize(
@@ -75,11 +75,11 @@ def test_only_outbound_http_reaches_the_network():
     ],
 )
 def test_a_bad_sample_is_found(bad):
-    assert list(ways_out(Source("src/fatura/usecases/a.py", bad)))
+    assert list(network_calls(Source("src/fatura/usecases/a.py", bad)))
 
 
 @pytest.mark.parametrize(
     "good", ["from urllib.parse import quote", "from http import HTTPStatus", "import http"]
 )
 def test_a_good_sample_passes(good):
-    assert not list(ways_out(Source("src/fatura/usecases/a.py", good)))
+    assert not list(network_calls(Source("src/fatura/usecases/a.py", good)))

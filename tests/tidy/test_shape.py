@@ -91,7 +91,7 @@ def transaction_closures(source: Source) -> Iterator[Finding]:
                 )
 
 
-def unsaid_modules(source: Source) -> Iterator[Finding]:
+def undocumented_modules(source: Source) -> Iterator[Finding]:
     """Refuse modules without a short docstring."""
     docstring = ast.get_docstring(source.tree)
     if docstring is None:
@@ -105,7 +105,7 @@ def test_every_file_keeps_the_rules(rule):
     assert none(finding for source in repository(".py") for finding in rule(source))
 
 
-@pytest.mark.parametrize("rule", [many_positional, transaction_closures, unsaid_modules])
+@pytest.mark.parametrize("rule", [many_positional, transaction_closures, undocumented_modules])
 def test_the_engine_keeps_the_rules(rule):
     assert none(finding for source in repository(".py", under="src/") for finding in rule(source))
 
@@ -129,8 +129,8 @@ RAMBLING = '"""One\n' + "more line\n" * MAX_DOCSTRING_LINES + '"""\n'
         (many_positional, "a.py", "class A:\n    async def f(self, a, b, c): pass"),
         (transaction_closures, "a.py", "def f(deps):\n    async def effect(work): pass"),
         (transaction_closures, "a.py", "async def f(deps):\n    async def effect(work, *, n): pass"),
-        (unsaid_modules, "a.py", "x = 1"),
-        (unsaid_modules, "a.py", RAMBLING),
+        (undocumented_modules, "a.py", "x = 1"),
+        (undocumented_modules, "a.py", RAMBLING),
     ],
 )
 def test_a_bad_sample_is_found(rule, path, bad):

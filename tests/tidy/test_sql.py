@@ -8,7 +8,7 @@ from pglast import parse_sql
 
 from tests.tidy import sql_rules
 from tests.tidy.sources import Finding, Source, none, repository
-from tests.tidy.sql_statements import NotSqlError, Statement, glued, literals, statements
+from tests.tidy.sql_statements import NotSqlError, Statement, concatenated, literals, statements
 
 ROOMS = ("src/fatura/store/", "src/fatura/gateways/adapters/")
 
@@ -28,9 +28,9 @@ def misplaced(source: Source) -> Iterator[Finding]:
             yield Finding(source.path, line, f"SQL lives in {' and '.join(ROOMS)}")
 
 
-def put_together(source: Source) -> Iterator[Finding]:
+def concatenated_sql(source: Source) -> Iterator[Finding]:
     """Refuse SQL that is not a literal."""
-    for line in glued(source):
+    for line in concatenated(source):
         yield Finding(
             source.path, line, "SQL is put together from pieces: write it out, pass what varies as $n"
         )
@@ -39,7 +39,7 @@ def put_together(source: Source) -> Iterator[Finding]:
 def test_sql_is_literal_and_in_its_packages():
     sources = repository(".py", under="src/")
     assert none(
-        finding for source in sources for rule in (misplaced, put_together) for finding in rule(source)
+        finding for source in sources for rule in (misplaced, concatenated_sql) for finding in rule(source)
     )
 
 
@@ -50,7 +50,7 @@ def test_every_statement_stays_within_its_account():
     assert none(finding for each in found for finding in broken(each))
 
 
-OWN, STEADY, PLAIN = sql_rules.on_own_account, sql_rules.steady, sql_rules.plain_conflict
+OWN, DETERMINISTIC, PLAIN = sql_rules.on_own_account, sql_rules.deterministic, sql_rules.plain_conflict
 NEW = "INSERT INTO t (account_id, n) VALUES ($1, 1)"
 
 
@@ -82,12 +82,12 @@ NEW = "INSERT INTO t (account_id, n) VALUES ($1, 1)"
         (OWN, "LOCK TABLE t"),
         (OWN, "COPY t FROM STDIN"),
         (sql_rules.account_stays, "UPDATE t SET account_id = $2 WHERE account_id = $1"),
-        (STEADY, "INSERT INTO t (account_id, at) VALUES ($1, now())"),
-        (STEADY, "INSERT INTO t (account_id, id) VALUES ($1, gen_random_uuid())"),
-        (STEADY, "UPDATE t SET at = clock_timestamp() WHERE account_id = $1"),
-        (STEADY, "UPDATE t SET at = current_date WHERE account_id = $1"),
-        (STEADY, "UPDATE t SET at = current_timestamp(3) WHERE account_id = $1"),
-        (STEADY, "SELECT 1 FROM t WHERE account_id = $1 AND at < now()"),
+        (DETERMINISTIC, "INSERT INTO t (account_id, at) VALUES ($1, now())"),
+        (DETERMINISTIC, "INSERT INTO t (account_id, id) VALUES ($1, gen_random_uuid())"),
+        (DETERMINISTIC, "UPDATE t SET at = clock_timestamp() WHERE account_id = $1"),
+        (DETERMINISTIC, "UPDATE t SET at = current_date WHERE account_id = $1"),
+        (DETERMINISTIC, "UPDATE t SET at = current_timestamp(3) WHERE account_id = $1"),
+        (DETERMINISTIC, "SELECT 1 FROM t WHERE account_id = $1 AND at < now()"),
         (sql_rules.plain_changes, "UPDATE t SET at = t.at + $2::interval WHERE t.account_id = $1"),
         (sql_rules.plain_changes, "UPDATE t SET at = $2 + ($3::interval[])[t.n] WHERE t.account_id = $1"),
         (sql_rules.plain_changes, "UPDATE t SET n = CASE t.n WHEN $2 THEN 1 END WHERE t.account_id = $1"),
@@ -206,7 +206,7 @@ def test_statements_are_found_with_their_line_and_owner():
     ],
 )
 def test_a_statement_built_from_pieces_is_found(bad):
-    assert list(put_together(Source("a.py", bad)))
+    assert list(concatenated_sql(Source("a.py", bad)))
 
 
 def test_a_statement_outside_its_packages_is_found():

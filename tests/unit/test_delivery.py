@@ -24,7 +24,7 @@ BAD = AttemptResult(Outcome.HTTP_ERROR, 500, 5, "answered 500", "", None)
 OPEN = Delivery(1, 0, 0, None, None, NOW, None, None)
 
 
-def patient(**duration: int) -> AttemptResult:
+def with_retry_after(**duration: int) -> AttemptResult:
     """Return a failed attempt whose response has a Retry-After."""
     return AttemptResult(Outcome.HTTP_ERROR, 503, 5, "answered 503", "", timedelta(**duration))
 
@@ -77,7 +77,11 @@ def test_retry_after_only_lengthens_the_delay():
     """[D-39 Retry-After]"""
     for minutes, expected in ((10, timedelta(minutes=10)), (0, timedelta(seconds=5))):
         each = OPEN.failed(
-            patient(minutes=minutes), now=NOW, health=NEW_ENDPOINT, claimed_for=NOW, jitter_permille=0
+            with_retry_after(minutes=minutes),
+            now=NOW,
+            health=NEW_ENDPOINT,
+            claimed_for=NOW,
+            jitter_permille=0,
         )
         assert each.next_attempt_at == NOW + expected
 
@@ -106,9 +110,9 @@ def test_an_endpoint_goes_down_and_up():
 def test_an_endpoint_is_paused_for_the_longest_retry_after():
     """[D-39 Retry-After]"""
     busy = EndpointHealth(64, 0, None, None, None)
-    slower = busy.after_round([GOOD, patient(seconds=30), patient(seconds=90)], now=NOW)
+    slower = busy.after_round([GOOD, with_retry_after(seconds=30), with_retry_after(seconds=90)], now=NOW)
     assert (slower.max_concurrent, slower.next_attempt_at) == (32, NOW + timedelta(seconds=90))
-    down = busy.after_round([patient(hours=2)], now=NOW)
+    down = busy.after_round([with_retry_after(hours=2)], now=NOW)
     assert (down.max_concurrent, down.next_attempt_at) == (1, NOW + 2 * HOUR)
 
 

@@ -7,7 +7,7 @@ from fatura.domain.errors import RATE_LIMITED, EngineError
 from tests.unit.tiny_api import OTHER_KEY, client_of, tiny_api
 
 
-class Watch:
+class FakeClock:
     def __init__(self) -> None:
         self.seconds = 1000.0
 
@@ -29,7 +29,7 @@ def taken(limiter: RateLimiter, key: str = "key") -> int:
 @pytest.mark.parametrize("rate", [1, 3, 7, 200, 1000])
 def test_an_idle_key_may_burst_to_twice_the_rate(rate):
     """[D-48]"""
-    watch = Watch()
+    watch = FakeClock()
     limiter = RateLimiter(rate, clock=watch)
     assert taken(limiter) == 2 * rate
     watch.seconds += 1
@@ -40,7 +40,7 @@ def test_an_idle_key_may_burst_to_twice_the_rate(rate):
 
 def test_a_refusal_says_when_to_retry():
     """[D-48]"""
-    watch = Watch()
+    watch = FakeClock()
     limiter = RateLimiter(1, clock=watch)
     assert taken(limiter) == 2
     with pytest.raises(EngineError) as refused:
@@ -53,7 +53,7 @@ def test_a_refusal_says_when_to_retry():
 
 def test_keys_do_not_share_a_bucket():
     """[D-48]"""
-    limiter = RateLimiter(5, clock=Watch())
+    limiter = RateLimiter(5, clock=FakeClock())
     assert (taken(limiter, "one"), taken(limiter, "two")) == (10, 10)
 
 
@@ -65,7 +65,7 @@ def test_zero_is_no_limit():
 
 
 def test_idle_keys_are_forgotten():
-    watch = Watch()
+    watch = FakeClock()
     limiter = RateLimiter(10, clock=watch)
     for number in range(20 * FEWEST_REMEMBERED):
         limiter.take(f"key {number}")

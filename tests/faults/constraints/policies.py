@@ -8,8 +8,7 @@ import asyncpg
 
 from tests.faults.constraints.catalog import POLICY, Catalog
 from tests.faults.constraints.trials import Tally
-from tests.support.populated import connected
-from tests.support.populated import wall as refused_by
+from tests.support.populated import connected, refused_by
 
 REFUSED = "42501"
 """SQLSTATE of a policy that refuses a row."""

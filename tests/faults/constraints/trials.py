@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.faults.constraints.catalog import FOREIGN, POLICY, TRIGGER, UNIQUE, Catalog, Constraint
-from tests.support.populated import wall as refused_by
+from tests.support.populated import refused_by
 
 Statement = tuple[str, Sequence[object]]
 

@@ -12,20 +12,20 @@ from typing import Any
 import httpx
 
 from tests.support import fatura_processes
+from tests.support.account_filler import PATIENCE_SECONDS, Account, Resources, fill
 from tests.support.postgres_processes import until
-from tests.support.stock import PATIENCE_SECONDS, Account, Stock, fill
 
 
 @dataclass(frozen=True, slots=True)
-class Stocked:
-    """A filled account: its API's address, its key, another account's key, and its merchant server."""
+class FilledAccount:
+    """An account with resources. `stranger_key` belongs to another account."""
 
     url: str
     api_key: str
     api_key_id: str
     stranger_key: str
     merchant_url: str
-    stock: Stock
+    resources: Resources
 
     def works(self) -> bool:
         headers = {"Authorization": f"Bearer {self.api_key}"}
@@ -40,15 +40,15 @@ class Engine:
     environment: dict[str, str]
     merchant_url: str
 
-    def stock(self) -> Stocked:
+    def filled_account(self) -> FilledAccount:
         api_key = _open_account(self.environment)
         headers = {"Authorization": f"Bearer {api_key}"}
         with httpx.Client(base_url=self.url, headers=headers, timeout=PATIENCE_SECONDS) as client:
             account = Account(client)
             [own_key] = account.all("/v1/integration/api-keys")
-            stock = fill(account, self.merchant_url)
-        return Stocked(
-            self.url, api_key, own_key["id"], _open_account(self.environment), self.merchant_url, stock
+            resources = fill(account, self.merchant_url)
+        return FilledAccount(
+            self.url, api_key, own_key["id"], _open_account(self.environment), self.merchant_url, resources
         )
 
 
@@ -84,7 +84,6 @@ class _Answers(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
-        """Return a price, or an error at `/later`."""
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         body = b'{"amount":1250}'
         self.send_response(500 if self.path == "/later" else 200)

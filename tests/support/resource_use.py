@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 @dataclass(slots=True)
-class Strain:
+class ResourceUse:
     """The measured costs. `stall_seconds` counts only CPU time of this thread."""
 
     seconds: float = 0.0
@@ -20,14 +20,14 @@ class Strain:
 
 
 @asynccontextmanager
-async def strain() -> AsyncGenerator[Strain]:
+async def measure() -> AsyncGenerator[ResourceUse]:
     """Measure the longest stall of other tasks and the peak memory of a block.
 
     Objects of earlier tests are frozen, so that garbage collection during the block does not scan them.
     """
     gc.collect()
     gc.freeze()
-    measured = Strain()
+    measured = ResourceUse()
     started, before = time.monotonic(), _rss_mb()
 
     async def watch() -> None:

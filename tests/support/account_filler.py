@@ -14,14 +14,14 @@ PATIENCE_SECONDS = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Stock:
+class Resources:
     """The ids of an account's resources by name, and path parameters with which some operations succeed.
 
     `product_id` is a product, and `plan_id` a plan with a subscriber. New terms and subscriptions can use them.
     """
 
     ids: dict[str, list[str]]
-    apt: dict[str, list[dict[str, str]]]
+    suitable: dict[str, list[dict[str, str]]]
     product_id: str
     plan_id: str
 
@@ -59,7 +59,7 @@ class Account:
         return [self("GET", f"/v1/invoices/{each['id']}") for each in found]
 
 
-def fill(account: Account, merchant_url: str) -> Stock:
+def fill(account: Account, merchant_url: str) -> Resources:
     """Fill an account while a worker runs. `merchant_url` returns prices, except at `/later`."""
     settings = {"productCatalog": True, "behaviour": "never_pay"}
     connection_id = account.all("/v1/integration/gateways")[0]["connectionId"]
@@ -82,7 +82,7 @@ def fill(account: Account, merchant_url: str) -> Stock:
     invoices = account.invoices(*fixed, *asked)
     account("POST", f"/v1/sandbox/charges/{charges[invoices[0]['id']]}/pay")
     pending = invoices[-1]
-    return Stock(
+    return Resources(
         ids={
             "productId": [*products[1:], ended["productId"]],
             "planId": [*plans[1:], ended["planId"]],
@@ -95,7 +95,7 @@ def fill(account: Account, merchant_url: str) -> Stock:
             "connectionId": [connection_id],
             "apiKeyId": keys,
         },
-        apt={
+        suitable={
             "publish_plan": [{"planId": plans[0]}],
             "propagate_plan": [{"planId": plans[0]}],
             "customize_subscription": [{"subscriptionId": fixed[0]["id"]}],
