@@ -15,6 +15,8 @@ import pytest
 
 from fatura import postgres
 from fatura.store.migrations.runner import migrate
+from tests.support.postgres_processes import sweep
+from tests.support.receiver import Receiver, open_receiver
 from tests.support.world import World, open_world
 
 SLOWEST = (
@@ -109,3 +111,17 @@ async def world(database_url: str) -> AsyncIterator[World]:
     """The whole engine on a fresh database, with one sandbox account."""
     async with open_world(database_url) as opened:
         yield opened
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    """A merchant's webhook endpoint."""
+    async with open_receiver() as opened:
+        yield opened
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Iterator[Path]:
+    """A new data folder. If a failed test leaves a server running there, the server is killed."""
+    yield tmp_path / "data"
+    sweep(tmp_path / "data")

@@ -15,7 +15,7 @@ import pytest_asyncio
 
 from fatura.store.vault import new_key
 from tests.conftest import fresh_database
-from tests.support.world import World, open_world
+from tests.support.world import Json, World, open_world
 
 START_SECONDS = 20
 FATURA = (sys.executable, "-m", "fatura")
@@ -26,6 +26,12 @@ async def shared_world(server_url: str) -> AsyncIterator[World]:
     """A world shared by the tests of a module. No test may change another's resources."""
     async with fresh_database(server_url) as url, open_world(url) as opened:
         yield opened
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def product(shared_world: World) -> Json:
+    """A fixed product of the shared world. No test may change it."""
+    return await shared_world.product()
 
 
 @dataclass(frozen=True, slots=True)

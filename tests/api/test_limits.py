@@ -4,7 +4,6 @@ import json
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from tests.support.expect import invalid
 from tests.support.world import Answer, Json, World, plan_body
@@ -14,12 +13,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 MOST_CENTS = 999_999_999_999
 GRAPE = "🍇"
 """One code point, two UTF-16 units, four bytes: lengths count the first (D-11)."""
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def product(shared_world: World) -> Json:
-    """A fixed product of the shared world."""
-    return await shared_world.product()
 
 
 def product_body(**fields: Json) -> Json:

@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -16,18 +15,11 @@ from fatura.bootstrap import real_clock
 from fatura.store.migrations.runner import migrate
 from tests.conftest import FAST
 from tests.support.expect import problem
-from tests.support.postgres_processes import is_running, postmaster, sweep, until
+from tests.support.postgres_processes import is_running, postmaster, until
 from tests.support.world import World, open_world
 
 BODY = {"name": "Gym", "pricing": {"mode": "fixed", "monthlyPriceCents": 1}}
 HEALTHY = {"status": "ok", "checks": {"database": True, "clock": True}}
-
-
-@pytest.fixture
-def data_dir(tmp_path: Path) -> Iterator[Path]:
-    """The data folder of the test's own PostgreSQL."""
-    yield tmp_path / "data"
-    sweep(tmp_path / "data")
 
 
 async def test_the_api_recovers_with_the_database(data_dir: Path):

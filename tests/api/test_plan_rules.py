@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-import pytest_asyncio
 
 from fatura.domain.credentials import Mode
 from tests.support.expect import UNKNOWN_ID, everything, problem
@@ -112,12 +111,6 @@ async def test_too_many_installments_show_the_best_maximum(world: World, connect
     assert await offers(world, body) == [(422, "engine.installments_unsupported", meta)] * 2
     fitting = await world.post("/v1/plans", body | {"maxInstallments": gateway_max})
     assert (fitting.status, fitting.json["maxInstallments"]) == (201, gateway_max)
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def product(shared_world: World) -> Json:
-    """A product of the shared world."""
-    return await shared_world.product()
 
 
 @pytest.mark.parametrize("method", ["pix", "boleto"])

@@ -3,21 +3,14 @@
 import re
 
 import pytest
-import pytest_asyncio
 
 from tests.support.expect import INSTANT, UNKNOWN_ID, invalid, problem
-from tests.support.world import Json, World
+from tests.support.world import World
 
 UUID_TEXT = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 FIXED = {"mode": "fixed", "monthlyPriceCents": 9990}
 ENDPOINT = {"mode": "endpoint", "url": "https://merchant.example/prices", "capCents": 50_000}
 NO_PRICE = {"monthlyPriceCents": None, "endpointUrl": None, "capCents": None}
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def product(shared_world: World) -> Json:
-    """A product of the shared world; no test changes it."""
-    return await shared_world.product()
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,9 @@
 """When deliveries are due, for workers and for the test clock, and which deliveries delay which."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
-
-import pytest
 
 from fatura.store import discovery
 from fatura.store.accounts import accounts
@@ -16,13 +14,6 @@ from fatura.workers.loop import Loop
 from tests.support.push_steps import deliveries, emit, redeliver, register, skip, webhook
 from tests.support.receiver import OK, Received, Receiver, Reply, always, open_receiver
 from tests.support.world import LANE, World
-
-
-@pytest.fixture
-async def receiver() -> AsyncIterator[Receiver]:
-    """The endpoint of a merchant."""
-    async with open_receiver() as opened:
-        yield opened
 
 
 async def next_due_at(world: World) -> datetime | None:

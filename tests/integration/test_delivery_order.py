@@ -1,25 +1,15 @@
 """Deliveries that wait for an earlier one of their invoice: claims skip them until their turn."""
 
-from collections.abc import AsyncIterator
 from datetime import timedelta
 
-import pytest
-
 from tests.support.push_steps import emit, orders, redeliver, register, skip
-from tests.support.receiver import Receiver, Reply, always, open_receiver
+from tests.support.receiver import Receiver, Reply, always
 from tests.support.world import World
 
 READY = """
     SELECT sequence FROM delivery
     WHERE account_id = $1 AND next_attempt_at IS NOT NULL AND waits IS NOT TRUE ORDER BY sequence
 """
-
-
-@pytest.fixture
-async def receiver() -> AsyncIterator[Receiver]:
-    """The endpoint of a merchant."""
-    async with open_receiver() as opened:
-        yield opened
 
 
 async def ready(world: World) -> list[int]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 from uuid import uuid4
@@ -24,13 +23,6 @@ from tests.support.world import World
 GOOD = AttemptResult(Outcome.DELIVERED, 200, 5, None, None, None)
 BAD = AttemptResult(Outcome.HTTP_ERROR, 500, 5, "answered 500", None, None)
 MINUTE = timedelta(minutes=1)
-
-
-@pytest.fixture
-async def receiver() -> AsyncIterator[Receiver]:
-    """The endpoint of a merchant."""
-    async with open_receiver() as opened:
-        yield opened
 
 
 async def account_of(world: World) -> Account:

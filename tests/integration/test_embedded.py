@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Generator
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -12,14 +11,7 @@ import asyncpg
 import pytest
 
 from fatura.postgres import start
-from tests.support.postgres_processes import is_running, postmaster, sweep, until, using, value
-
-
-@pytest.fixture
-def data_dir(tmp_path: Path) -> Generator[Path]:
-    folder = tmp_path / "data"
-    yield folder
-    sweep(folder)
+from tests.support.postgres_processes import is_running, postmaster, until, using, value
 
 
 def test_a_new_database_has_a_role_that_row_security_binds(data_dir: Path):

@@ -20,13 +20,6 @@ AS_ROOT = pytest.mark.skipif(not IS_ROOT, reason="only root can become another u
 
 
 @pytest.fixture
-def data_dir(tmp_path: Path) -> Generator[Path]:
-    folder = tmp_path / "data"
-    yield folder
-    sweep(folder)
-
-
-@pytest.fixture
 def open_dir() -> Generator[Path]:
     """A folder that all users may enter; only its owner may enter tmp_path."""
     with tempfile.TemporaryDirectory() as folder:

@@ -33,13 +33,6 @@ async def api(world: World) -> AsyncGenerator[Api]:
     await served.stop()
 
 
-@pytest.fixture
-async def receiver() -> AsyncGenerator[Receiver]:
-    """A receiver on this machine."""
-    async with open_receiver() as opened:
-        yield opened
-
-
 async def elements(world: World) -> list[bytes]:
     """Return the bytes of each event in the stream, read with one request per event."""
     found: list[bytes] = []

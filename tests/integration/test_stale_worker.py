@@ -7,6 +7,8 @@ from fatura.gateways.port import TransientError
 from fatura.usecases.charging import issuance, outcomes
 from fatura.usecases.charging.gateway_calls import CallKind, GatewayCall
 from fatura.usecases.transaction import in_transaction, load_account
+from tests.support.push_steps import skip
+from tests.support.sandbox_steps import charges, end_leases, queue_fault
 from tests.support.world import World
 
 
@@ -17,45 +19,24 @@ async def _reserved(world: World) -> GatewayCall:
     return call
 
 
-async def _end_leases(world: World) -> None:
-    """Expire the lease of 60 s, which runs in real time."""
-    await world.sql(
-        "UPDATE invoice SET lease_until = now() - interval '1 second' WHERE account_id = $1", world.account_id
-    )
-
-
 async def test_a_late_refusal_does_not_undo_a_later_charge(world: World) -> None:
     """The first worker's 429 arrives after a second worker sent the request again. [D-33]"""
     await world.enroll(await world.plan())
     await world.run("generation")
     frozen = await _reserved(world)
-    await _end_leases(world)
-    connection_id = (await world.get("/v1/integration")).json["gateways"][0]["connectionId"]
-    fault = {"connectionId": connection_id, "operation": "create_charge", "fault": "timeout_after"}
-    assert (await world.post("/v1/sandbox/faults", fault)).status == 201
-    for seconds in (
-        90,
-        70,
-    ):  # two look-ups find nothing, and the second worker sends; its own look-up is not due
-        await _pass(world, seconds=seconds)
+    await end_leases(world)
+    await queue_fault(world, "create_charge", "timeout_after")
+    for seconds in (90, 70):  # after two look-ups without a charge, the second worker sends the request
+        await skip(world, timedelta(seconds=seconds))
         await world.run("issuance")
-    assert len((await world.get("/v1/sandbox/charges")).json["data"]) == 1
+    assert len(await charges(world)) == 1
     account = await load_account(world.deps, world.account_id)
     await in_transaction(world.deps, account, outcomes.record, frozen, TransientError("429"))
     await world.advance(days=1)
 
-    assert len((await world.get("/v1/sandbox/charges")).json["data"]) == 1
+    assert len(await charges(world)) == 1
     assert [invoice["status"] for invoice in await world.invoices()] == ["issued"]
     assert await world.broken() == []
-
-
-async def _pass(world: World, *, seconds: int) -> None:
-    """Let time pass on the account's clock without a worker."""
-    await world.sql(
-        "UPDATE account SET clock_offset = clock_offset + $2 WHERE account_id = $1",
-        world.account_id,
-        timedelta(seconds=seconds),
-    )
 
 
 async def test_a_worker_frozen_for_half_its_lease_sends_nothing(world: World) -> None:
@@ -68,9 +49,9 @@ async def test_a_worker_frozen_for_half_its_lease_sends_nothing(world: World) ->
 
     await issuance.call_and_record(world.deps, account, [late])
 
-    assert (await world.get("/v1/sandbox/charges")).json["data"] == []
+    assert await charges(world) == []
     await world.advance(days=1)
-    assert len((await world.get("/v1/sandbox/charges")).json["data"]) == 1
+    assert len(await charges(world)) == 1
     assert await world.broken() == []
 
 
@@ -79,24 +60,25 @@ async def test_a_late_charge_of_a_canceled_invoice_is_emitted(world: World) -> N
     await world.enroll(await world.plan())
     await world.run("generation")
     frozen = await _reserved(world)
-    await _end_leases(world)
-    connection_id = (await world.get("/v1/integration")).json["gateways"][0]["connectionId"]
-    fault = {"connectionId": connection_id, "operation": "create_charge", "fault": "rate_limited"}
-    assert (await world.post("/v1/sandbox/faults", fault)).status == 201
-    for seconds in (90, 70):  # two look-ups find nothing, and the second worker's own send is limited
-        await _pass(world, seconds=seconds)
+    await end_leases(world)
+    await queue_fault(world, "create_charge", "rate_limited")
+    for seconds in (
+        90,
+        70,
+    ):  # after two look-ups without a charge, the request of the second worker is refused
+        await skip(world, timedelta(seconds=seconds))
         await world.run("issuance")
     [invoice] = await world.invoices()
     assert (await world.post(f"/v1/invoices/{invoice['id']}/cancel")).status == 200
 
     await issuance.call_and_record(world.deps, await load_account(world.deps, world.account_id), [frozen])
 
-    [charge] = (await world.get("/v1/sandbox/charges")).json["data"]
+    [charge] = await charges(world)
     [event] = await world.events("invoice.issue_failed")
     assert event["data"]["error"]["code"] == "second_charge"
     assert event["data"]["error"]["gatewayInvoiceId"] == charge["chargeId"]
     assert [each["status"] for each in await world.invoices()] == ["canceled"]
-    [charge] = (await world.get("/v1/sandbox/charges")).json["data"]
+    [charge] = await charges(world)
     assert charge["status"] == "canceled"
     assert await world.broken() == []
 
@@ -105,11 +87,11 @@ async def test_a_look_up_counts_from_its_request(world: World) -> None:
     """A look-up that began early does not prove that the charge is absent, however late its answer arrives. [D-33]"""
     await world.enroll(await world.plan())
     await world.run("generation")
-    await _reserved(world)  # and dies
-    await _end_leases(world)
+    await _reserved(world)  # by a worker that dies
+    await end_leases(world)
     asked_early = await _reserved(world)
     assert asked_early.kind is CallKind.LOOK_UP
-    await _pass(world, seconds=150)
+    await skip(world, timedelta(seconds=150))
 
     account = await load_account(world.deps, world.account_id)
     for _ in range(2):

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from uuid import UUID
 
 import asyncpg
 import httpx
@@ -17,7 +16,8 @@ from fatura.store.db import connect
 from fatura.store.vault import Vault
 from fatura.usecases.accounts import accounts
 from tests.support.fatura_processes import KEY_RING
-from tests.support.world import Answer, Json, Merchant
+from tests.support.populated import connected
+from tests.support.world import Answer, Json, Merchant, ignore_notification
 
 SUBSCRIBE_MANY = """
     WITH made AS (
@@ -87,27 +87,11 @@ async def open_crowd(database_url: str) -> AsyncGenerator[Crowd]:
     read = settings.read({"FATURA_RATE_LIMIT": "0"})
     db = await connect(database_url, max_connections=5)
     try:
-        deps = wire(read, db, vault=Vault([KEY_RING]), notify=_ignore_notification)
+        deps = wire(read, db, vault=Vault([KEY_RING]), notify=ignore_notification)
         transport = httpx.ASGITransport(create_app(deps))
         async with httpx.AsyncClient(transport=transport, base_url="http://fatura.test") as client:
             opened = await accounts.open_account(deps, name="Crowd", mode=Mode.SANDBOX)
-            async with _seen_by(database_url, opened.account_id) as connection:
+            async with connected(database_url, opened.account_id) as connection:
                 yield Crowd(Merchant(deps, client, opened), connection)
     finally:
         await db.close()
-
-
-@asynccontextmanager
-async def _seen_by(
-    database_url: str, account_id: UUID
-) -> AsyncGenerator["asyncpg.Connection[asyncpg.Record]"]:
-    connection = await asyncpg.connect(database_url)
-    try:
-        await connection.execute(f"SET app.account = '{account_id}'")
-        yield connection
-    finally:
-        await connection.close()
-
-
-def _ignore_notification(_lane: str) -> None:
-    """Ignore notifications: the worker processes poll every second."""

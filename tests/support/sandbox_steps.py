@@ -76,6 +76,13 @@ async def move(merchant: Merchant, charge: Json, deed: str) -> Json:
     return await merchant.made(f"/v1/sandbox/charges/{charge['chargeId']}/{deed}")
 
 
+async def end_leases(world: World) -> None:
+    """Expire the leases of invoices. They last 60 s of real time, whatever the test clock shows."""
+    await world.sql(
+        "UPDATE invoice SET lease_until = now() - interval '1 second' WHERE account_id = $1", world.account_id
+    )
+
+
 async def attempts(world: World) -> list[Json]:
     """Return the stored issuance attempts."""
     found = await world.sql(

@@ -220,7 +220,7 @@ async def open_world(database_url: str, **environment: str) -> AsyncGenerator[Wo
     read = settings.read({"FATURA_RATE_LIMIT": "0", "FATURA_OUTBOUND_ALLOW": "127.0.0.1", **environment})
     db = await connect(database_url, max_connections=20)
     try:
-        deps = wire(read, db, vault=Vault([new_key()]), clock=real_clock, notify=_ignore_notification)
+        deps = wire(read, db, vault=Vault([new_key()]), clock=real_clock, notify=ignore_notification)
         async with api_client(deps) as client:
             opened = await open_account(deps, Mode.SANDBOX)
             yield World(deps, client, opened, database_url)
@@ -235,7 +235,7 @@ def api_client(deps: Deps) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=transport, base_url="http://fatura.test")
 
 
-def _ignore_notification(_lane: str) -> None:
+def ignore_notification(_lane: str) -> None:
     """Ignore notifications, because tests run the lanes themselves."""
 
 

@@ -11,16 +11,9 @@ from fatura.domain.errors import (
     UNAVAILABLE,
 )
 from tests.unit.test_problems import check
-from tests.unit.tiny_api import SECRET, UNKNOWN_ID, client_of, tiny_api
+from tests.unit.tiny_api import SECRET, UNKNOWN_ID
 
 TOO_LONG = "x" * 129
-
-
-@pytest.fixture
-async def client():
-    """A client of the tiny API with a valid API key."""
-    async with client_of(tiny_api()) as opened:
-        yield opened
 
 
 @pytest.mark.parametrize(

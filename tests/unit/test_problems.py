@@ -16,13 +16,6 @@ from tests.unit.tiny_api import KEY, UNKNOWN_ID, client_of, fields_of, tiny_api
 TOO_LONG = "x" * 129
 
 
-@pytest.fixture
-async def client():
-    """A client of the tiny API with a valid API key."""
-    async with client_of(tiny_api()) as opened:
-        yield opened
-
-
 def check(answer: httpx.Response, problem: Problem) -> None:
     """Check that a response is exactly this problem document."""
     assert answer.status_code == problem.status

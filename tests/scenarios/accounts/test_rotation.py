@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from datetime import datetime, timedelta, tzinfo
 from typing import Self
 
@@ -12,18 +12,11 @@ import stripe
 
 from fatura.signature import SignatureError, sign, verify
 from tests.support.push_steps import emit, register, skip
-from tests.support.receiver import Received, Receiver, open_receiver
+from tests.support.receiver import Received, Receiver
 from tests.support.sandbox_steps import now
 from tests.support.world import Merchant, World
 
 ROTATE = "/v1/integration/secret/rotate"
-
-
-@pytest.fixture
-async def receiver() -> AsyncIterator[Receiver]:
-    """A merchant's endpoint."""
-    async with open_receiver() as opened:
-        yield opened
 
 
 async def rotate(merchant: Merchant) -> str:

@@ -12,6 +12,7 @@ from tests.support.sandbox_steps import (
     attempts,
     charges,
     connection_id,
+    end_leases,
     pass_time,
     queue_fault,
     read,
@@ -182,19 +183,12 @@ async def test_a_worker_that_dies_during_a_call_leaves_one_charge(
 
     await world.run("issuance")
     assert (await read(world, invoice))["status"] == "ready"  # the dead worker's lease has not expired
-    await _end_leases(world)
+    await end_leases(world)
     await pass_time(world, minutes=5)
 
     (charge,) = await charges(world)
     assert (await read(world, invoice))["gatewayInvoiceId"] == charge["chargeId"]
     assert await world.broken() == []
-
-
-async def _end_leases(world: World) -> None:
-    """Expire the leases. They last 60 s of real time, so advancing a test clock has no effect on them."""
-    await world.sql(
-        "UPDATE invoice SET lease_until = now() - interval '1 second' WHERE account_id = $1", world.account_id
-    )
 
 
 async def test_two_look_ups_are_a_minute_apart_on_the_account_s_clock(world: World) -> None:

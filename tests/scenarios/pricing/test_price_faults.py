@@ -1,7 +1,7 @@
 """Workers die, freeze or fail during price calls. Each lost call counts once, and items are called again."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -13,14 +13,8 @@ from fatura.bootstrap import real_clock
 from fatura.usecases.pricing import price_pull
 from fatura.usecases.pricing.price_pull import CallBatch
 from fatura.usecases.transaction import in_transaction, load_account
-from tests.support.price_server import PriceServer, Reply, price_server
+from tests.support.price_server import PriceServer, Reply
 from tests.support.world import Json, World
-
-
-@pytest.fixture
-async def prices() -> AsyncIterator[PriceServer]:
-    async with price_server() as server:
-        yield server
 
 
 async def enroll(world: World, prices: PriceServer, *paths: str) -> list[Json]:

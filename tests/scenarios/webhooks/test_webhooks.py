@@ -1,23 +1,15 @@
 """Webhooks: registration, the bytes and headers of a delivery, the delivery log, and redelivery."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
 
 from tests.support.push_steps import deliveries, emit, event_at, redeliver, register, skip, webhook
-from tests.support.receiver import Receiver, always, open_receiver
+from tests.support.receiver import Receiver, always
 from tests.support.world import Json, World
 
 UNKNOWN_ID = "01a1fa9d-5cc0-7928-8d93-50141b2fea5d"
-
-
-@pytest.fixture
-async def receiver() -> AsyncIterator[Receiver]:
-    """A merchant's endpoint."""
-    async with open_receiver() as opened:
-        yield opened
 
 
 async def test_a_webhook_is_registered_read_and_removed(world: World, receiver: Receiver) -> None:
