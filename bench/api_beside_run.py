@@ -77,7 +77,7 @@ async def _beside_run(api: Server, requests: Sequence[bytes], *, url: str, share
     async with started(url, "generation", share) as worker:
         billing = asyncio.create_task(worker.communicate(b"begin\n"))
         answered = await _send(api, requests)
-        assert not billing.done(), "the run was over too soon to be measured"
+        assert not billing.done(), "the billing run ended before the measurement"
         await billing
     return answered
 

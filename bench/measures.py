@@ -34,4 +34,4 @@ MEASURES: tuple[Measure, ...] = (
     Measure("api_beside_run", (5,), "latency of the API during billing, against an idle machine"),
     Measure("peers", (11,), "other billing programs", installs=True),
 )
-"""In the order in which they are run."""
+"""All measurements, in the order in which they run."""

@@ -35,7 +35,7 @@ class Recorded:
 
 
 Recording = Mapping[tuple[str, str], Recorded]
-"""By target and Idempotency-Key."""
+"""Recorded requests by target and Idempotency-Key."""
 
 
 class RecordingConnection(asyncpg.Connection):  # pyright: ignore[reportMissingTypeArgument] - not generic at run time

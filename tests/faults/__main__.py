@@ -31,7 +31,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make faults", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(run.name for run in RUNS))
     parser.add_argument(
-        "--seed", type=int, default=1, help="seed of all random choices; the same seed repeats a run"
+        "--seed",
+        type=int,
+        default=1,
+        help="seed of all random choices; a run with the same seed is repeatable",
     )
     parser.add_argument("--short", action="store_true", help="the size that `make test` runs")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
@@ -94,7 +97,7 @@ def _shares_of_cores() -> Sequence[Sequence[int]]:
 
 @asynccontextmanager
 async def _turn(run: Run, slots: asyncio.Queue[Sequence[int]]) -> AsyncGenerator[Sequence[int]]:
-    """Hold a share of the cores during the block. A run with `alone` or `waits` holds none and uses all cores."""
+    """Hold a share of the cores during the block. A run with `alone` or `waits` needs no share."""
     if run.alone or run.waits:
         yield ()
         return
@@ -108,7 +111,7 @@ async def _turn(run: Run, slots: asyncio.Queue[Sequence[int]]) -> AsyncGenerator
 async def _run_apart(
     run: Run, progress: Progress, *, seed: int, scale: Scale, cores: Sequence[int]
 ) -> tuple[Report, float]:
-    """Execute a run in its own process. A process that exits without a report counts as a problem."""
+    """Execute a run in a child process. A process that exits without a report counts as a problem."""
     began = time.monotonic()
     task = progress.add_task(run.name, total=None)
     words = [run.name, "--child", "--seed", str(seed), *(["--short"] if scale is Scale.SHORT else [])]

@@ -30,18 +30,17 @@ class FastClock:
         )
 
     def jumped_seconds(self) -> float:
-        """Total seconds by which the clock was set forward so far."""
+        """Total seconds by which the clock was set forward."""
         return _SECONDS.unpack_from(_mapped(self.jumps))[0] if self.jumps else 0
 
     def jump(self, seconds: float) -> None:
-        """Set the clock forward. Only one process may do this."""
+        """Set the clock forward. Only one process may call this."""
         _SECONDS.pack_into(_mapped(self.jumps), 0, self.jumped_seconds() + seconds)
 
     def __str__(self) -> str:
         return f"{self.start.isoformat()}|{self.since!r}|{self.speed!r}|{self.jumps}"
 
     def real_seconds(self, seconds: float) -> float:
-        """Convert seconds of this clock to seconds of real time."""
         return seconds / self.speed
 
 
@@ -54,7 +53,7 @@ def _mapped(path: str) -> mmap.mmap:
 def started(
     *, speed: float, at: datetime = datetime(2033, 11, 20, 15, tzinfo=UTC), jumps: Path | None = None
 ) -> FastClock:
-    """Return a clock that shows `at` now. With the new file `jumps`, it can be set forward."""
+    """Return a clock that shows `at` now. If a path `jumps` is given, the clock can be set forward."""
     if jumps is not None:
         jumps.write_bytes(bytes(_SECONDS.size))
     return FastClock(at, time.monotonic(), speed, str(jumps or ""))

@@ -1,6 +1,6 @@
 """The engine for fault runs, with the run's own clock, gateways and connection class."""
 
-from collections.abc import AsyncGenerator, Callable, Collection
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -38,18 +38,14 @@ async def open_engine(
     ring: str,
     clock: Callable[[], datetime],
     providers: Callable[[Database], AbstractAsyncContextManager[Providers]] | None = None,
-    allowed: Collection[str] = ("127.0.0.1",),
     connection_class: "type[asyncpg.Connection[asyncpg.Record]]" = asyncpg.Connection,
-    max_connections: int = 10,
     notify: Callable[[str], None] = lambda _lane: None,
 ) -> AsyncGenerator[Deps]:
     """Open the dependencies of one process. `providers` are added to the built-in gateways."""
-    db = await connect(url, max_connections=max_connections, connection_class=connection_class)
+    db = await connect(url, max_connections=10, connection_class=connection_class)
     on_clock = cast("Database", OnClock(db, clock))
     try:
-        async with engine_on(
-            on_clock, ring=ring, clock=clock, providers=providers, allowed=allowed, notify=notify
-        ) as deps:
+        async with engine_on(on_clock, ring=ring, clock=clock, providers=providers, notify=notify) as deps:
             yield deps
     finally:
         await db.close()
@@ -62,11 +58,10 @@ async def engine_on(
     ring: str,
     clock: Callable[[], datetime],
     providers: Callable[[Database], AbstractAsyncContextManager[Providers]] | None = None,
-    allowed: Collection[str] = ("127.0.0.1",),
     notify: Callable[[str], None] = lambda _lane: None,
 ) -> AsyncGenerator[Deps]:
     """Like `open_engine`, but on an open pool that the caller closes."""
-    read = settings.read({"FATURA_RATE_LIMIT": "0", "FATURA_OUTBOUND_ALLOW": ",".join(allowed)})
+    read = settings.read({"FATURA_RATE_LIMIT": "0", "FATURA_OUTBOUND_ALLOW": "127.0.0.1"})
     deps = wire(read, db, vault=Vault([ring]), clock=clock, notify=notify)
     try:
         if providers is None:

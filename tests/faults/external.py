@@ -1,6 +1,6 @@
-"""A test gateway without idempotency and a merchant's two endpoints, in their own process.
+"""A gateway without idempotency and a merchant's two endpoints, in their own process.
 
-`python -m tests.faults.external FOLDER CLOCK FAULTS` prints its address and serves until its input closes.
+`python -m tests.faults.external FOLDER CLOCK FAULTS` prints its address. It serves until its stdin closes.
 """
 
 import asyncio
@@ -8,6 +8,7 @@ import contextlib
 import json
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,9 @@ from uuid import uuid4
 import uvloop
 from aiohttp import web
 
-from fatura.domain.calendar import start_of_day
 from fatura.signature import HEADER, SignatureError, verify
 from tests.faults import clock
+from tests.faults.charges import pay_if_due
 from tests.faults.clock import FastClock
 from tests.faults.external_gateway import SENT_AT
 from tests.faults.gateway import faults
@@ -44,8 +45,6 @@ ROUTES = (
 
 
 class GatewayAndMerchant:
-    """The gateway and the merchant, with their journal and injected faults."""
-
     def __init__(self, folder: Path, now: FastClock, faults: GatewayFaults) -> None:
         self.folder = folder
         self.now = now
@@ -64,7 +63,10 @@ class GatewayAndMerchant:
         return app
 
     async def create(self, request: web.Request) -> web.Response:
-        """Create a charge, unless a fault prevents it. A repeat creates a second charge unless `knows_keys`."""
+        """Create a charge, unless a fault prevents it.
+
+        Without `knows_keys`, a repeated request creates a second charge.
+        """
         body = await request.json()
         wrong = self.faults
         if self._is_too_slow(request):
@@ -100,7 +102,7 @@ class GatewayAndMerchant:
         sent_at = datetime.fromisoformat(request.headers[SENT_AT]) if SENT_AT in request.headers else None
         return sent_at is not None and self.now() - sent_at > timedelta(seconds=SLOW_SECONDS)
 
-    def _replayed(self, body: Any) -> dict[str, Any] | None:
+    def _replayed(self, body: Any) -> Mapping[str, Any] | None:
         """Return the existing charge of a reference. A charge that a fault delayed is created now."""
         reference = body["invoiceId"], body["attempt"]
         now = self.now()
@@ -115,7 +117,7 @@ class GatewayAndMerchant:
         return known[0] if known else None
 
     def _make(self, body: Any, *, at: datetime) -> str:
-        """Record the charge. A delayed charge is visible only after its delay."""
+        """Record a charge. Look-ups show a delayed charge only after its delay."""
         self.journal.write(
             "charge",
             charge_id=(charge_id := f"out_{uuid4().hex}"),
@@ -132,7 +134,7 @@ class GatewayAndMerchant:
         return charge_id
 
     async def find(self, request: web.Request) -> web.Response:
-        """List the visible charges of a reference, or all since an instant, oldest first."""
+        """List the visible charges of a reference, or of all references since an instant, oldest first."""
         self._noted("find", request.query.get("invoiceId", ""), None)
         if self.fault("find", fails=self.faults.lookup_fails):
             return web.json_response({"error": "busy"}, status=503)
@@ -180,22 +182,14 @@ class GatewayAndMerchant:
             return web.json_response({"error": "error"}, status=500)
         return web.json_response({"id": f"outp_{request.match_info['product_id']}"})
 
-    def _known(self, condition: str, *values: Any) -> list[dict[str, Any]]:
-        """Apply the payments that are due by now, and return the matching charges."""
-        found: list[dict[str, Any]] = []
+    def _known(self, condition: str, *values: Any) -> list[Mapping[str, Any]]:
+        """Apply the payments that are due, and return the matching charges."""
         query = f"SELECT * FROM charge WHERE {condition} AND created_at <= ? ORDER BY created_at, rowid"  # noqa: S608 - written here
-        for row in list(self.journal.read(query, *values, self.now().isoformat())):
-            charge = dict(row)
-            pays_at = start_of_day(datetime.fromisoformat(charge["due_date"]).date())
-            if charge["state"] == "open" and pays_at <= self.now() and self._pays(charge["charge_id"]):
-                charge |= {"state": "paid", "paid_at": max(pays_at.isoformat(), charge["created_at"])}
-                self.journal.change(
-                    "UPDATE charge SET state = 'paid', paid_at = ? WHERE charge_id = ?",
-                    charge["paid_at"],
-                    charge["charge_id"],
-                )
-            found.append(charge)
-        return found
+        now = self.now()
+        return [
+            pay_if_due(self.journal, row, now=now) if self._pays(row["charge_id"]) else row
+            for row in list(self.journal.read(query, *values, now.isoformat()))
+        ]
 
     def _pays(self, charge_id: str) -> bool:
         return int(charge_id[-6:], 16) % 1000 >= self.faults.never_paid

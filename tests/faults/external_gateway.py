@@ -1,22 +1,20 @@
-"""The adapter to the gateway of `tests.faults.external`, over real HTTP. That gateway does not recognize repeats."""
+"""The adapter to the gateway of `tests.faults.external`, over HTTP. That gateway does not recognize repeats."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, ClassVar
 from uuid import UUID
 
 import aiohttp
 
 from fatura.domain.credentials import Mode
-from fatura.domain.offer import PaymentMethod
 from fatura.gateways.port import (
     CALL_TIMEOUT_SECONDS,
     AuthFailedError,
     Capabilities,
     Charge,
     ChargeRequest,
-    ChargeState,
     ConnectionConfig,
     NotFoundError,
     PermanentError,
@@ -28,6 +26,7 @@ from fatura.gateways.port import (
 )
 from fatura.gateways.registry import Provider, Providers
 from fatura.store.db import Database
+from tests.faults.charges import capabilities_of, charge_of
 from tests.faults.clock import FastClock
 
 SENT_AT = "X-Sent-At"
@@ -49,16 +48,7 @@ class ExternalGateway:
         self._clock = clock
 
     def capabilities(self) -> Capabilities:
-        """By default, charges can be looked up by reference. Settings can name another protection."""
-        return Capabilities(
-            issues_charges=True,
-            methods=tuple(PaymentMethod),
-            max_installments=12,
-            product_catalog=self._config.settings.get("productCatalog", False),
-            idempotency=self._config.settings.get("idempotency", "lookup"),
-            idempotency_ttl=timedelta(days=1),
-            lists_charges=True,
-        )
+        return capabilities_of(self._config)
 
     async def check_credentials(self) -> None:
         """Accept all credentials."""
@@ -74,7 +64,7 @@ class ExternalGateway:
             "dueDate": request.due_date.isoformat(),
         }
         sent_at = {} if self._clock is None else {SENT_AT: self._clock().isoformat()}
-        return _charge(await self._ask("POST", "/charges", writes=True, json=body, headers=sent_at))
+        return charge_of(await self._ask("POST", "/charges", writes=True, json=body, headers=sent_at))
 
     async def find_charge(self, invoice_id: UUID, attempt: int) -> Charge | None:
         return next(iter(await self.find_charges(invoice_id, attempt)), None)
@@ -82,21 +72,21 @@ class ExternalGateway:
     async def find_charges(self, invoice_id: UUID, attempt: int) -> Sequence[Charge]:
         query = {"invoiceId": str(invoice_id), "attempt": str(attempt)}
         found = (await self._ask("GET", "/charges", params={**self._connection(), **query}))["data"]
-        return [_charge(each) for each in found]
+        return [charge_of(each) for each in found]
 
     async def get_charge(self, charge_id: str) -> Charge:
         """Raises NotFoundError, TransientError."""
-        return _charge(await self._ask("GET", f"/charges/{charge_id}"))
+        return charge_of(await self._ask("GET", f"/charges/{charge_id}"))
 
     async def charges_since(self, since: datetime) -> AsyncIterator[Charge]:
         """Yield charges oldest first. Raises TransientError."""
         query = {**self._connection(), "since": since.isoformat()}
         for row in (await self._ask("GET", "/charges", params=query))["data"]:
-            yield _charge(row)
+            yield charge_of(row)
 
     async def cancel_charge(self, charge_id: str) -> Charge:
         """Raises NotFoundError, TransientError, UnknownOutcomeError."""
-        return _charge(await self._ask("POST", f"/charges/{charge_id}/cancel", writes=True))
+        return charge_of(await self._ask("POST", f"/charges/{charge_id}/cancel", writes=True))
 
     def read_webhook(self, webhook: Webhook) -> WebhookHint:
         """Raises AuthFailedError: this gateway sends no webhooks."""
@@ -130,22 +120,10 @@ def _no_answer(answer: str, *, writes: bool) -> Exception:
     return UnknownOutcomeError(answer) if writes else TransientError(answer)
 
 
-def _charge(row: Mapping[str, Any]) -> Charge:
-    paid_at = row["paid_at"]
-    return Charge(
-        charge_id=row["charge_id"],
-        invoice_id=UUID(row["invoice_id"]),
-        attempt=row["attempt"],
-        state=ChargeState(row["state"]),
-        amount_cents=row["amount_cents"],
-        paid_at=datetime.fromisoformat(paid_at) if paid_at else None,
-    )
-
-
 def external_providers(
     url: str, *, clock: FastClock | None = None, gateway: type[ExternalGateway] = ExternalGateway
 ) -> Any:
-    """Return the available gateways: the sandbox, and this one if the settings have a `url`.
+    """Return a provider factory. Connections may name another gateway in the setting `url`.
 
     Call time-outs are measured on the run's clock, if one is given.
     """

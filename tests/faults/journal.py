@@ -23,7 +23,7 @@ CREATE TABLE IF NOT EXISTS arrival (
 
 
 class Journal:
-    """One file. Each written line survives a kill of its process."""
+    """One file. A written line survives a kill of its process."""
 
     def __init__(self, path: Path) -> None:
         self._file = sqlite3.connect(path, isolation_level=None, check_same_thread=False)

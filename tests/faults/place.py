@@ -26,19 +26,18 @@ def server(settings: Mapping[str, str] | None = None, *, planned_once: bool = Tr
 
 
 def process_count() -> int:
-    """Return the number of worker processes. Each takes turns with its server and keeps one core busy."""
+    """Return the number of worker processes. A worker and its server take turns, so together they use one core."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return cores if cores == 1 else cores + 1
 
 
 async def _make_template(server_url: str) -> None:
-    """Create the template database, with the chosen break applied."""
+    """Create the template database with the chosen break."""
     await make_template(server_url)
     await breaks.break_database(database_url_of(server_url, "template_fatura"))
 
 
 @asynccontextmanager
 async def database(server_url: str) -> AsyncGenerator[str]:
-    """Create a migrated database, and drop it at the end of the block."""
     async with fresh_database(server_url) as url:
         yield url

@@ -44,7 +44,7 @@ class Figure:
 
 @dataclass(slots=True)
 class Report:
-    """`problems` are sentences with the failure and the seed or the part of the run."""
+    """`problems` are sentences with the failure, and the seed or the part of the run."""
 
     run: str
     seed: int

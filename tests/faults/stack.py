@@ -1,4 +1,4 @@
-"""Real engine processes on one database, with their logs, and a client that switches to another API on failure."""
+"""Real engine processes on one database, their logs, and a client that switches to another API on failure."""
 
 import asyncio
 from collections.abc import Generator, Iterator, Sequence
@@ -88,7 +88,7 @@ def open_stack(url: str, folder: Path, *, ring: str, apis: int = 2, **variables:
 
 
 class Client:
-    """A client of one account. It uses the next API when one does not respond."""
+    """Uses the next API when one does not respond."""
 
     def __init__(self, stack: Stack, api_key: str) -> None:
         self._stack = stack

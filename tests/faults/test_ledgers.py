@@ -25,7 +25,7 @@ from tests.faults.gateway.faults import GatewayFaults
 from tests.faults.journal import Journal
 from tests.support.world import Json, Merchant, api_client, subscription_body
 
-JOURNAL_PLANTS = (
+JOURNAL_ERRORS = (
     (
         (
             "INSERT INTO charge SELECT 'out_other', account_id, connection_id, invoice_id, attempt, amount_cents, "
@@ -84,7 +84,7 @@ JOURNAL_PLANTS = (
     ),
 )
 """Changes of the journal, each with the only findings that it may cause."""
-TABLE_PLANTS = (
+TABLE_ERRORS = (
     (
         (
             "UPDATE invoice SET status = 'ready', gateway_invoice_id = NULL, issued_at = NULL, charge_due_date = NULL "
@@ -111,40 +111,39 @@ TABLE_PLANTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
+class OpenLedgers:
     deps: Deps
     url: str
     journal: Journal
     root: Any
 
-    async def said(self) -> Sequence[str]:
+    async def reported(self) -> Sequence[str]:
         problems = await ledgers.check(self.deps, self.url, self.journal)
         return [each.split(":")[0] for each in problems if not each.startswith("invariant ")]
 
 
 @asynccontextmanager
-async def _kept_books(url: str, folder: Path) -> AsyncGenerator[Books]:
-    """Return the ledgers of an account with three invoices: one paid, one canceled, one open."""
+async def _open_ledgers(url: str, folder: Path) -> AsyncGenerator[OpenLedgers]:
+    """Yield the ledgers of an account with three invoices: one paid, one canceled, one open."""
     clock = started(speed=1, jumps=folder / "clock")
     share_secrets(folder, {})
     with external(folder, clock=clock, faults=GatewayFaults()) as gateway_url:
         providers = external_providers(gateway_url, clock=clock)
         async with open_engine(url, ring=new_key(), clock=clock, providers=providers) as deps:
             async with api_client(deps) as client:
-                opened = await accounts.open_account(deps, name="Books", mode=Mode.SANDBOX)
+                opened = await accounts.open_account(deps, name="OpenLedgers", mode=Mode.SANDBOX)
                 share_secrets(folder, {str(opened.account_id): [opened.secret]})
                 await _bill(Merchant(deps, client, opened), clock, gateway_url)
             root = await asyncpg.connect(url.replace("://fatura@", "://postgres@"))
             journal = Journal(folder / "journal.sqlite")
             try:
-                yield Books(deps, url, journal, root)
+                yield OpenLedgers(deps, url, journal, root)
             finally:
                 journal.close()
                 await root.close()
 
 
 async def _bill(merchant: Merchant, clock: FastClock, gateway_url: str) -> None:
-    """Bill three invoices through the external gateway: one is paid, one canceled, one open."""
     connection = {"provider": "outside", "credentials": {}, "settings": {}}
     connection_id = (await merchant.made("/v1/integration/gateways", connection))["connectionId"]
     webhook = {"url": f"{gateway_url}/webhook/{merchant.account_id}"}
@@ -173,25 +172,27 @@ async def _bill(merchant: Merchant, clock: FastClock, gateway_url: str) -> None:
     assert [each["status"] for each in await merchant.invoices()] == ["paid", "canceled", "issued"]
 
 
-async def test_each_planted_disagreement_is_reported(database_url: str, tmp_path: Path) -> None:
+async def test_each_injected_error_is_reported(database_url: str, tmp_path: Path) -> None:
     """Without an injected error nothing is reported. Each injected error is reported, and nothing else. [D-33]"""
-    async with _kept_books(database_url, tmp_path) as books:
-        assert await books.said() == []
-        for plant, sentences in JOURNAL_PLANTS:
-            kept = {name: list(books.journal.read(read)) for name, read in JOURNAL_TABLES.items()}
-            assert books.journal.change(plant) > 0, plant
-            assert await books.said() == sentences, plant
-            for name, rows in kept.items():
-                books.journal.change("DELETE FROM " + name)  # noqa: S608 - names of ours
+    async with _open_ledgers(database_url, tmp_path) as ledgers_:
+        assert await ledgers_.reported() == []
+        for change, sentences in JOURNAL_ERRORS:
+            saved = {name: list(ledgers_.journal.read(read)) for name, read in JOURNAL_TABLES.items()}
+            assert ledgers_.journal.change(change) > 0, change
+            assert await ledgers_.reported() == sentences, change
+            for name, rows in saved.items():
+                ledgers_.journal.change("DELETE FROM " + name)  # noqa: S608 - names of ours
                 for row in rows:
-                    books.journal.write(name, **row)
-        await books.root.execute("SET session_replication_role = replica; CREATE TABLE kept AS TABLE invoice")
-        await books.root.execute("ALTER TABLE invoice DROP CONSTRAINT invoice_charge")
-        for plant, sentences in TABLE_PLANTS:
-            assert await books.root.execute(plant) == "UPDATE 1", plant
-            assert await books.said() == sentences, plant
-            await books.root.execute("DELETE FROM invoice; INSERT INTO invoice TABLE kept")
-        assert await books.said() == []
+                    ledgers_.journal.write(name, **row)
+        await ledgers_.root.execute(
+            "SET session_replication_role = replica; CREATE TABLE kept AS TABLE invoice"
+        )
+        await ledgers_.root.execute("ALTER TABLE invoice DROP CONSTRAINT invoice_charge")
+        for change, sentences in TABLE_ERRORS:
+            assert await ledgers_.root.execute(change) == "UPDATE 1", change
+            assert await ledgers_.reported() == sentences, change
+            await ledgers_.root.execute("DELETE FROM invoice; INSERT INTO invoice TABLE kept")
+        assert await ledgers_.reported() == []
 
 
 JOURNAL_TABLES = {

@@ -1,6 +1,6 @@
 """A worker process that runs all lanes on the run's clock, connected to the external gateway.
 
-`python -m tests.faults.worker DATABASE_URL KEY_RING CLOCK GATEWAY_URL FILE` works until its input closes.
+`python -m tests.faults.worker DATABASE_URL KEY_RING CLOCK GATEWAY_URL FILE` works until its stdin closes.
 """
 
 import asyncio

@@ -95,4 +95,4 @@ GENERATORS: Mapping[str, Callable[[Path, Engine], list[str]]] = {
     "openapi-python-client": _python_client,
     "openapi-typescript": _types,
 }
-"""The generators by name; the first word is the package."""
+"""The generators by name. The first word of a name is the package."""

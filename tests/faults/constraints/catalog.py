@@ -39,7 +39,7 @@ _COLUMNS = """
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """`columns` are those of a key. A foreign key references the columns `refers_to` of table `target`."""
+    """`columns` are the columns of a key. A foreign key references the columns `refers_to` of table `target`."""
 
     kind: str
     name: str
@@ -68,7 +68,7 @@ class Catalog:
         return [each for each in self.constraints if each.kind == kind]
 
     def get(self, kind: str, table: str, name: str) -> Constraint:
-        """Return an expected constraint. If it is missing, return a stand-in: violations are tried anyway."""
+        """Return a constraint. If it is missing, return a stand-in, so that its violations are tried anyway."""
         return next((each for each in self.of(kind) if each.name == name), Constraint(kind, name, table))
 
 

@@ -18,7 +18,7 @@ _INSERT = "INSERT INTO TABLE SELECT r.* FROM jsonb_populate_record(NULL::TABLE, 
 async def try_policies(
     url: str, catalog: Catalog, *, mine: UUID, theirs: UUID, rows: Mapping[str, str], tally: Tally
 ) -> None:
-    """Try to reach another account's rows, with the own account set, no account set, or in discovery mode.
+    """Try to reach another account's rows: with the own account set, with no account set, and in discovery mode.
 
     `rows` has one row of each table, as JSON.
     """
@@ -27,9 +27,9 @@ async def try_policies(
             ";".join(f"ALTER TABLE {each} DISABLE TRIGGER USER" for each in catalog.tables)
         )
     opened = {
-        "its own account open": (f"SET app.account = '{mine}'; RESET app.discover", "of_account"),
-        "no account open": ("RESET app.account; RESET app.discover", "of_account"),
-        "an empty account open": ("SET app.account = ''; RESET app.discover", "of_account"),
+        "its own account set": (f"SET app.account = '{mine}'; RESET app.discover", "of_account"),
+        "no account set": ("RESET app.account; RESET app.discover", "of_account"),
+        "an empty account set": ("SET app.account = ''; RESET app.discover", "of_account"),
         "discovery on": ("RESET app.account; SET app.discover = 'on'", "discovered"),
     }
     names = {each.name for each in catalog.of(POLICY)}
@@ -72,7 +72,7 @@ async def _reachable(connection: Any, table: str, theirs: UUID, *, row: str) -> 
 
 
 async def _touches_none(connection: Any, statement: str, *values: object) -> bool:
-    """Return whether a statement affects no row. It is rolled back."""
+    """Return whether a statement affects no row, and roll it back."""
     transaction = connection.transaction()
     await transaction.start()
     try:

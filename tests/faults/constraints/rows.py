@@ -1,4 +1,4 @@
-"""Invalid rows written by hand, each with the constraint that must refuse it."""
+"""Invalid rows, each with the constraint that must refuse it."""
 
 from tests.support.world import rows
 
@@ -161,10 +161,10 @@ NEVER_DELETED = rows("""
 # Columns named like another table's key, but without a foreign key because the row may not exist.
 NO_FOREIGN_KEY = rows("""
     column                       | because
-    event.subscription_id        | an event is a snapshot that its account's stream shows, whatever it names
+    event.subscription_id        | an event is a snapshot and stays readable without the row
     event.invoice_id             | as above
-    charge_attempt.connection_id | copied from the invoice, whose own key is held, and frozen with the attempt
-    lost_invoice.invoice_id      | the invoice is not there yet: a restore found charges of it
-    sandbox_charge.invoice_id    | the books of the sandbox gateway know the engine's ids as any gateway does
+    charge_attempt.connection_id | copied from the invoice, which has the foreign key, and frozen with the attempt
+    lost_invoice.invoice_id      | a restore found charges of an invoice that is not generated yet
+    sandbox_charge.invoice_id    | the sandbox gateway stores the engine's ids without reading its tables
     sandbox_product.product_id   | as above
 """)

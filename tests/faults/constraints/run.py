@@ -31,7 +31,7 @@ KINDS = {
 
 
 def run(options: Options) -> Report:
-    """All constraints are tried, also in the short run."""
+    """The short run tries all constraints, too."""
     report = Report("constraints", options.seed)
     with place.server() as server_url:
         asyncio.run(_run(server_url, options, report))
@@ -85,7 +85,7 @@ def _report(report: Report, catalog: Catalog, tally: Tally) -> None:
         existing = set(catalog.of(kind))
         report.count(f"{plural} in the catalog", len(existing), at_least=1)
         report.count(
-            "… that refused their violations, each alone",
+            f"{plural} that refused their violations, each alone",
             len(existing & tally.enforced),
             at_least=len(existing),
         )

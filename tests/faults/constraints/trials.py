@@ -22,7 +22,7 @@ class Violation:
 
 @dataclass(slots=True)
 class Tally:
-    """`violations` counts tried statements. `failed` are the constraints that accepted at least one."""
+    """`violations` counts tried statements. `failed` contains the constraints that accepted at least one violation."""
 
     violations: int = 0
     enforced: set[Constraint] = field(default_factory=set[Constraint])
@@ -51,7 +51,7 @@ async def try_violations(
 
 
 async def _commit(connection: Any, violation: Violation) -> str | None:
-    """Try a violation and roll it back. Return a problem if another constraint or none refused it."""
+    """Try a violation and roll it back. Return a problem unless the expected constraint refused it."""
     savepoint = connection.transaction()
     await savepoint.start()
     try:

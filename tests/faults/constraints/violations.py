@@ -1,4 +1,4 @@
-"""The statements that each constraint must refuse: written by hand, or derived from the keys."""
+"""The statements that each constraint must refuse. Some are hand-written, others are derived from the keys."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -68,7 +68,7 @@ class Violations:
                 yield self._duplicate(constraint, constraint.columns[1:])
 
     def _duplicate(self, constraint: Constraint, unique: Sequence[str], *, where: str = "") -> Violation:
-        """Yield a second row with the same values in the unique columns and other values elsewhere."""
+        """Return a statement that copies a row, and changes all columns except the unique ones."""
         types = self.catalog.columns[constraint.table]
         same = json.loads(f"{{{where}}}")
         same = {column: _VALUES[types[column]][0] for column in unique} | same

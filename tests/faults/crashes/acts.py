@@ -42,13 +42,12 @@ class Request:
         return "answered"
 
     def is_final(self, answer: Answer) -> bool:
-        """Return whether the client stops repeating the request."""
         return answer.status < 300 or answer.status == self.done_by
 
 
 @dataclass(frozen=True, slots=True)
 class RunLanes:
-    """Run the named lanes, or all, until nothing is due."""
+    """Runs the named lanes, or all, until nothing is due."""
 
     lanes: tuple[str, ...] = ()
 
@@ -66,7 +65,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class OpenAccount:
-    """`fatura account create`, run again by a person. If killed, the account is complete or absent."""
+    """`fatura account create`, repeated by a person. After a kill, the account is complete or absent."""
 
     async def __call__(self, shop: Shop) -> None:
         await accounts.open_account(shop.deps, name="Second", mode=Mode.SANDBOX)
@@ -87,8 +86,8 @@ class Prepare(Protocol):
 class Flow:
     """A fixture, and the steps during which the process is killed.
 
-    `before` are the external faults during preparation, `faults` those during the trial. `days` is how long the account
-    is observed after the recovery.
+    `before` contains the faults of external services during the preparation, `faults` those during the trial. The
+    account is observed for `days` days after the recovery.
     """
 
     name: str

@@ -1,6 +1,6 @@
 """External services for many trials in one process. Each trial has its own folder, clock, journal and faults.
 
-`python -m tests.faults.crashes.external FOLDER` prints its address and serves `/{trial}/...` until its input closes.
+`python -m tests.faults.crashes.external FOLDER` prints its address. It serves `/{trial}/...` until its stdin closes.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from tests.faults.gateway import faults
 CLOCK_FILE = "clock"
 FAULTS_FILE = "faults"
 KILL_FILE = "kill"
-"""File names in a trial's folder. The last file has the id of a process to kill instead of answering its call."""
+"""File names in a trial's folder. `kill` contains the id of a process to kill instead of answering its call."""
 KEPT = 32
 """Number of trials whose journals are kept open."""
 
@@ -40,7 +40,6 @@ class TrialClock:
         return self._read()()
 
     def real_seconds(self, seconds: float) -> float:
-        """Convert seconds of this clock to seconds of real time."""
         return self._read().real_seconds(seconds)
 
 

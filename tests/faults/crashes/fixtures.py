@@ -1,4 +1,4 @@
-"""The accounts on which flows start. No work is due unless the fixture's name says so."""
+"""The accounts on which flows start. Work is due only if the fixture's name says so."""
 
 from datetime import timedelta
 
@@ -61,7 +61,7 @@ async def unpriced(shop: Shop) -> None:
 
 
 async def held(shop: Shop) -> None:
-    """An invoice held after failed price calls: the endpoint does not answer the first two."""
+    """An invoice held after failed price calls. The endpoint does not answer the first two calls."""
     await unpriced(shop)
     await shop.run("pricing", "push")
     invoice = (await shop.all("/v1/invoices?status=awaiting_value"))[0]
@@ -166,7 +166,6 @@ def terms(shop: Shop) -> Json:
 
 
 def enrollment(shop: Shop, plan_id: str, ref: str) -> Json:
-    """Return the body that subscribes a customer to a plan. The first due date is in DUE_IN_DAYS days."""
     due = (shop.now() + timedelta(days=DUE_IN_DAYS)).date().isoformat()
     body = subscription_body({"id": plan_id}, firstChargeDate=due)
     body["customer"]["externalRef"] = ref
@@ -178,7 +177,7 @@ async def _enrolled(shop: Shop, plan_id: str, ref: str) -> str:
 
 
 def _to_the_morning(shop: Shop, *, days: int) -> None:
-    """Set the clock to 9:00 local time after `days` days."""
+    """Set the clock to 9:00 local time, `days` days later."""
     day = shop.now().date() + timedelta(days=days)
     shop.now.move_to(start_of_day(day) + timedelta(hours=9))
 

@@ -1,4 +1,4 @@
-"""Kill a durable PostgreSQL at its n-th fsync with `strace`, and check that acknowledged requests are not lost."""
+"""Kill a durable PostgreSQL at its n-th fsync with `strace`, and check that no acknowledged request is lost."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ PATIENCE_SECONDS = 60
 
 @dataclass(slots=True)
 class Fsyncs:
-    """Counts of kills, the acknowledged requests with their responses, and the problems found."""
+    """The results of all kills, and the acknowledged requests with their responses."""
 
     kills: int = 0
     acknowledged: dict[str, bytes] = field(default_factory=dict[str, bytes])
@@ -68,7 +68,7 @@ async def _run(
 
 
 async def _kill_once(postgres: Server, world: World, tried: Fsyncs, *, nth: int, baseline: bool) -> None:
-    """Kill a backend at an fsync, so PostgreSQL ends all sessions. With `baseline`, also kill the postmaster."""
+    """Kill a backend at an fsync. PostgreSQL then ends all sessions. With `baseline`, also kill the postmaster."""
     died = asyncio.Event()
     with _tracing(postgres, nth):
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -85,7 +85,10 @@ async def _kill_once(postgres: Server, world: World, tried: Fsyncs, *, nth: int,
 
 
 async def _returned(postgres: Server) -> None:
-    """Wait until the server accepts connections. Restart it if it ended, for example if its recovery was killed."""
+    """Wait until the server accepts connections.
+
+    Restart it if it has ended, for example because its recovery was killed.
+    """
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             postgres.start()
@@ -96,7 +99,7 @@ async def _returned(postgres: Server) -> None:
 
 @contextlib.contextmanager
 def _tracing(postgres: Server, nth: int) -> Generator[None]:
-    """Kill the server process that reaches the n-th fsync, just before that fsync."""
+    """During the block, kill the server process that reaches the n-th fsync, just before the fsync."""
     traced = [word for pid in (postgres.postmaster(), *postgres.children()) for word in ("-p", str(pid))]
     rule = f"inject=fsync,fdatasync:signal=SIGKILL:when={nth}"
     command = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fsync,fdatasync", "-e", rule, *traced]

@@ -1,4 +1,4 @@
-"""The final state of a trial, without ids, instants and attempt counts, which differ between runs."""
+"""The final state of a trial. Ids, instants and attempt counts are left out, because they differ between runs."""
 
 import re
 from collections import defaultdict
@@ -87,7 +87,6 @@ async def of(shop: Shop, journal: Journal) -> dict[str, Any]:
 
 
 async def _events(shop: Shop) -> dict[str, list[str]]:
-    """Return the event types of each invoice and subscription, in order."""
     delivered: defaultdict[str, list[str]] = defaultdict(list)
     for row in await shop.sql(
         """
@@ -106,7 +105,6 @@ async def _events(shop: Shop) -> dict[str, list[str]]:
 
 
 async def _charges(shop: Shop, journal: Journal) -> dict[str, list[str]]:
-    """Return the charges in the gateway's journal, by invoice."""
     names = {
         str(row["invoice_id"]): f"{row['external_ref']} {row['cycle']}"
         for row in await shop.sql(

@@ -1,4 +1,4 @@
-"""A trial's copy of the fixture's database, its folder, and the engine that uses both."""
+"""A trial's folder, and the engine that uses this folder and the worker's database."""
 
 import json
 import shutil
@@ -56,7 +56,7 @@ class ShiftedClock:
         return self._fast()
 
     def move_to(self, at: datetime) -> None:
-        """Set the clock forward to an instant, unless it has passed."""
+        """Set the clock forward to an instant. Has no effect if the instant has passed."""
         if at > self():
             self._fast = FastClock(at, time.monotonic(), 1)
             self.file.write_text(str(self._fast))
@@ -88,18 +88,18 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A trial or preparation: its name, folder and external services."""
+    """The name, folder and external services of a trial or a preparation."""
 
-    fixture: Shared
+    shared: Shared
     name: str
 
     @property
     def folder(self) -> Path:
-        return self.fixture.folder / self.name
+        return self.shared.folder / self.name
 
     @property
     def external_url(self) -> str:
-        return f"{self.fixture.external_url}/{self.name}"
+        return f"{self.shared.external_url}/{self.name}"
 
     def notes(self) -> Notes:
         return Notes(**json.loads((self.folder / NOTES_FILE).read_text()))
@@ -115,7 +115,7 @@ class Place:
 
 
 class Shop(Merchant):
-    """A merchant's API access to the engine on a place, with lanes and clock."""
+    """A merchant's API access to the engine of a trial, with the trial's lanes and clock."""
 
     def __init__(
         self, deps: Deps, client: httpx.AsyncClient, place: Place, *, notes: Notes, now: ShiftedClock
@@ -127,7 +127,6 @@ class Shop(Merchant):
         self.ids = notes.ids
 
     def external(self, path: str) -> str:
-        """Return a URL of the merchant's endpoint."""
         return f"{self.place.external_url}/{path}"
 
     async def run(self, *lanes: str) -> int:
@@ -145,13 +144,12 @@ class Shop(Merchant):
         )
 
     async def sql(self, statement: str, *values: object) -> Sequence[asyncpg.Record]:
-        """Run a query on this account's rows."""
         async with self.deps.db.transaction(UUID(str(self.account_id))) as tx:
             return await cast("Any", tx)._connection.fetch(statement, *values)
 
 
 class TrialTimeDatabase(OnClock):
-    """A database that shows the trial's time without a query."""
+    """Shows the trial's time without a query."""
 
     async def ping(self) -> datetime:
         return self._clock()
@@ -174,13 +172,13 @@ async def open_shop(
     points: Points | None = None,
     db: Database | None = None,
 ) -> AsyncGenerator[Shop]:
-    """Open the engine on a place as a process would, or on an open pool. `points` receive all I/O."""
+    """Open the engine of a trial, with a pool of its own or on an open one. `points` count all I/O."""
     async with AsyncExitStack() as stack:
-        pool = db or await stack.enter_async_context(open_pool(place.fixture.url, points))
+        pool = db or await stack.enter_async_context(open_pool(place.shared.url, points))
         opened = await stack.enter_async_context(
             engine_on(
                 cast("Database", TrialTimeDatabase(pool, now)),
-                ring=place.fixture.ring,
+                ring=place.shared.ring,
                 clock=now,
                 providers=external_providers(place.external_url),
             )
@@ -192,7 +190,7 @@ async def open_shop(
 
 @asynccontextmanager
 async def open_pool(url: str, points: Points | None = None) -> AsyncGenerator[Database]:
-    """Open a pool. `points` receive every statement."""
+    """`points` count every statement."""
     kind = KeptConnection if points is None else connection_class(points)
     db = await connect(url, max_connections=4, connection_class=kind)
     try:

@@ -1,4 +1,4 @@
-"""Crash points: a process's statements and external calls, counted and named, at which it can be killed."""
+"""Crash points: the counted and named statements and external calls at which a process can be killed."""
 
 import os
 import signal
@@ -9,9 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, NoReturn, Self, TypeVar, cast
+from typing import Any, NoReturn, Self, TypeVar
 
 import asyncpg
+
+from tests.faults import connections
+from tests.faults.connections import Send
 
 T = TypeVar("T")
 
@@ -29,8 +32,10 @@ class Moment(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KillAt:
-    """A point and a moment. A point's number counts only I/O with the same function and kind, because concurrent I/O of
-    different kinds may change order.
+    """A point and a moment.
+
+    A point's number counts only I/O of the same function and kind, because concurrent I/O of different kinds may change
+    order.
     """
 
     name: str
@@ -58,7 +63,7 @@ class Points:
         self.is_counting = False
 
     async def perform(self, kind: str, send: Callable[[], Awaitable[T]], die_sent: "DieSent") -> T:
-        """Count one I/O. Then perform it, or kill the process at it."""
+        """Count one I/O. Then perform it, or kill the process before, during or after it."""
         if not self.is_counting:
             return await send()
         label = f"{_place()} / {kind}"
@@ -99,35 +104,16 @@ def _place() -> str:
 
 
 def connection_class(points: Points) -> "type[asyncpg.Connection[Any]]":
-    class CountedConnection(asyncpg.Connection):
-        async def execute(self, query: str, *args: object, timeout: float | None = None) -> str:  # noqa: ASYNC109 - asyncpg's signature
-            make = super().execute
-            return await self._passing(query, lambda: make(query, *args, timeout=timeout), prepared=args)
+    async def around(connection: Any, sql: str, send: Send, *, is_prepared: bool) -> Any:
+        async def die_sent() -> None:
+            if is_prepared:  # so only its execution is sent
+                await connection._get_statement(sql, None)
+            send().send(None)  # runs until it waits for the response
+            kill_self()
 
-        async def fetch(self, query: str, *args: object, **options: Any) -> Any:
-            make = super().fetch
-            return await self._passing(query, lambda: make(query, *args, **options))
+        return await points.perform(sql.split(maxsplit=1)[0].rstrip(";"), send, die_sent)
 
-        async def fetchval(self, query: str, *args: object, **options: Any) -> Any:
-            make = super().fetchval
-            return await self._passing(query, lambda: make(query, *args, **options))
-
-        async def fetchrow(self, query: str, *args: object, **options: Any) -> Any:
-            make = super().fetchrow
-            return await self._passing(query, lambda: make(query, *args, **options))
-
-        async def _passing(
-            self, query: str, make: Callable[[], Coroutine[Any, Any, T]], *, prepared: object = True
-        ) -> T:
-            async def die_sent() -> None:
-                if prepared:  # the statement is already prepared, so only its execution is sent
-                    await cast("Any", self)._get_statement(query, None)
-                make().send(None)  # runs until it waits for the response
-                kill_self()
-
-            return await points.perform(query.split(maxsplit=1)[0].rstrip(";"), make, die_sent)
-
-    return CountedConnection
+    return connections.connection_class(around)
 
 
 class CountedGateway:

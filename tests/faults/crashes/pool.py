@@ -23,7 +23,7 @@ Job = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class WorkerPool:
-    """The workers. Each can use only the fixtures that it prepared."""
+    """Each worker can use only the fixtures that it prepared."""
 
     lines: list[TextIO]
 
@@ -34,7 +34,6 @@ class WorkerPool:
     def do(
         self, rows: Sequence[Sequence[Job]], delivered: Callable[[int], None] = lambda _: None
     ) -> list[list[Any]]:
-        """Run each worker's list of jobs and return their results."""
         done = itertools.count(1)
 
         def row(line: TextIO, jobs: Sequence[Job]) -> list[Any]:

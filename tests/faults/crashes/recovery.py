@@ -40,7 +40,7 @@ _UNSETTLED = """
 async def recover(
     place: Place, flow: Flow, *, database: TrialDatabase, now: ShiftedClock, killed: bool
 ) -> dict[str, Any]:
-    """Run a place until all work is final. Return its problems and outcome.
+    """Run the engine of a trial until all work is final. Return the problems and the outcome.
 
     Requests are repeated only if the process was `killed`.
     """
@@ -72,7 +72,7 @@ async def recover(
 
 
 async def _still_due(shop: Shop) -> list[str]:
-    """Return the work that is due although the lanes ran. Only leased work may remain."""
+    """Return a problem if unleased work is due although the lanes ran."""
     due_at = await _due_at(shop)
     return (
         [f"due since {due_at}, and leased by the killed process"]
@@ -82,7 +82,7 @@ async def _still_due(shop: Shop) -> list[str]:
 
 
 async def _repeat(shop: Shop, act: Request, answer: Answer) -> Answer:
-    """Repeat a request until it is answered. Meanwhile lanes run and time passes."""
+    """Repeat a request until it is answered. Between two requests, lanes run and time passes."""
     for _ in range(5):
         if act.is_final(answer):
             break
@@ -109,7 +109,7 @@ async def _follow(shop: Shop, *, until: datetime) -> datetime:
 
 
 async def _due_at(shop: Shop) -> datetime | None:
-    """Return when the account's next work is due, as time of the engine. A test clock may show another time."""
+    """Return when the account's next work is due, on the engine's clock. A test clock may show another time."""
     async with shop.deps.db.transaction(UUID(str(shop.account_id))) as tx:
         due_at = await discovery.next_due_at(tx)
         offset = await tx.fetchval("SELECT a.clock_offset FROM account a WHERE a.account_id = $1")

@@ -34,7 +34,6 @@ class Matrix:
     settled_seconds: float = 0
 
     def record(self, job: Job, result: Any) -> None:
-        """Record a trial's problems, and the differences from the run without a kill."""
         flow = job["flow"]
         at = f"{flow} / {job['point']} / {job['moment']}"
         problems: list[str] = list(result["problems"])
@@ -75,7 +74,7 @@ def run(options: Options, *, flows: Sequence[Flow] = FLOWS) -> Report:
 
 
 def _workers(flows: Sequence[Flow]) -> dict[str, int]:
-    """Assign the flows to workers. Flows with the same fixture have the same worker."""
+    """Assign the flows to workers. One worker gets all flows with the same fixture."""
     fixtures: defaultdict[str, list[Flow]] = defaultdict(list)
     for flow in flows:
         fixtures[flow.fixture].append(flow)
@@ -142,9 +141,11 @@ def _rows(worker: dict[str, int], chosen: Sequence[tuple[str, str, Moment]]) -> 
 def _report(matrix: Matrix, known: dict[str, list[str]], jobs: Sequence[Job]) -> None:
     report, options = matrix.report, matrix.options
     report.count("flows killed", len(known), at_least=len(FLOWS))
-    report.count("points in them", 3 * sum(map(len, known.values())), at_least=LEAST_POINTS[Scale.FULL])
+    report.count(
+        "crash points in these flows", 3 * sum(map(len, known.values())), at_least=LEAST_POINTS[Scale.FULL]
+    )
     report.count("distinct points killed at", len(matrix.points), at_least=LEAST_POINTS[options.scale])
-    report.count("not recovered automatically", len(matrix.points) - matrix.recovered, at_most=0)
+    report.count("kills without automatic recovery", len(matrix.points) - matrix.recovered, at_most=0)
     missed = len(jobs) - len(matrix.points)  # on a slow machine a lane may poll once more
     report.count("points that the process did not reach", missed, at_most=max(len(jobs) // 200, 2))
     report.count(

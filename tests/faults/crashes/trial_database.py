@@ -36,7 +36,7 @@ class TrialDatabase:
         await self.root.execute("; ".join(f"DELETE FROM public.{table}" for table in self.tables))  # noqa: S608 - from the catalog
 
     async def save(self, place: Place) -> None:
-        """Save all rows of a place, and create a function that restores them."""
+        """Save the rows of a fixture, and create a function that restores them."""
         back = ""
         for table in self.tables:
             back += f"DELETE FROM public.{table};\n"  # noqa: S608 - from the catalog
@@ -49,7 +49,7 @@ class TrialDatabase:
         )
 
     async def reset(self, place: Place, *, like: Place) -> None:
-        """Restore the rows of a saved place, and create the trial's folder."""
+        """Restore the rows of a fixture, and create the trial's folder."""
         await self.root.execute(f"SELECT {_saved_table(like)}($1, $2)", like.external_url, place.external_url)
         place.copy_folder(like)
         self._living = [row["pid"] for row in await self._sessions([])]
@@ -68,7 +68,6 @@ class TrialDatabase:
 
 
 def _saved_table(place: Place, table: str = "") -> str:
-    """Return the name of the table with saved rows, or of the function that restores them."""
     return f'kept."{place.name} {table}"'
 
 

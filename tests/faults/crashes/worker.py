@@ -75,13 +75,13 @@ def _serve(file: TextIO, *, folder: Path, external_url: str, ring: str) -> None:
 class Worker:
     """A worker process. It forks while no event loop runs, so that the child can start its own."""
 
-    fixture: Shared
+    shared: Shared
     database: TrialDatabase
     runner: asyncio.Runner
 
     def do(self, job: Any) -> dict[str, Any]:
         flow = FLOW[job["flow"]]
-        base = Place(self.fixture, f"ground-{flow.fixture}")
+        base = Place(self.shared, f"fixture-{flow.fixture}")
         try:
             if job["kind"] == "prepare":
                 self.runner.run(_prepare(self.database, base, flow))
@@ -95,7 +95,7 @@ class Worker:
         """Run one trial. Repeat it if the process did not reach its point."""
         result: dict[str, Any] = {}
         for again in range(1 if at is None else TRIES):
-            place = Place(self.fixture, f"{name}-{again}")
+            place = Place(self.shared, f"{name}-{again}")
             result = self._try_in(place, flow, base, at=at)
             place.drop_folder()
             if result["problems"] or result["killed"]:
@@ -153,7 +153,6 @@ def _fork_and_run(place: Place, flow: Flow, now: ShiftedClock, *, at: KillAt | N
 
 
 async def _run_flow(place: Place, flow: Flow, now: ShiftedClock, *, points: Points) -> list[Any]:
-    """Run the flow's steps and return the responses to its requests."""
     answers: list[Any] = []
     async with open_shop(place, now=now, notes=place.notes(), points=points) as shop:
         with points.counting():

@@ -51,7 +51,6 @@ class Client:
 
     @property
     def acknowledged(self) -> list[Write]:
-        """Return the writes that received a success, in the order of their first request."""
         return [write for write in self.journal if write.acknowledged_at is not None]
 
     def acknowledged_since(self, instant: float) -> int:
@@ -59,7 +58,7 @@ class Client:
         return sum(1 for write in recent if (write.acknowledged_at or 0) > instant)
 
     async def run(self) -> None:
-        """Write until `stop`. Repeat each write that has begun until its outcome is known."""
+        """Write until `stop` is called. Repeat each pending write until its outcome is known."""
         limits = httpx.Limits(max_connections=CLIENTS)
         opened = httpx.AsyncClient(base_url=self.url, timeout=PATIENCE_SECONDS, limits=limits)
         async with opened as http, asyncio.TaskGroup() as group:
@@ -104,7 +103,7 @@ class Client:
         return Write("subscription", "POST", "/v1/subscriptions", reference, body)
 
     async def _settle(self, http: httpx.AsyncClient, write: Write, chance: Random) -> None:
-        """Repeat a write until its outcome is known. A few creates are given up after the first unknown outcome."""
+        """Repeat a write until its outcome is known. Some creates are given up when their outcome is unknown."""
         while True:
             if await self._send_once(http, write):
                 return
@@ -125,7 +124,7 @@ class Client:
         if response.is_success:
             write.answer, write.acknowledged_at = response.json(), monotonic()
             return True
-        if (response.status_code, "retry-after" in response.headers, _code(response)) in _ASK_AGAIN:
+        if (response.status_code, "retry-after" in response.headers, _code(response)) in _REPEAT_AFTER:
             return False
         self.wrong.append(f"{write.method} {write.path} was answered {response.status_code}: {response.text}")
         return False
@@ -137,7 +136,7 @@ class Client:
         return await http.request(write.method, write.path, content=json.dumps(write.body), headers=headers)
 
 
-_ASK_AGAIN = {(503, True, "engine.unavailable"), (409, True, "engine.idempotency_in_progress")}
+_REPEAT_AFTER = {(503, True, "engine.unavailable"), (409, True, "engine.idempotency_in_progress")}
 
 
 def _code(response: httpx.Response) -> str | None:

@@ -1,4 +1,4 @@
-"""A full disk under load: first the disk of the tables, then that of the WAL. Both are small file systems."""
+"""Fill a disk under load: first the disk of the tables, then the disk of the WAL. Both are small file systems."""
 
 import asyncio
 import errno
@@ -69,7 +69,7 @@ def may_mount(folder: Path) -> bool:
 
 
 async def fill_disks(options: Options, report: Report, folder: Path) -> None:
-    """Fill both disks one after the other under load, and add the results."""
+    """Fill one disk after the other under load, and add the results."""
     if not may_mount(folder):
         report.left_out = NEEDS
         return
@@ -114,14 +114,12 @@ async def _use_up_log(database: Server) -> None:
 
 
 def _move_log(data: Path, log: SmallDisk) -> None:
-    """Move the WAL of a stopped server to the small disk."""
     here = data / "postgres" / "pg_wal"
     subprocess.run(["mv", here, log.data], check=True)
     here.symlink_to(log.data)
 
 
 async def _move_tables(database: Server, tables: SmallDisk) -> None:
-    """Move all tables to the small disk."""
     _give(tables.data, like=database.folder / "postgres")
     connection = await asyncpg.connect(database.owner_url.replace("@/fatura?", "@/postgres?"))
     await connection.execute(f"CREATE TABLESPACE small LOCATION '{tables.data}'")

@@ -21,7 +21,7 @@ from tests.support.receiver import Receiver, open_receiver
 from tests.support.world import Json, plan_body
 
 API_CONNECTIONS = 4
-"""Fewer connections than clients, so that some requests wait or get a 503."""
+"""The API has fewer connections than clients, so that some requests wait or get a 503."""
 START_SECONDS = 180
 
 
@@ -36,8 +36,8 @@ class Engine:
     processes: "dict[str, subprocess.Popen[bytes]]"
     logs: Path
 
-    def dead(self) -> list[str]:
-        """Return the processes that ended, with their exit codes. The caller expects none."""
+    def exited(self) -> list[str]:
+        """Return the processes that have ended, with their exit codes. None should end."""
         return [
             f"{name} ended with exit code {process.poll()}"
             for name, process in self.processes.items()
@@ -49,8 +49,8 @@ class Engine:
         lines = [
             line for name in self.processes for line in (self.logs / f"{name}.log").read_text().splitlines()
         ]
-        said = [json.loads(line) for line in lines if '"exception"' in line]
-        return Counter(f"{each['event']}: {each['exception'].splitlines()[-1]}" for each in said)
+        logged = [json.loads(line) for line in lines if '"exception"' in line]
+        return Counter(f"{each['event']}: {each['exception'].splitlines()[-1]}" for each in logged)
 
     async def findings(self) -> list[str]:
         checked = await asyncio.to_thread(run, "check", "--json", env=self.env)
@@ -109,7 +109,6 @@ def _open_account(env: dict[str, str]) -> str:
 
 
 def _set_up(url: str, api_key: str, webhook_url: str) -> Json:
-    """Register the webhook and return a plan."""
     headers = {"Authorization": f"Bearer {api_key}"}
     with httpx.Client(base_url=url, headers=headers, timeout=30) as http:
 

@@ -81,7 +81,7 @@ class Cluster:
         return self.url("postgres").replace("/postgres?", "/fatura?")
 
     async def leader(self) -> Node:
-        """Wait until there is a primary with a synchronous standby, and return the primary."""
+        """Wait until the cluster has a primary with a synchronous standby. Return the primary."""
         give_up_at = monotonic() + START_SECONDS
         async with httpx.AsyncClient(timeout=2) as http:
             while monotonic() < give_up_at:
@@ -93,7 +93,7 @@ class Cluster:
         raise TimeoutError(f"no leader with a synchronous standby within {START_SECONDS} s")
 
     async def returned(self) -> float:
-        """Wait until a node accepts writes, and return the time."""
+        """Wait until a node accepts writes. Return the time."""
         return await accepts_connections(self.url("fatura"), within_seconds=START_SECONDS)
 
 
@@ -185,7 +185,6 @@ def _settings(node: Node, cluster: Cluster, *, etcd_port: int, programs: Path) -
 
 
 def started(words: Sequence[str | Path], *, user: OsUser, output: Path) -> "subprocess.Popen[bytes]":
-    """Start a program as PostgreSQL's user, in its own session."""
     with output.open("ab") as file:
         return subprocess.Popen(
             words,

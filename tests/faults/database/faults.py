@@ -1,4 +1,4 @@
-"""The faults of the run, injected into PostgreSQL under load, and the measurement of recovery times."""
+"""Faults that are injected into PostgreSQL under load, and the measurement of recovery times."""
 
 import asyncio
 import os
@@ -28,13 +28,13 @@ PATIENCE_SECONDS = 120
 
 @dataclass(slots=True, eq=False)
 class Scene:
-    """The server and the processes of the run, and the longest recovery times so far."""
+    """The processes of the run, and the recovery times so far."""
 
     engine: Engine
     chance: Random
     unready_after: list[float] = field(default_factory=list[float])
     ready_after: list[float] = field(default_factory=list[float])
-    going_after: list[float] = field(default_factory=list[float])
+    working_after: list[float] = field(default_factory=list[float])
     rates: list[float] = field(default_factory=list[float])
     problems: list[str] = field(default_factory=list[str])
 
@@ -48,7 +48,7 @@ class Scene:
         self.rates.append(rate)
 
     async def refused(self, count: int) -> None:
-        """Wait until `count` more requests got a 503."""
+        """Wait until `count` more requests have got a 503."""
         wanted, give_up_at = self.engine.client.statuses[503] + count, monotonic() + REFUSED_WITHIN_SECONDS
         while self.engine.client.statuses[503] < wanted and monotonic() < give_up_at:  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.05)
@@ -56,7 +56,7 @@ class Scene:
             self.problems.append(f"fewer than {count} requests were refused: the fault had no effect")
 
     async def unready(self, since: float) -> None:
-        """Keep the database unavailable until the readiness probe fails."""
+        """Wait until the readiness probe fails. The caller keeps the database unavailable."""
         seconds = await self.engine.readiness.until(503, since=since, within_seconds=AWAY_SECONDS)
         self.unready_after.append(AWAY_SECONDS if seconds is None else seconds)
 
@@ -65,24 +65,28 @@ class Scene:
         ready = await self.engine.readiness.until(200, since=since, within_seconds=PATIENCE_SECONDS)
         recovery = await recovered_after(self.engine, since=since)
         self.ready_after.append(PATIENCE_SECONDS if ready is None else ready)
-        self.going_after.append(PATIENCE_SECONDS if recovery is None else recovery)
+        self.working_after.append(PATIENCE_SECONDS if recovery is None else recovery)
         if ready is None or recovery is None:
             self.problems.append(f"after {what} the engine did not recover within {PATIENCE_SECONDS} s")
-        self.problems += [f"after {what}: {death}" for death in self.engine.dead()]
+        self.problems += [f"after {what}: {failure}" for failure in self.engine.exited()]
 
     def report_times(self, report: Report, *, slack: float, least_rate: int) -> None:
-        """Add the recovery times to the report. `slack` multiplies their limits on busy machines."""
+        """Add the recovery times to the report. On busy machines, `slack` raises their limits."""
         if self.rates:
             report.count(
-                "writes acknowledged in the second before each fault, at least",
+                "fewest writes acknowledged in the second before a fault",
                 min(self.rates),
                 at_least=least_rate,
             )
         if self.unready_after:
             worst = max(self.unready_after)
-            report.count("s until /health/ready was 503, at worst", worst, at_most=3 * slack)
-        report.count("s until it was 200 again, at worst", max(self.ready_after), at_most=5 * slack)
-        report.count("s until all lanes worked again, at worst", max(self.going_after), at_most=10 * slack)
+            report.count("longest time until /health/ready was 503, s", worst, at_most=3 * slack)
+        report.count(
+            "longest time until /health/ready was 200 again, s", max(self.ready_after), at_most=5 * slack
+        )
+        report.count(
+            "longest time until all lanes worked again, s", max(self.working_after), at_most=10 * slack
+        )
         report.problems += self.problems
 
 
@@ -142,18 +146,18 @@ async def hold_lock(scene: Scene, server: Server) -> None:
 
 async def take_all_connections(scene: Scene, server: Server) -> None:
     """Occupy all connections of the server, and end those of the engine."""
-    strangers: list[asyncpg.Connection[asyncpg.Record]] = []
+    occupied: list[asyncpg.Connection[asyncpg.Record]] = []
     async with server.owner() as owner:
         until = monotonic() + STORM_SECONDS
         while monotonic() < until:
             with suppress(asyncpg.TooManyConnectionsError):
-                strangers.append(await asyncpg.connect(server.url, timeout=10))
+                occupied.append(await asyncpg.connect(server.url, timeout=10))
                 continue
             await owner.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'fatura%'"
             )
-    for stranger in strangers:
-        stranger.terminate()
+    for connection in occupied:
+        connection.terminate()
 
 
 FAULTS: dict[str, Fault] = {
@@ -169,7 +173,7 @@ SHORT = ("the main process killed", "a backend killed", "the server frozen", "al
 
 
 async def recovered_after(engine: Engine, *, since: float) -> float | None:
-    """Wait until a subscription acknowledged after `since` is billed and charged, and its merchant notified.
+    """Wait until a subscription acknowledged after `since` is billed, charged and reported to its merchant.
 
     Return the number of seconds, or None after PATIENCE_SECONDS.
     """

@@ -33,7 +33,7 @@ async def loaded(
     part = Report(report.run, report.seed)
     scene.report_times(part, slack=1 if full else 3, least_rate=LEAST_WRITES_A_SECOND if full else 1)
     _report_client(part, engine.client, seconds=seconds)
-    part.problems += [f"/health was {death}" for death in engine.readiness.deaths[:5]]
+    part.problems += [f"/health was {failure}" for failure in engine.readiness.failures[:5]]
     part.problems += await engine.findings()
     await compare(part, engine.client, owner_url)
     if part.problems:
@@ -49,5 +49,5 @@ def _report_client(report: Report, client: Client, *, seconds: float) -> None:
     report.count("writes acknowledged", len(client.acknowledged), at_least=1)
     report.count("writes acknowledged per second, including outages", len(client.acknowledged) / seconds)
     report.count("answers 503 with Retry-After", client.statuses[503], at_least=1)
-    report.count("other answers", len(client.wrong), at_most=0)
+    report.count("unexpected answers", len(client.wrong), at_most=0)
     report.problems += client.wrong[:5]

@@ -15,7 +15,7 @@ class Readiness:
     url: str
     seen: list[tuple[float, int]] = field(default_factory=list[tuple[float, int]])
     """Time and status of each response of `/health/ready`."""
-    deaths: list[str] = field(default_factory=list[str])
+    failures: list[str] = field(default_factory=list[str])
     """Responses of `/health` other than 200."""
 
     async def watch(self) -> None:
@@ -43,7 +43,7 @@ class Readiness:
         try:
             status = (await http.get("/health")).status_code
         except httpx.TransportError as error:
-            self.deaths.append(repr(error))
+            self.failures.append(repr(error))
             return
         if status != 200:
-            self.deaths.append(str(status))
+            self.failures.append(str(status))

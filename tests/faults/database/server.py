@@ -64,7 +64,7 @@ class Server:
             connection.terminate()
 
     async def returned(self, *, within_seconds: float = 60) -> float:
-        """Wait until the engine's role can connect, and return the time."""
+        """Wait until the engine's role can connect. Return the time."""
         return await accepts_connections(self.url, within_seconds=within_seconds)
 
     def kill(self) -> None:

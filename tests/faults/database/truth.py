@@ -14,7 +14,7 @@ from tests.support.world import Json
 
 REPLAYED = 40
 """Number of acknowledged creates that are repeated after the faults."""
-_MOVES = {"cycleCount", "nextDueDate", "nextPeriodStart", "commitment", "customer"}
+_CHANGED_BY_BILLING = {"cycleCount", "nextDueDate", "nextPeriodStart", "commitment", "customer"}
 """Fields of a subscription that billing changes, and the customer, which is compared separately."""
 _ROWS = {
     "product": "SELECT name FROM product WHERE name LIKE 'op-%'",
@@ -47,12 +47,12 @@ def _phantoms(client: Client, there: Mapping[str, Counter[str]]) -> Iterator[str
     for kind, counted in there.items():
         for reference, count in counted.items():
             if count > 1:
-                yield f"{kind} {reference} is there {count} times"
+                yield f"{kind} {reference} exists {count} times"
             if reference not in asked[kind]:
                 yield f"{kind} {reference} exists without a request"
     for kind in ("customer", "event"):
         for reference in there[kind].keys() ^ there["subscription"].keys():
-            yield f"of the subscription {reference} only a part exists"
+            yield f"only a part of the subscription {reference} exists"
 
 
 def _lost(client: Client, shown: Mapping[str, Mapping[str, Json]]) -> Iterator[str]:
@@ -73,7 +73,7 @@ def _lost(client: Client, shown: Mapping[str, Mapping[str, Json]]) -> Iterator[s
 
 
 def _fixed(shape: Json) -> Json:
-    return {name: value for name, value in shape.items() if name not in _MOVES}
+    return {name: value for name, value in shape.items() if name not in _CHANGED_BY_BILLING}
 
 
 async def _shown(client: Client, path: str) -> Mapping[str, Json]:

@@ -79,7 +79,7 @@ async def _charge(options: Options, report: Report, world: World, running: Worke
     report.problems += [
         f"a worker ended unexpectedly with exit code {code}" for code in running.unexpected_exits()
     ]
-    report.count("unfinished in time", unsettled, at_most=0)
+    report.count("rows with unfinished work at the time limit", unsettled, at_most=0)
 
 
 async def _show_progress(options: Options, world: World, charges: int) -> None:
@@ -109,7 +109,6 @@ async def _interfere(world: World, rng: random.Random, *, count: int, report: Re
 async def _count(
     options: Options, report: Report, world: World, *, running: Workers, gateway_kinds: Sequence[Kind]
 ) -> None:
-    """Report how often each fault occurred, and the contents of the gateway's journal."""
     made = {
         (row["account_id"], row["invoice_id"]): row
         for row in world.journal.read(
@@ -129,7 +128,7 @@ async def _count(
     report.count("workers killed and frozen", running.counts.total(), at_least=1)
     charges = sum(kind.charges for kind in gateway_kinds)
     report.count(
-        "open charge calls in them (percent)",
+        "charge calls that were open in killed or frozen workers (percent)",
         100 * running.calls_hit / charges,
         at_least=2 if options.scale is Scale.FULL else None,  # some charges are created before the first kill
     )

@@ -69,7 +69,7 @@ class Workers:
     ) -> None:
         """Kill and freeze workers with open charge calls, until enough calls were interrupted.
 
-        A freeze is longer than a lease. Its duration is drawn from a range in seconds of the run's clock.
+        A freeze is longer than a lease. Its duration is drawn from a range, in seconds of the run's clock.
         """
         while self.calls_hit < until_calls_hit or not {"kill", "freeze"} <= set(self.counts):
             victim = await self._busy(rng)

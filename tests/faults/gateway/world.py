@@ -108,7 +108,7 @@ async def open_world(
 async def _subscribed(
     world: World, kind: Kind, client: httpx.AsyncClient, *, gateway_url: str, listens: bool
 ) -> tuple[Merchant, str]:
-    """Open an account with a gateway and subscriptions that are due today. If it `listens`, it has a webhook."""
+    """Open an account with a gateway and due subscriptions. If it `listens`, it has a webhook."""
     opened = await open_account(world.deps, name=kind.name, mode=Mode.SANDBOX)
     merchant = Merchant(world.deps, client, opened)
     settings = {"url": gateway_url, "idempotency": kind.idempotency}
@@ -129,7 +129,7 @@ async def _subscribed(
 
 
 def kinds(*, charges: int, few: int, accounts: int, seed: int) -> tuple[Kind, ...]:
-    """Return the gateways of the run. Second charges are counted only for the first kind."""
+    """Return the gateways of the run. Second charges are limited for all kinds except the slow one."""
     lossy = GatewayFaults(
         lost=300, late=100, refused_before=50, unavailable=50, error=50, lookup_fails=100, push_fails=20,
         never_paid=200, late_seconds=60, lag_seconds=30, seed=seed,

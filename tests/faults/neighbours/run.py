@@ -27,9 +27,7 @@ ARRIVE_WITHIN_SECONDS = 180
 HELD_SECONDS = DEADLINE_SECONDS - 1
 """How long noise continues while events are undelivered: until just before the engine ends the hanging calls."""
 MOST_TIMES_LONGER = {Scale.SHORT: 8.0, Scale.FULL: 2.0}
-"""Allowed growth of the p99. A hanging call blocks for 10 s, which is a hundred times a quiet wait, so the short run's
-bound is clear enough.
-"""
+"""Allowed growth of the p99. A hanging call would block for 10 s, a hundred times a quiet wait."""
 LEAST_WAIT_SECONDS = 0.1
 """Minimum p99 of a quiet wait in the comparison. A smaller one depends mostly on the machine."""
 MOST_TIMES_LONGER_BESIDE_A_CROWD = {Scale.SHORT: None, Scale.FULL: 50.0}
@@ -94,10 +92,10 @@ async def _run(server_url: str, folder: Path, options: Options, report: Report) 
             rounds.append(await _during_bulk_billing(setup, options, report))
             lost = await _lost(setup)
         waits = await _measure_waits(setup, rounds)
-        report.count("events waiting at the endpoint that hangs", backlog)
-        report.count("calls held by it", len(hanging.received), at_least=64)
-        report.count("events of the others that waited for it", held_back, at_most=0)
-        report.count("events of the others that did not arrive", lost, at_most=0)
+        report.count("events for the hanging endpoint", backlog)
+        report.count("calls that the hanging endpoint held open", len(hanging.received), at_least=64)
+        report.count("events of other merchants that waited for the hanging endpoint", held_back, at_most=0)
+        report.count("events of other merchants that did not arrive", lost, at_most=0)
         _judge(
             report,
             waits,
@@ -137,7 +135,7 @@ async def _rounds(setup: Setup, options: Options) -> tuple[list[Round], int]:
 
 
 async def _drain(setup: Setup) -> int:
-    """Continue the noise until all events of healthy merchants have arrived. Return how many did not in time."""
+    """Continue the noise until all events of healthy merchants have arrived. Return how many did not arrive in time."""
     deadline = time.monotonic() + HELD_SECONDS
     while (left := await _in_flight(setup)) and time.monotonic() < deadline:
         await setup.renew_noise()
@@ -146,7 +144,7 @@ async def _drain(setup: Setup) -> int:
 
 
 async def _round(setup: Setup, doing: str, enrolled: int, *, every: Callable[[], Awaitable[None]]) -> Round:
-    """Subscribe customers to the healthy merchants in turn. Call `every` at intervals."""
+    """Subscribe customers to the healthy merchants in turn, and call `every` at intervals."""
     await every()
     await asyncio.sleep(SETTLE_SECONDS)
     began, again_at = datetime.now(UTC), time.monotonic() + REARM_EVERY_SECONDS
@@ -172,7 +170,7 @@ async def _during_bulk_billing(setup: Setup, options: Options, report: Report) -
     report.count("due subscriptions of the bulk merchant", count)
     round_ = await _round(setup, "bulk", options.pick(short=15, full=100), every=_nothing)
     (billed,) = await setup.sql(bulk_merchant, "SELECT count(*) FROM invoice WHERE account_id = $1")
-    report.count("of them billed meanwhile", billed[0], at_least=1000)
+    report.count("subscriptions of the bulk merchant billed meanwhile", billed[0], at_least=1000)
     return round_
 
 
@@ -228,10 +226,14 @@ def _judge(report: Report, waits: Waits, *, longest: float, bulk: float | None) 
         report.count(f"{what}: measured", sum(map(len, found.values())), at_least=20)
         report.count(f"{what}: p99 in quiet rounds, s", quiet)
         report.count(f"{what}: p99 in noisy rounds, s", noisy)
-        report.count(f"{what}: times longer", noisy / max(quiet, LEAST_WAIT_SECONDS), at_most=longest)
+        report.count(
+            f"{what}: p99 in noisy rounds, divided by the quiet p99",
+            noisy / max(quiet, LEAST_WAIT_SECONDS),
+            at_most=longest,
+        )
         ratio = crowd / max(quiet, LEAST_WAIT_SECONDS)
         report.count(f"{what}: p99 during bulk billing, s", crowd)
-        report.count(f"{what}: times longer during bulk billing", ratio, at_most=bulk)
+        report.count(f"{what}: p99 during bulk billing, divided by the quiet p99", ratio, at_most=bulk)
 
 
 def _p99(seconds: Sequence[float]) -> float:
@@ -240,7 +242,6 @@ def _p99(seconds: Sequence[float]) -> float:
 
 
 async def _violations(setup: Setup) -> list[str]:
-    """Return the violated invariants of the healthy and unhealthy merchants."""
     merchants = [merchant for merchant, _ in setup.healthy] + setup.unhealthy
     return [
         f"{finding.invariant.name} is violated by {finding.offenders[0]}"

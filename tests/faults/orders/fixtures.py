@@ -26,7 +26,7 @@ async def due(builder: FixtureBuilder) -> dict[str, Any]:
 
 
 async def moved_on(builder: FixtureBuilder) -> dict[str, Any]:
-    """A subscription that is due for generation, on the first of a plan's two versions."""
+    """A subscription on the first of a plan's two versions, due for generation."""
     facts = await due(builder)
     body = plan_body({"productId": facts["dearer"], "discounts": []}, name="Second")
     answer = await builder.merchant.put(f"/v1/plans/{facts['plan']}", body)

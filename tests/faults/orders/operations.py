@@ -23,7 +23,7 @@ class Operation:
 
 
 def seen(answer: Answer) -> Json:
-    """Return the comparable part of a response, without request id and latency."""
+    """Return the part of a response that can be compared, without request id and latency."""
     body = json.loads(answer.body) if answer.body else None
     if isinstance(body, dict):
         body.pop("requestId", None)
@@ -37,7 +37,7 @@ def seen(answer: Answer) -> Json:
 def call(name: str, method: str, path: str, body: Json = None, *, key: str | None = "") -> Operation:
     """Return an API call. `<name>` in path or body is replaced by the fixture's value.
 
-    By default its Idempotency-Key is derived from its name.
+    By default, the Idempotency-Key is derived from `name`.
     """
 
     async def act(merchant: Merchant, fixture: Fixture) -> Json:
@@ -74,7 +74,6 @@ async def _gateway_webhook(merchant: Merchant, fixture: Fixture) -> Json:
 
 
 def plan_terms(cents_of: str = "product", **fields: Json) -> Json:
-    """Return the body of a plan for a product of the fixture."""
     return plan_body({"productId": f"<{cents_of}>", "discounts": []}, **fields)
 
 
@@ -85,7 +84,6 @@ def _terms(product: str, **fields: Json) -> Json:
 
 
 def enrolling(customer: str = "ana") -> Json:
-    """Return the body that subscribes a customer with a fixed reference to the fixture's plan."""
     return {
         "planId": "<plan>",
         "customer": {"externalRef": customer, "name": "Ana", "email": "ana@example.com"},

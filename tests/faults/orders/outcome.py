@@ -64,7 +64,7 @@ def _without(rows: Sequence[str], others: Iterable[str]) -> list[str]:
 
 
 def outcome_of(answers: Mapping[str, Json], rows: Rows, *, saved: Rows, base: datetime) -> Outcome:
-    """Normalize an outcome. Ids of the fixture stay; a new id is named after the rows that contain it."""
+    """Normalize an outcome. Ids of the fixture stay. A new id is named after the rows that contain it."""
     before = json.dumps(saved)
     known, times = frozenset(_ID.findall(before)), _Times(base, _instants(before))
     written = [(table, _written(table, row, times)) for table, listed in rows.items() for row in listed]

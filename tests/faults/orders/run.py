@@ -34,8 +34,6 @@ TRIES_FOR_ONE = 20
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One schedule and its result."""
-
     outcome: Outcome
     trace: Sequence[Step]
     wrong: tuple[str, ...]
@@ -43,7 +41,7 @@ class Trial:
 
     @property
     def schedule(self) -> Schedule:
-        """Return the schedule as executed. Turns of blocked sides are skipped."""
+        """Return the schedule as executed, without the turns of blocked sides."""
         return of_trace([step.thread for step in self.trace])
 
     def steps_of(self, side: str) -> int:
@@ -62,7 +60,7 @@ async def try_order(
         trace = tuple(await setup.stepper.run(schedule.chooser(), after=follower.after_step))
         ended = await asyncio.gather(*tasks.values(), return_exceptions=True)
         for lane in dict.fromkeys(filter(None, (pair.a.lane, pair.b.lane))):
-            await setup.sweep(fixture, lane)
+            await setup.run_lane(fixture, lane)
     answers: dict[str, Json] = {
         side: {"raised": repr(answer)} if isinstance(answer, BaseException) else answer
         for side, answer in zip(tasks, ended, strict=True)
@@ -128,7 +126,7 @@ async def try_pair(
 async def _references(
     setup: Setup, pair: Pair, fixture: Fixture, serial: Sequence[Trial]
 ) -> dict[str, Outcome]:
-    """Return the outcomes to compare with: both serial ones and, where allowed, those of one side alone."""
+    """Return the outcomes to compare with: those of both serial orders and, where allowed, of one side alone."""
     references = {str(order): trial.outcome for order, trial in zip(SERIAL, serial, strict=True)}
     for side in {named.reference for named in pair.named_outcomes} - set(references):
         references[side] = (await try_order(setup, pair, fixture, SERIAL[0], sides=side)).outcome
@@ -182,13 +180,13 @@ def run(options: Options) -> Report:
     report.count(
         "schedules", sum(tally.schedules for tally in tallies), at_least=options.pick(short=300, full=4000)
     )
-    report.count("of them with a lock wait", sum(tally.waits for tally in tallies), at_least=1)
-    report.count("of them with a named outcome", sum(tally.named_outcomes for tally in tallies))
+    report.count("schedules with a lock wait", sum(tally.waits for tally in tallies), at_least=1)
+    report.count("schedules with a named outcome", sum(tally.named_outcomes for tally in tallies))
     return report
 
 
 async def _repeat(server_url: str, name: str, schedule: Schedule) -> bool:
-    """Run one schedule of a pair and print its trace and outcome. Return whether the outcome is correct."""
+    """Run one schedule of a pair, and print its trace and outcome. Return whether the outcome is correct."""
     pair = next(each for each in PAIRS if each.name == name)
     tally = Tally()
     async with place.database(server_url) as url, open_setup(url) as setup:

@@ -20,14 +20,12 @@ class Schedule:
 
     @classmethod
     def read(cls, text: str) -> "Schedule":
-        """Parse a schedule's text form."""
         return cls(tuple((each[0], int(each[1:] or LAST)) for each in text.split()))
 
     def __str__(self) -> str:
         return " ".join(f"{side}{count if count < LAST else ''}" for side, count in self.turns)
 
     def chooser(self) -> Choose:
-        """Return a function that chooses the next side."""
         sides = [side for side, count in self.turns for _ in range(min(count, LAST))]
         place = 0
 
@@ -42,7 +40,7 @@ class Schedule:
 
 
 def of_trace(threads: Sequence[str]) -> Schedule:
-    """Return the schedule of a trace, so that it is not tried again."""
+    """Return the schedule that a trace has executed."""
     return Schedule(tuple((side, len(list(steps))) for side, steps in groupby(each[0] for each in threads)))
 
 
@@ -75,7 +73,7 @@ def drawn(steps: dict[str, int], rng: random.Random) -> Iterator[Schedule]:
 
 
 def chosen(steps: dict[str, int], rng: random.Random, *, share: int) -> Iterator[Schedule]:
-    """Return all schedules if they fit into the share; otherwise those with few switches, and random ones.
+    """Return all schedules, or at most `share` of them: those with few switches, and random ones.
 
     If even those with few switches exceed the share, draw from both kinds. Random schedules may repeat.
     """
@@ -90,8 +88,6 @@ def chosen(steps: dict[str, int], rng: random.Random, *, share: int) -> Iterator
 
 
 def all_of(steps: dict[str, int]) -> Iterator[Schedule]:
-    """Return every interleaving of the two sides' steps."""
-
     def lay(order: tuple[str, ...], a: int, b: int) -> Iterator[tuple[str, ...]]:
         if not a and not b:
             yield order

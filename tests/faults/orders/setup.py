@@ -114,19 +114,17 @@ class Setup:
         self.prices.calls.clear()
         self.receiver.received.clear()
 
-    async def sweep(self, fixture: Fixture, lane: str) -> None:
-        """Run one lane until no work is due, as a worker would later."""
+    async def run_lane(self, fixture: Fixture, lane: str) -> None:
+        """Run one lane until no work is due."""
         merchant = self.merchant("a", fixture)
         account = await load_account(merchant.deps, merchant.account_id)
         while await LANE[lane].run(merchant.deps, account):
             pass
 
     async def rows(self, account_id: UUID) -> Rows:
-        """Return all rows of the account by table."""
         return json.loads(await self.root.fetchval("SELECT saved.rows($1)", account_id))
 
     async def violated(self, account_id: UUID) -> list[str]:
-        """Return the names of violated invariants (`fatura check`)."""
         violated = [row["name"] for row in await self.checks.fetch(account_id, 1)]
         tx, key_ids = Tx(self.root, account_id), self.world.deps.vault.key_ids
         violated += [
@@ -140,7 +138,7 @@ class Setup:
 
 @asynccontextmanager
 async def open_setup(database_url: str) -> AsyncGenerator[Setup]:
-    """Open the setup. Needs a migrated database on an embedded server with `stepping.LOCK_SETTINGS`."""
+    """Needs a migrated database on an embedded server with `stepping.LOCK_SETTINGS`."""
     async with AsyncExitStack() as stack:
         world = await stack.enter_async_context(open_world(database_url))
         prices = await stack.enter_async_context(price_server())

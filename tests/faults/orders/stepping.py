@@ -25,7 +25,7 @@ LOCK_SETTINGS = {"deadlock_timeout": "1ms"}
 """Server settings that make the last thread of a deadlock detect it."""
 
 _LOOK_AFTER_SECONDS = 0.002
-"""When a statement takes longer, PostgreSQL is queried whether it waits for a lock."""
+"""After this time, PostgreSQL is asked whether the statement waits for a lock."""
 _DEADLOCK_LOOKED_SECONDS = 0.01
 """After this time, a blocked statement has made its only deadlock check."""
 _PATIENCE_SECONDS = 2
@@ -55,7 +55,7 @@ After = Callable[[Step], Awaitable[None]]
 
 @dataclass(slots=True, eq=False)
 class _Thread:
-    """A task of an actor. It waits for its turn or executes a step, which for a statement has a server process."""
+    """A task of an actor. It waits for its turn, or executes a step. `pid` is the server process of a statement."""
 
     name: str
     label: str = ""
@@ -192,7 +192,6 @@ class Stepper:
             thread.gate = None
 
     async def _begin(self) -> None:
-        """Run each new actor up to its first step, one after the other."""
         await self._settle()
         for actor in self._actors:
             if not actor.begin.is_set():
@@ -201,7 +200,7 @@ class Stepper:
 
     async def _grant(self, name: str) -> None:
         thread = next(each for each in self._threads() if each.gate is not None and each.name == name)
-        assert thread.gate is not None, "it was among those that may go"
+        assert thread.gate is not None, "only waiting threads are chosen"
         thread.gate.set_result(None)
         label = thread.label
         await self._settle()

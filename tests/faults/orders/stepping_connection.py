@@ -7,6 +7,8 @@ from typing import Any
 import asyncpg
 
 from fatura.store.db import Database
+from tests.faults import connections
+from tests.faults.connections import Send
 
 _NOT_A_STEP = ("BEGIN", "SET LOCAL")
 """Statements that take no lock and no snapshot. They are sent without a step."""
@@ -17,27 +19,12 @@ def connection_class(
 ) -> "type[asyncpg.Connection[Any]]":
     """Return a connection class that executes each statement inside `doing`, with its text as label."""
 
-    class SteppedConnection(asyncpg.Connection):
-        def _as_step(self, sql: str) -> AbstractAsyncContextManager[None]:
-            return doing(sql, pid=self.get_server_pid(), waits_for_turn=not sql.startswith(_NOT_A_STEP))
+    async def around(connection: Any, sql: str, send: Send, *, is_prepared: bool) -> Any:
+        step = doing(sql, pid=connection.get_server_pid(), waits_for_turn=not sql.startswith(_NOT_A_STEP))
+        async with step:
+            return await send()
 
-        async def execute(self, query: str, *args: object, **options: Any) -> str:
-            async with self._as_step(query):
-                return await super().execute(query, *args, **options)
-
-        async def fetch(self, query: str, *args: object, **options: Any) -> Any:
-            async with self._as_step(query):
-                return await super().fetch(query, *args, **options)
-
-        async def fetchval(self, query: str, *args: object, **options: Any) -> Any:
-            async with self._as_step(query):
-                return await super().fetchval(query, *args, **options)
-
-        async def fetchrow(self, query: str, *args: object, **options: Any) -> Any:
-            async with self._as_step(query):
-                return await super().fetchrow(query, *args, **options)
-
-    return SteppedConnection
+    return connections.connection_class(around)
 
 
 async def open_whole(db: Database, connections: int) -> Database:

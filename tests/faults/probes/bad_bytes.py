@@ -59,7 +59,7 @@ async def _with_api(server_url: str, options: Options) -> Sent:
 
 
 async def _judged(port: int, raw: bytes) -> list[str]:
-    """Send bytes and close the sending side. Return the problems of the responses; a missing response is correct."""
+    """Send bytes and close the sending side. Return the problems of the responses. A missing response is correct."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         async with asyncio.timeout(WAIT_SECONDS):

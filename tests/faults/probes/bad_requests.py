@@ -41,7 +41,6 @@ class Found:
 
 
 def run(options: Options) -> Report:
-    """Send bad requests from several processes, and raw bytes over sockets."""
     report = Report("bad-requests", options.seed)
     count = options.pick(short=3_000, full=100_000)
     processes = options.pick(short=1, full=PROCESSES)
@@ -59,7 +58,7 @@ def run(options: Options) -> Report:
     for status, number in sorted(refused.items()):
         report.count(f"refused with {status}", number)
     report.count("refused", refused.total(), at_least=count // 2)
-    report.count("accepted: the mutation was still valid", sum(each.accepted for each in found))
+    report.count("accepted, because the mutation was still valid", sum(each.accepted for each in found))
     report.count("cancels that the gateway refused", sum(each.asked_after for each in found))
     report.count("raw requests over a socket", by_socket.asked, at_least=options.pick(short=100, full=1000))
     for each in (*found, by_socket):
@@ -83,10 +82,10 @@ async def _send(server_url: str, seed: int, count: int) -> Found:
         document = (await world.get("/docs-json")).json
         judge = Judge(document, _secrets(world, other), await _names(world))
         bad = Mutator(chance, _answered_fields(document))
-        goods = [*_valid_requests(document, own, clock)]
+        valid = [*_valid_requests(document, own, clock)]
         last: list[Wire] = []
         for number in range(count):
-            wire = bad.make(chance.choice(goods))
+            wire = bad.make(chance.choice(valid))
             answer, changes = await ask(app, wire)
             found.asked += 1
             faults = judge.faults(wire, answer)

@@ -79,7 +79,7 @@ TOKENS = (
 )
 """JSON values, valid and invalid, that replace a valid value."""
 
-SPOILT: tuple[tuple[str, Callable[[bytes, random.Random], bytes]], ...] = (
+CORRUPTIONS: tuple[tuple[str, Callable[[bytes, random.Random], bytes]], ...] = (
     ("media type", lambda body, _chance: body),
     ("truncated", lambda body, chance: body[: chance.randrange(len(body) or 1)]),
     (

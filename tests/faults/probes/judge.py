@@ -1,4 +1,4 @@
-"""Check every response to a bad request: it must match the OpenAPI document, be no 5xx, and reveal no secret."""
+"""Check every response to a bad request: it matches the OpenAPI document, is no 5xx, and reveals no secret."""
 
 import json
 import re
@@ -26,14 +26,13 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Has the OpenAPI document and the `secret` texts that no response may contain."""
+    """`secret` contains the texts that no response may contain."""
 
     document: Json
     secret: Collection[bytes]
     names: Collection[bytes]
 
     def faults(self, wire: Wire, answer: Answer) -> list[str]:
-        """Return the problems of a response."""
         if answer.status >= 500:
             return [f"{answer.status}: {answer.body[:300]!r}"]
         found = [f"shows {each!r}" for each in self.secret if each in answer.body]

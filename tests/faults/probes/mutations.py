@@ -36,8 +36,8 @@ class Mutator:
     chance: random.Random
     fields: Mapping[str, Json]
 
-    def make(self, good: Wire) -> Wire:
-        bad = self._once(good)
+    def make(self, valid: Wire) -> Wire:
+        bad = self._once(valid)
         return self._once(bad) if self.chance.random() < 0.2 else bad
 
     def _once(self, wire: Wire) -> Wire:
@@ -79,13 +79,13 @@ class Mutator:
 
     def _raw_body(self, wire: Wire) -> Wire:
         """Corrupt the bytes of the body or its content headers."""
-        name, spoil = self.chance.choice(hostile.SPOILT)
+        name, corrupt = self.chance.choice(hostile.CORRUPTIONS)
         if name.startswith("media"):
             media = self.chance.choice(hostile.MEDIA_TYPES)
             return replace(
                 wire.without("content-type").having("Content-Type", media), done=(*wire.done, media)
             )
-        return replace(wire, body=spoil(wire.body, self.chance), done=(*wire.done, name))
+        return replace(wire, body=corrupt(wire.body, self.chance), done=(*wire.done, name))
 
     def _unwanted_body(self, wire: Wire) -> Wire:
         body = self.chance.choice((b"{}", b'{"a": 1}', b"[]", b"null", b"x", b"\xff", b'{"a":' * 40))
@@ -101,7 +101,7 @@ class Mutator:
         return replace(kept.having(name, value) if value != hostile.ABSENT else kept, done=done)
 
     def _path(self, wire: Wire) -> Wire:
-        """Change a part of the path or the method."""
+        """Change a part of the path, or the method."""
         if self.chance.random() < 0.15:
             method = self.chance.choice(hostile.METHODS)
             return replace(wire, method=method, route=None, done=(*wire.done, f"{method} for {wire.method}"))

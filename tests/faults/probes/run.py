@@ -23,16 +23,16 @@ from tests.support.world import Answer, Json, Merchant, World, open_world
 
 KEYS = 20
 REQUEST_ID = {"X-Request-Id": "the-same-for-all"}
-MADE_ELSEWHERE = {
-    "pricing-test": "the products here have prices of their own",
-    "/gateways/": "nothing here is signed",
+SAME_ANSWERS = {
+    "pricing-test": "the products of this run have fixed prices",
+    "/gateways/": "the webhooks of this run are not signed",
 }
-"""Routes that respond to own ids as to unknown ones in this run. Scenarios test their other responses."""
+"""Routes that answer own ids like unknown ones in this run, and why. Scenarios test their other answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A request with one id. `where` is the position of the id, `name` its name in the API."""
+    """A request with one id. `where` is the id's position in the request, and `name` its name in the API."""
 
     route: str
     where: str
@@ -87,7 +87,6 @@ def masked(answer: Answer, sought: str) -> tuple[Any, ...]:
 
 
 def unknown(name: str, chance: random.Random) -> str:
-    """Return a well-formed id that does not exist."""
     made = UUID(int=chance.getrandbits(128), version=4)
     return f"sbx_{made.hex}" if name == "chargeId" else str(made)
 
@@ -148,8 +147,10 @@ async def _probe_foreign(
         if probe.name == "cursor":
             continue
         options.progress(place_, len(listed), probe.route)
-        nobodys = unknown(probe.name, chance)
-        expected = {form: masked(await probe.send(world, form), form) for form in _id_forms(probe, nobodys)}
+        unknown_id = unknown(probe.name, chance)
+        expected = {
+            form: masked(await probe.send(world, form), form) for form in _id_forms(probe, unknown_id)
+        }
         tried["random"] += len(expected)
         foreign = [each for other in others for each in other.ids[probe.name]]
         for sought in foreign if options.pick(short=0, full=1) else chance.sample(foreign, 1):
@@ -161,7 +162,9 @@ async def _probe_foreign(
             tried["malformed"] += 1
             answer = await probe.send(world, sought)
             wrong = (
-                _not_as_unknown(answer, expected[nobodys]) if probe.where == "path" else answer.status != 400
+                _not_as_unknown(answer, expected[unknown_id])
+                if probe.where == "path"
+                else answer.status != 400
             )
             if wrong:
                 report.problems.append(f"{probe} with {sought!r}: {answer.status} {answer.body!r}")
@@ -186,16 +189,16 @@ def _not_as_unknown(answer: Answer, expected: tuple[Any, ...]) -> bool:
 
 
 async def _own(world: World, own: Owned, *, chance: random.Random, report: Report) -> int:
-    """Request own ids. Their responses must differ from those to unknown ids; otherwise the probes prove nothing."""
+    """Request own ids. The probes prove something only if the responses differ from those to unknown ids."""
     tried = 0
     listed = list(probes((await world.get("/docs-json")).json, own))
     for probe in sorted(
         listed, key=lambda each: each.where != "body"
     ):  # bodies first, because later probes archive the resources that bodies need
-        if probe.name == "cursor" or any(mark in probe.path for mark in MADE_ELSEWHERE):
+        if probe.name == "cursor" or any(mark in probe.path for mark in SAME_ANSWERS):
             continue
-        nobodys = unknown(probe.name, chance)
-        expected = masked(await probe.send(world, nobodys), nobodys)
+        unknown_id = unknown(probe.name, chance)
+        expected = masked(await probe.send(world, unknown_id), unknown_id)
         differs = False
         ids = own.ids[probe.name]
         for sought in ids[1:2] if probe.method == "DELETE" else ids:
@@ -215,14 +218,14 @@ async def _use_keys(merchant: Merchant) -> list[Answer]:
 
 
 async def _keys_of_others(merchant: Merchant, *, report: Report) -> None:
-    """Send the same requests with Idempotency-Keys that other accounts have used."""
+    """Send requests with Idempotency-Keys that other accounts have used for the same requests."""
     for answer in await _use_keys(merchant):
         if answer.status != 201 or "Idempotent-Replayed" in answer.headers:
             report.problems.append(f"an Idempotency-Key of another account counts: {answer.body!r}")
 
 
 async def _cursors_of_others(world: World, other: Owned, *, report: Report) -> None:
-    """Use another account's cursors. Each must count as a position in the own stream."""
+    """Use another account's cursors. Each must count as a position in the account's own stream."""
     mine = [each["id"] for each in await world.events()]
     for limit in range(1, 11):
         cursor = (await other.merchant.get(f"/v1/events?limit={limit}")).json["nextCursor"]

@@ -9,12 +9,11 @@ from urllib.parse import unquote
 import asyncpg
 import httpx
 
-from fatura import settings
 from fatura.api.app import create_app
-from fatura.bootstrap import real_clock, wire
+from fatura.bootstrap import real_clock
 from fatura.domain.credentials import Mode
-from fatura.store.db import connect
-from fatura.store.vault import Vault, new_key
+from fatura.store.vault import new_key
+from tests.faults.engine import open_engine
 from tests.faults.probes.judge import Answer
 from tests.faults.probes.mutations import Wire
 from tests.support.world import World, open_account
@@ -23,7 +22,7 @@ _CHANGES: ContextVar[list[str] | None] = ContextVar("changes", default=None)
 
 
 class Watched(asyncpg.Connection):
-    """A connection that records before each commit whether the transaction wrote. Only writers get an id."""
+    """Records before each commit whether the transaction wrote. Only a transaction that wrote has an id."""
 
     async def execute(self, query: str, *args: Any, **options: Any) -> str:
         changes = _CHANGES.get()
@@ -37,21 +36,15 @@ class Watched(asyncpg.Connection):
 @asynccontextmanager
 async def open_watched(database_url: str) -> AsyncGenerator[tuple[World, Any]]:
     """Open the engine on watched connections. Yield its world and the application."""
-    read = settings.read({"FATURA_RATE_LIMIT": "0", "FATURA_OUTBOUND_ALLOW": "127.0.0.1"})
-    db = await connect(database_url, max_connections=5, connection_class=Watched)
-    try:
-        deps = wire(read, db, vault=Vault([new_key()]), clock=real_clock, notify=lambda _lane: None)
+    async with open_engine(database_url, ring=new_key(), clock=real_clock, connection_class=Watched) as deps:
         app = create_app(deps)
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://fatura.test") as client:
             yield World(deps, client, await open_account(deps, Mode.SANDBOX), database_url), app
-            await deps.merchants.close()
-    finally:
-        await db.close()
 
 
 async def ask(app: Any, wire_: Wire) -> tuple[Answer, Sequence[str]]:
-    """Send a request. Return the response and the ids of the transactions in which it wrote."""
+    """Send a request. Return the response, and the ids of the transactions in which it wrote."""
     changes: list[str] = []
     token = _CHANGES.set(changes)
     sent: list[dict[str, Any]] = []

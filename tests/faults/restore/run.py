@@ -1,7 +1,7 @@
 """Restore old backups repeatedly. No charge may be lost or created twice.
 
-Each trial makes a backup during work, continues, drops and restores the database, and runs the comparison, which may be
-killed. After more work, the gateway's charges are compared with the database.
+Each trial makes a backup during work, continues, and replaces the database by the backup. It then runs the comparison,
+which may be killed. After more work, the gateway's charges are compared with the database.
 """
 
 import asyncio
@@ -34,29 +34,31 @@ def run(options: Options) -> Report:
     report, truth = Report("restore", options.seed), Truth()
     with server() as server_url, tempfile.TemporaryDirectory(prefix="fatura-restore-") as folder:
         asyncio.run(_stories(server_url, Path(folder), options=options, truth=truth))
-    _tell(report, options, truth=truth)
+    _count(report, options, truth=truth)
     return report
 
 
 async def _stories(server_url: str, folder: Path, *, options: Options, truth: Truth) -> None:
     for number in range(options.pick(short=1, full=STORIES)):
         async with _story(server_url, folder, seed=f"{options.seed}/{number}") as story:
-            await _lives(story, options, truth=truth, number=number)
+            await _run_story(story, options, truth=truth, number=number)
 
 
-def _tell(report: Report, options: Options, *, truth: Truth) -> None:
+def _count(report: Report, options: Options, *, truth: Truth) -> None:
     full = options.scale is Scale.FULL
     report.count("restores", truth.restores, at_least=options.pick(short=2, full=STORIES * RESTORES_A_STORY))
     report.count("charges newer than their backup", truth.newer, at_least=options.pick(short=5, full=500))
-    report.count("… of invoices in the backup", truth.of_known_invoices, at_least=1)
-    report.count("… of cycles billed after it, matched by id", truth.of_lost_invoices, at_least=1)
+    report.count("newer charges of invoices in the backup", truth.of_known_invoices, at_least=1)
     report.count(
-        "… of subscriptions created after it, reported to the operator",
+        "newer charges of cycles billed after the backup, matched by id", truth.of_lost_invoices, at_least=1
+    )
+    report.count(
+        "newer charges of subscriptions created after the backup, reported to the operator",
         truth.unmatched,
         at_least=1 if full else 0,
     )
-    report.count("… with an amount other than the new total, left to a person", truth.parked)
-    report.count("killed comparisons", truth.deaths, at_least=1)
+    report.count("newer charges with another amount than the new total, left to a person", truth.parked)
+    report.count("killed comparisons", truth.kills, at_least=1)
     report.count("charges made twice", truth.twice, at_most=0)
     report.count("charges lost", truth.lost, at_most=0)
     report.problems += truth.problems
@@ -70,7 +72,7 @@ async def _story(server_url: str, folder: Path, *, seed: str) -> AsyncGenerator[
     await story.drop()
 
 
-async def _lives(story: Story, options: Options, *, truth: Truth, number: int) -> None:
+async def _run_story(story: Story, options: Options, *, truth: Truth, number: int) -> None:
     restores = options.pick(short=2, full=RESTORES_A_STORY)
     async with story.engine() as merchant:
         await story.enroll(merchant, options.pick(short=18, full=50))
@@ -91,12 +93,12 @@ async def _trial(story: Story, truth: Truth) -> None:
         known = list(story.subscriptions)
         if rng.random() < 0.3:
             await story.enroll(merchant, 1)
-        await story.live_on(merchant, steps=rng.randrange(4, 9))
+        await story.continue_billing(merchant, steps=rng.randrange(4, 9))
         story.subscriptions = known
-        await truth.disaster(story, since=since)
+        await truth.record_lost_database(story, since=since)
     await story.restore()
     story.now += timedelta(hours=1)
-    await _sweep(story, truth)
+    await _compare(story, truth)
     async with story.engine() as merchant:
         for _ in range(DAYS_AFTER):
             story.now += timedelta(days=1)
@@ -105,22 +107,22 @@ async def _trial(story: Story, truth: Truth) -> None:
         await judge(story, merchant, truth)
 
 
-async def _sweep(story: Story, truth: Truth) -> None:
-    """Repeat the comparison until it completes, in killed processes, in canceled tasks, or with concurrent workers."""
+async def _compare(story: Story, truth: Truth) -> None:
+    """Repeat the comparison until it completes: in killed processes, in canceled tasks, or with concurrent workers."""
     rng, since = story.rng, truth.since
     if rng.random() < 0.2:
-        await story.sweep_in_process(since=since, kill_at=rng.randrange(20, 120))
-        truth.deaths += 1
+        await story.compare_in_process(since=since, kill_at=rng.randrange(20, 120))
+        truth.kills += 1
     async with story.engine() as merchant:
         if rng.random() < DIES:
-            truth.deaths += (
-                await story.sweep(merchant.deps, since=since, die_at=rng.randrange(1, 200)) is None
+            truth.kills += (
+                await story.compare(merchant.deps, since=since, die_at=rng.randrange(1, 200)) is None
             )
         assert story.opened is not None
         await comparison.freeze(merchant.deps, story.opened.account_id)
         concurrent = asyncio.create_task(run_until_idle(merchant.deps, LANES))
-        swept = await story.sweep(merchant.deps, since=since)
+        compared = await story.compare(merchant.deps, since=since)
         await concurrent
-    assert swept is not None
-    truth.reported = {each.charge.charge_id for each in swept.unmatched}
-    truth.problems += [f"{story.seed}: not compared: {problem}" for problem in swept.problems]
+    assert compared is not None
+    truth.reported = {each.charge.charge_id for each in compared.unmatched}
+    truth.problems += [f"{story.seed}: not compared: {problem}" for problem in compared.problems]

@@ -26,13 +26,13 @@ from fatura.workers.loop import run_until_idle
 from tests.conftest import database_url_of
 from tests.faults.engine import open_engine
 from tests.faults.journal import Journal
-from tests.faults.restore.books import PROVIDER, book_providers
-from tests.faults.restore.sweep import counting
+from tests.faults.restore.compare_process import counting
+from tests.faults.restore.gateway import PROVIDER, journal_providers
 from tests.support.world import Json, Merchant, api_client, item
 
 BEGIN = datetime(2033, 1, 10, 15, tzinfo=UTC)
 OTHER_PRICE_EVERY = 6
-"""After a restore, one in this many manual values differs from the first time."""
+"""After a restore, on average every sixth manual value differs from the first one."""
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class Story:
             self.url,
             ring=self.ring,
             clock=lambda: self.now,
-            providers=book_providers(self.journal),
+            providers=journal_providers(self.journal),
             connection_class=counting(self._count),
         )
         async with engine as deps:
@@ -106,7 +106,7 @@ class Story:
             made = await merchant.enroll(variable if number % 6 == 5 else fixed, chargeDay=day)
             self.subscriptions.append(made["id"])
 
-    async def live_on(self, merchant: Merchant, *, steps: int) -> None:
+    async def continue_billing(self, merchant: Merchant, *, steps: int) -> None:
         """Let days pass with billing, manual values and a few cancellations."""
         for _ in range(steps):
             self.now += timedelta(days=self.rng.randrange(1, 13))
@@ -164,7 +164,9 @@ class Story:
         finally:
             await connection.close()
 
-    async def sweep(self, deps: Deps, *, since: datetime, die_at: int = 0) -> comparison.RestoreReport | None:
+    async def compare(
+        self, deps: Deps, *, since: datetime, die_at: int = 0
+    ) -> comparison.RestoreReport | None:
         """Run `fatura restored` in this process. Return None if it failed at a statement."""
         assert self.opened is not None
 
@@ -182,12 +184,16 @@ class Story:
         finally:
             self.running, self.statements_left = None, 0
 
-    async def sweep_in_process(self, *, since: datetime, kill_at: int) -> Json | None:
-        """Run `tests.faults.restore.sweep`. Return None if it was killed."""
+    async def compare_in_process(self, *, since: datetime, kill_at: int) -> Json | None:
+        """Run `tests.faults.restore.compare_process`. Return None if it was killed."""
         words = [self.url, self.ring, str(self.folder / f"{self.name}.sqlite")]
         words += [self.now.isoformat(), since.isoformat(), str(kill_at)]
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.faults.restore.sweep", *words, stdout=asyncio.subprocess.PIPE
+            sys.executable,
+            "-m",
+            "tests.faults.restore.compare_process",
+            *words,
+            stdout=asyncio.subprocess.PIPE,
         )
         reported, _ = await process.communicate()
         return json.loads(reported.splitlines()[-1]) if process.returncode == 0 else None

@@ -10,7 +10,7 @@ import asyncpg
 
 from tests.faults import ledgers
 from tests.faults.ledgers import LIVE
-from tests.faults.restore.books import take_back
+from tests.faults.restore.gateway import cancel_charge
 from tests.faults.restore.story import BEGIN, Story
 from tests.support.world import Merchant
 
@@ -20,7 +20,7 @@ Cycle = tuple[str, int]
 
 @dataclass(slots=True)
 class Truth:
-    """Counts of all trials. For the current trial also the lost database's invoices and the reported charges."""
+    """Counts of all trials. For the current trial, also the lost database's invoices and the reported charges."""
 
     restores: int = 0
     newer: int = 0
@@ -28,7 +28,7 @@ class Truth:
     of_lost_invoices: int = 0
     unmatched: int = 0
     parked: int = 0
-    deaths: int = 0
+    kills: int = 0
     twice: int = 0
     lost: int = 0
     problems: list[str] = field(default_factory=list[str])
@@ -37,8 +37,8 @@ class Truth:
     charges: Sequence[Mapping[str, Any]] = ()
     reported: set[str] = field(default_factory=set[str])
 
-    async def disaster(self, story: Story, *, since: datetime) -> None:
-        """Before the database is lost, record the charges since the backup and the cycle that each one bills."""
+    async def record_lost_database(self, story: Story, *, since: datetime) -> None:
+        """Before the database is lost, record the charges since the backup, and the cycle that each one bills."""
         self.since = since
         self.charges = story.charges(since)
         self.billed = {str(row["invoice_id"]): _cycle(row) for row in await _invoices(story)}
@@ -50,38 +50,36 @@ async def judge(story: Story, merchant: Merchant, truth: Truth) -> None:
     """Compare the charges with the database, do what a person must do, and compare the three ledgers."""
     invoices = await _invoices(story)
     at = f"story {story.seed}, restore {story.restores}"
-    born_later = {
+    newer = {
         charge["charge_id"]
         for charge in truth.charges
         if truth.billed[charge["invoice_id"]][0] not in story.subscriptions
     }
-    _check_unmatched(story, truth, born_later, at=at)
-    _check_matched(truth, invoices, born_later, at=at)
+    _check_unmatched(story, truth, newer, at=at)
+    _check_matched(truth, invoices, newer, at=at)
     _check_once(story, truth, invoices, at=at)
     await _resolve(story, merchant, truth, invoices)
     found = await ledgers.check(merchant.deps, story.url, story.journal)
     truth.problems += [f"{at}: {problem}" for problem in found]
 
 
-def _check_unmatched(story: Story, truth: Truth, born_later: set[str], *, at: str) -> None:
+def _check_unmatched(story: Story, truth: Truth, newer: set[str], *, at: str) -> None:
     """Check that exactly the charges of lost subscriptions were reported, then remove these charges."""
     live = {each["charge_id"] for each in truth.charges if each["state"] in LIVE}
-    truth.unmatched += len(born_later & live)
-    if truth.reported != born_later & live:
+    truth.unmatched += len(newer & live)
+    if truth.reported != newer & live:
         truth.problems.append(
-            f"{at}: reported {sorted(truth.reported)}, unmatched charges are {sorted(born_later & live)}"
+            f"{at}: reported {sorted(truth.reported)}, unmatched charges are {sorted(newer & live)}"
         )
-    for charge_id in born_later:
+    for charge_id in newer:
         story.journal.change("DELETE FROM charge WHERE charge_id = ?", charge_id)
 
 
-def _check_matched(
-    truth: Truth, invoices: Sequence[Mapping[str, Any]], born_later: set[str], *, at: str
-) -> None:
+def _check_matched(truth: Truth, invoices: Sequence[Mapping[str, Any]], newer: set[str], *, at: str) -> None:
     """Check that each live charge belongs to the invoice of its cycle, with the same id, or was reported."""
     restored = {_cycle(row): row for row in invoices}
     for charge in truth.charges:
-        if charge["charge_id"] in born_later or charge["state"] not in LIVE:
+        if charge["charge_id"] in newer or charge["state"] not in LIVE:
             continue
         row = restored.get(truth.billed[charge["invoice_id"]])
         if row is None or str(row["invoice_id"]) != charge["invoice_id"]:
@@ -90,9 +88,9 @@ def _check_matched(
                 f"{at}: {charge['charge_id']} does not have its invoice {charge['invoice_id']} back"
             )
         elif row["gateway_invoice_id"] == charge["charge_id"]:
-            born_before = row["created_at"] <= truth.since
-            truth.of_known_invoices += born_before
-            truth.of_lost_invoices += not born_before
+            is_in_backup = row["created_at"] <= truth.since
+            truth.of_known_invoices += is_in_backup
+            truth.of_lost_invoices += not is_in_backup
         elif row["attempt_state"] == "parked" and row["total_cents"] != charge["amount_cents"]:
             truth.parked += 1
         else:
@@ -122,11 +120,11 @@ def _check_once(story: Story, truth: Truth, invoices: Sequence[Mapping[str, Any]
 async def _resolve(
     story: Story, merchant: Merchant, truth: Truth, invoices: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Cancel a charge with a wrong amount at the gateway, as a person would. Then retry issuance."""
+    """Cancel charges with a wrong amount at the gateway, as a person would. Then retry issuance."""
     for row in invoices:
         if row["attempt_state"] == "parked":
             for charge_id in row["known_charge_ids"]:
-                take_back(story.journal, charge_id)
+                cancel_charge(story.journal, charge_id)
             answer = await merchant.post(f"/v1/invoices/{row['invoice_id']}/retry-issuance")
             if answer.status != 200:
                 truth.problems.append(f"story {story.seed}: retry-issuance answered {answer.body!r}")

@@ -1,4 +1,4 @@
-"""Use fifty known secrets (canaries) in every possible way, with faults, then search for them everywhere."""
+"""Use fifty known secrets (canaries) in every possible way, also during faults. Then search for them everywhere."""
 
 import base64
 import json

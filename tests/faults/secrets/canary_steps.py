@@ -1,4 +1,4 @@
-"""Send secrets to the engine in valid and invalid requests, and while database, gateway and endpoints fail."""
+"""Send secrets to the engine in valid and invalid requests, also while database, gateway and endpoints fail."""
 
 import asyncio
 from typing import TYPE_CHECKING, Any
@@ -124,14 +124,13 @@ async def _refused(client: Client, canaries: "Canaries") -> None:
 
 
 async def _advance(client: Client) -> None:
-    """Advance the test clock by a day."""
     await client.ask("POST", "/v1/test-clock/advance", {"days": 1})
     while (await client.ask("GET", "/v1/test-clock")).json()["status"] != "ready":  # noqa: ASYNC110 - another process sets it
         await asyncio.sleep(0.2)
 
 
 async def _outage(client: Client, canaries: "Canaries", *, server_url: str, url: str) -> None:
-    """Refuse all database connections for a while, during which requests continue."""
+    """Refuse all database connections for a while, and continue to send requests."""
     name = urlsplit(url).path.strip("/")
     connection = await asyncpg.connect(server_url)
     try:

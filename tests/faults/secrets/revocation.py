@@ -41,5 +41,5 @@ async def revoke(client: Client, canaries: "Canaries", *, report: Report, reques
             group.create_task(one(statuses))
             await asyncio.sleep(1 / REQUESTS_A_SECOND)
     report.count("requests accepted before the revocation", before.count(200), at_least=1)
-    report.count("requests begun after its revocation was answered", len(after), at_least=requests)
-    report.count("of those accepted", len(after) - after.count(401), at_most=0)
+    report.count("requests sent after the answer to the revocation", len(after), at_least=requests)
+    report.count("requests accepted after the revocation", len(after) - after.count(401), at_most=0)

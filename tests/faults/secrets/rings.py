@@ -35,10 +35,10 @@ async def rotate_under_load(world: World, report: Report) -> None:
             )
             await pair[1].run()
         resealed = await _seal_anew(worlds[2], made, report=report)
-        report.count("secrets sealed again during requests", resealed, at_least=2 * REPEATED)
+        report.count("secrets encrypted again during requests", resealed, at_least=2 * REPEATED)
         used = await key_ring.usage(worlds[3].deps, worlds[3].account_id)
         old_ones = sum(used.values()) - used[worlds[3].deps.vault.sealing_id]
-        report.count("secrets left under the old key", old_ones, at_most=0)
+        report.count("secrets still encrypted with the old key", old_ones, at_most=0)
         again = [await _make(worlds[3], number) for number in range(REPEATED)]
         report.count("repeats with another answer without the old key", int(again != made), at_most=0)
         await worlds[3].run()

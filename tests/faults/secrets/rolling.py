@@ -64,7 +64,7 @@ def _rotated(stack: Stack) -> dict[str, object]:
 def _judge(stack: Stack, client: Client, rotated: dict[str, object], *, report: Report) -> None:
     failed = [each for each in client.answers if each.status_code >= 400]
     report.count("requests while the ring changed", len(client.answers), at_least=100)
-    report.count("of those that failed", len(failed), at_most=0)
+    report.count("requests that failed while the ring changed", len(failed), at_most=0)
     report.problems += [f"{each.request.url} {each.status_code} {each.text}" for each in failed[:5]]
     keys: dict[str, list[str]] = {}
     for answer in client.answers:

@@ -1,4 +1,4 @@
-"""Move ciphertexts to other rows with SQL. None may decrypt; dependent work waits until the secret is sent again."""
+"""Move ciphertexts to other rows with SQL. None may decrypt. Dependent work waits until the secret is sent again."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""The random actions of simulated merchants. They cover everything that the API allows."""
+"""The random actions of simulated merchants. Together they use everything that the API allows."""
 
 import random
 from collections.abc import Awaitable, Callable
@@ -48,7 +48,7 @@ class Merchant(Client):
 
     async def add_connection(self) -> None:
         kind = self.rng.choice(("lookup", "lookup", "lookup", "key", "natural_id", "none"))
-        token = self.world.side.books.token_of[self.world_account]
+        token = self.world.side.gateway.token_of[self.world_account]
         body = {
             "provider": PROVIDER,
             "credentials": {"token": token},
@@ -187,7 +187,7 @@ class Merchant(Client):
 
     async def send_credentials(self) -> None:
         for each in self.connections:
-            token = self.world.side.books.token_of[self.world_account]
+            token = self.world.side.gateway.token_of[self.world_account]
             body = {"credentials": {"token": token}}
             await self.call("PATCH", f"/v1/integration/gateways/{each}", body, allowed=(400,))
 

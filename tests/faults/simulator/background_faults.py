@@ -1,6 +1,6 @@
-"""Faults that no I/O triggers: outages of database and endpoints, changed gateway tokens, refunds.
+"""Faults that occur independently of I/O: outages of database and endpoints, changed gateway tokens, refunds.
 
-The gateway's webhooks are sent here too. They may arrive twice, late, or never.
+The gateway's webhooks are sent here, too. They may arrive twice, late, or never.
 """
 
 import json
@@ -9,14 +9,14 @@ from datetime import timedelta
 from uuid import UUID
 
 from tests.faults.simulator.actions import Merchant
-from tests.faults.simulator.books import BookedCharge
 from tests.faults.simulator.gateway import HOOK_HEADER
+from tests.faults.simulator.gateway_state import SimCharge
 from tests.faults.simulator.merchants import PRICE, WEBHOOK
 from tests.faults.simulator.process import ConnectionCutError
 from tests.faults.simulator.side import World
 
 EVERY_SECONDS = 15_000
-GIVEN_BACK_IN_A_HUNDRED = 12
+REVERSED_PERCENT = 12
 
 
 async def make(world: World, merchants: Sequence[Merchant]) -> None:
@@ -50,18 +50,18 @@ async def _stop_endpoint(world: World, merchants: Sequence[Merchant]) -> None:
 async def _change_token(world: World, merchants: Sequence[Merchant]) -> None:
     """Make the gateway refuse an account's credentials. Its merchant sends new ones hours later."""
     merchant = world.rng.choice(merchants)
-    world.side.books.token_of[UUID(merchant.account_id)] += 1
+    world.side.gateway.token_of[UUID(merchant.account_id)] += 1
     await world.schedule.sleep(world.rng.randrange(60, 4000))
     await merchant.send_credentials()
 
 
 async def _send_webhooks(world: World, _merchants: Sequence[Merchant]) -> None:
-    charges = list(world.side.books.charges.values())
+    charges = list(world.side.gateway.charges.values())
     for charge in world.rng.sample(charges, k=min(2, len(charges))):
         await _send_webhook(world, charge)
 
 
-async def _send_webhook(world: World, charge: BookedCharge) -> None:
+async def _send_webhook(world: World, charge: SimCharge) -> None:
     """Send the gateway's webhook for a charge, once or twice."""
     path = f"/gateways/{charge.account_id}/{charge.connection_id}/webhook"
     headers = {"Content-Type": "application/json", HOOK_HEADER: str(charge.account_id)}
@@ -80,8 +80,8 @@ async def _send_webhook(world: World, charge: BookedCharge) -> None:
 
 async def _refund(world: World, _merchants: Sequence[Merchant]) -> None:
     """Refund or dispute some paid charges, and send webhooks for them."""
-    for charge in list(world.side.books.charges.values()):
-        paid = charge.state == "paid" and charge.given_back is None
-        if paid and world.rng.randrange(100) < GIVEN_BACK_IN_A_HUNDRED // 6:
-            charge.given_back = world.rng.choice(("refunded", "disputed"))
+    for charge in list(world.side.gateway.charges.values()):
+        paid = charge.state == "paid" and charge.reversal is None
+        if paid and world.rng.randrange(100) < REVERSED_PERCENT // 6:
+            charge.reversal = world.rng.choice(("refunded", "disputed"))
             await _send_webhook(world, charge)

@@ -9,7 +9,7 @@ from uuid import UUID
 from fatura.store.db import Tx
 from fatura.store.invariants import INVARIANTS, offenders
 from fatura.store.invariants.invariant import Needs
-from tests.faults.simulator.books import BookedCharge
+from tests.faults.simulator.gateway_state import SimCharge
 from tests.faults.simulator.side import World
 
 ASKED_WITHIN = timedelta(days=8)
@@ -59,7 +59,7 @@ class Checker:
         return await self._world.observer.fetch(sql, *values)
 
     async def _invariants(self, *, at_rest: bool) -> None:
-        """Check all invariants. Those about late work are checked only at rest, because outages last for days."""
+        """Check all invariants. Late work is checked only at rest, because outages last for days."""
         world = self._world
         for account_id in self._accounts:
             tx = Tx(world.observer, UUID(account_id))
@@ -73,10 +73,10 @@ class Checker:
             world.report_problem(f"item {row['item_id']} has an amount that differs from its terms")
 
     async def _charges(self, *, at_rest: bool) -> None:
-        books, now = self._world.side.books, self._world.schedule.now
-        books.all_as_of(now)
-        made: defaultdict[str, list[BookedCharge]] = defaultdict(list)
-        for charge in books.charges.values():
+        gateway, now = self._world.side.gateway, self._world.schedule.now
+        gateway.all_as_of(now)
+        made: defaultdict[str, list[SimCharge]] = defaultdict(list)
+        for charge in gateway.charges.values():
             made[str(charge.invoice_id)].append(charge)
         invoices = {str(row["invoice_id"]): row for row in await self._fetch(_INVOICES)}
         for invoice_id in made.keys() - invoices.keys():
@@ -143,7 +143,7 @@ class Checker:
             self._last[of] = arrival["sequence"]
 
 
-def _errors(invoice: Mapping[str, Any], made: Sequence[BookedCharge], *, asked: datetime | None) -> list[str]:
+def _errors(invoice: Mapping[str, Any], made: Sequence[SimCharge], *, asked: datetime | None) -> list[str]:
     status, total, known = invoice["status"], invoice["total_cents"], invoice["gateway_invoice_id"]
     live = [each for each in made if each.state in {"open", "paid"}]
     named = [each for each in made if each.charge_id == known]
@@ -157,7 +157,7 @@ def _errors(invoice: Mapping[str, Any], made: Sequence[BookedCharge], *, asked: 
     if live and total == 0:
         found.append("charged although the total is zero")
     if known is not None and not named:
-        found.append("its charge is not in the gateway's books")
+        found.append("its charge is unknown to the gateway")
     if status in {"issued", "overdue"} and known is None:
         found.append("no charge is known")
     if status == "paid" and total and (not named or named[0].state != "paid"):
@@ -170,14 +170,14 @@ def _errors(invoice: Mapping[str, Any], made: Sequence[BookedCharge], *, asked: 
 
 
 def _unfinished(
-    status: str, named: Sequence[BookedCharge], live: Sequence[BookedCharge], *, asked: datetime
+    status: str, named: Sequence[SimCharge], live: Sequence[SimCharge], *, asked: datetime
 ) -> list[str]:
     """Return the unfinished work of an invoice. Every open charge must have been polled since `asked`."""
     found: list[str] = []
     if status in {"draft", "awaiting_value", "ready"}:
         found.append("is not final")
     if status in {"issued", "overdue"} and named and named[0].state in {"paid", "canceled"}:
-        if named[0].moves_at > asked:
+        if named[0].next_state_at > asked:
             return found
         found.append(f"the gateway says {named[0].state}, but the engine does not know")
     if live and named and live[0] is not named[0]:

@@ -16,11 +16,11 @@ REPEAT_SECONDS = (1, 4, 20, 60, 300)
 
 
 class NoAnswerError(Exception):
-    """Many attempts gave no known outcome."""
+    """The outcome is still unknown after many attempts."""
 
 
 class Client:
-    """Calls the API of one account. Each POST has an Idempotency-Key, which its repeats use too."""
+    """Calls the API of one account. A POST and its repeats have the same Idempotency-Key."""
 
     def __init__(self, world: World, account_id: str, api_key: str, rng: random.Random) -> None:
         self.world = world

@@ -167,7 +167,7 @@ class Session:
         return answer
 
     async def _fail(self, fault: str, sql: str) -> None:
-        """Raise the driver's exception for a fault. Execute the statement first if the fault follows the effect."""
+        """Raise the driver's exception for a fault. If the fault follows the effect, execute the statement first."""
         match fault:
             case "statement: lock time-out":
                 self._failed = True
@@ -185,7 +185,7 @@ class Session:
 
 @cache
 def _known(sql: str) -> tuple[str, bool]:
-    """Return the statement's label in the trace, and whether it may wait for a lock."""
+    """Return the statement's label in the trace, and whether the statement may wait for a lock."""
     return " ".join(sql.split())[:SHOWN_CHARS], _LOCKS.search(sql) is not None
 
 
@@ -202,7 +202,7 @@ class SimPool:
         self._open: list[Session] = []
 
     def is_away(self) -> bool:
-        """Return whether the database is unavailable. An attempt during an outage is counted as a fault."""
+        """Return whether the database is unavailable. An attempt during an outage counts as a fault."""
         connections, now = self.connections, self.schedule.now
         if connections.goes_away_for:
             connections.away_until, connections.goes_away_for = (

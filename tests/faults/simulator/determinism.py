@@ -95,7 +95,7 @@ def deterministic(world: World) -> Generator[None]:
 
 
 class _ErrorListener:
-    """A log processor. It reports each logged error that no injected fault explains as a problem."""
+    """A log processor that reports logged errors as problems, unless an injected fault explains them."""
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -47,7 +47,7 @@ PUSH: Chances = {
     "push: 410": 4,
 }
 CLIENT: Chances = {"client: answer lost": 900}
-OF_NO_CHANCE = (
+NOT_DRAWN = (
     "database: away",
     "gateway: credentials refused",
     "price: down for hours",
@@ -57,7 +57,7 @@ OF_NO_CHANCE = (
 """Faults that `background_faults` and `world` inject. They are not drawn per I/O."""
 KINDS = frozenset(
     (
-        *OF_NO_CHANCE,
+        *NOT_DRAWN,
         *(name for each in (COMMIT, STATEMENT, STEP, CREATE, LOOK, CANCEL, MIRROR) for name in each),
         *(name for each in (PRICE, PUSH, CLIENT) for name in each),
     )
@@ -71,7 +71,7 @@ class Faults:
     """The chances of faults in one world. They vary by kind, and `on` is false while the world finishes its work."""
 
     rng: random.Random
-    moods: Sequence[float] = (0.5, 1.0, 1.0, 1.5)
+    factors: Sequence[float] = (0.5, 1.0, 1.0, 1.5)
     on: bool = True
     met: Counter[str] = field(default_factory=Counter[str])
     _mood_of: dict[int, float] = field(default_factory=dict[int, float])
@@ -80,14 +80,14 @@ class Faults:
         """Return a fault for this I/O and count it, or return None."""
         if not self.on:
             return None
-        mood = self._mood_of.get(id(chances))
-        if mood is None:
-            mood = self._mood_of[id(chances)] = self.rng.choice(self.moods)
+        factor = self._mood_of.get(id(chances))
+        if factor is None:
+            factor = self._mood_of[id(chances)] = self.rng.choice(self.factors)
         drawn = self.rng.random() * 10_000
-        if drawn >= sum(chances.values()) * mood * EAGER:
+        if drawn >= sum(chances.values()) * factor * EAGER:
             return None
         for name, chance in chances.items():
-            likely = chance * mood * (1 if name in self.met else EAGER)
+            likely = chance * factor * (1 if name in self.met else EAGER)
             if drawn < likely:
                 self.met[name] += 1
                 return name
@@ -95,5 +95,5 @@ class Faults:
         return None
 
     def count(self, name: str) -> None:
-        """Count a fault that was not drawn by `draw`."""
+        """Count a fault that `draw` did not return."""
         self.met[name] += 1

@@ -8,7 +8,6 @@ from uuid import UUID
 
 import msgspec
 
-from fatura.domain.offer import PaymentMethod
 from fatura.gateways.port import (
     AuthFailedError,
     Capabilities,
@@ -24,9 +23,10 @@ from fatura.gateways.port import (
     Webhook,
     WebhookHint,
 )
+from tests.faults.charges import capabilities_of
 from tests.faults.simulator import faults
-from tests.faults.simulator.books import LATEST, BookedCharge, Books
 from tests.faults.simulator.faults import Chances, Faults
+from tests.faults.simulator.gateway_state import LATEST, GatewayState, SimCharge
 from tests.faults.simulator.schedule import Schedule
 
 T = TypeVar("T")
@@ -35,7 +35,6 @@ PROVIDER = "simulated"
 HOOK_HEADER = "x-sim-hook"
 DECLINED = "declined"
 HANGS_SECONDS = 20
-KEYS_LAST = timedelta(hours=24)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ class Side:
 
     schedule: Schedule
     faults: Faults
-    books: Books
+    gateway: GatewayState
 
 
 class SimGateway:
@@ -55,15 +54,7 @@ class SimGateway:
         self._config = config
 
     def capabilities(self) -> Capabilities:
-        kind = self._config.settings.get("idempotency", "lookup")
-        return Capabilities(
-            issues_charges=True,
-            methods=tuple(PaymentMethod),
-            max_installments=12,
-            product_catalog=self._config.settings.get("productCatalog", False),
-            idempotency=kind,
-            idempotency_ttl=KEYS_LAST if kind == "key" else None,
-        )
+        return capabilities_of(self._config)
 
     async def check_credentials(self) -> None:
         self._check_token()
@@ -84,51 +75,47 @@ class SimGateway:
             case _:
                 raise UnknownOutcomeError(fault)
 
-    def _create(self, request: ChargeRequest, fault: str | None) -> BookedCharge | None:
+    def _create(self, request: ChargeRequest, fault: str | None) -> SimCharge | None:
         if fault not in {None, "create: made, answer lost", "create: made late", "create: 500, made"}:
             return None
         side, now = self._side, self._side.schedule.now
-        known = side.books.of_reference(request.invoice_id, request.attempt)
-        if (
-            known
-            and self.capabilities().idempotency != "lookup"
-            and self.capabilities().idempotency != "none"
-        ):
+        known = side.gateway.of_reference(request.invoice_id, request.attempt)
+        if known and self.capabilities().idempotency not in {"lookup", "none"}:
             return known[0]
         lag = LATEST.total_seconds() * side.faults.rng.random() if fault is not None else 0.0
         at = now + timedelta(seconds=lag if fault == "create: made late" else 0)
-        return side.books.make(self._config, request, now=at, shown=now + timedelta(seconds=lag))
+        return side.gateway.make(self._config, request, now=at, shown=now + timedelta(seconds=lag))
 
     async def find_charge(self, invoice_id: UUID, attempt: int) -> Charge | None:
         found = await self.find_charges(invoice_id, attempt)
         return found[0] if found else None
 
     async def find_charges(self, invoice_id: UUID, attempt: int) -> Sequence[Charge]:
-        """Return the charges with this reference that look-ups show, oldest first. Raises TransientError."""
-        found = await self._looked("find", lambda: self._side.books.of_reference(invoice_id, attempt))
+        """Return the charges with this reference that look-ups already show, oldest first. Raises TransientError."""
+        found = await self._looked("find", lambda: self._side.gateway.of_reference(invoice_id, attempt))
         return [self._shown(each) for each in found]
 
     async def get_charge(self, charge_id: str) -> Charge:
-        charges = self._side.books.charges
+        charges = self._side.gateway.charges
         found = await self._looked("get", lambda: [charges[charge_id]] if charge_id in charges else [])
         if not found:
             raise NotFoundError(charge_id)
         return self._shown(found[0])
 
     async def charges_since(self, since: datetime) -> AsyncIterator[Charge]:
-        for each in list(self._side.books.charges.values()):
+        for each in list(self._side.gateway.charges.values()):
             if each.connection_id == self._config.connection_id and each.created_at >= since:
                 yield self._shown(each)
 
     async def cancel_charge(self, charge_id: str) -> Charge:
         """Raises NotFoundError, TransientError, UnknownOutcomeError."""
 
-        def cancel(fault: str | None) -> BookedCharge | None:
-            charge = self._side.books.charges.get(charge_id)
+        def cancel(fault: str | None) -> SimCharge | None:
+            charge = self._side.gateway.charges.get(charge_id)
             if charge is not None and fault in {None, "cancel: done, answer lost"}:
                 now = self._side.schedule.now
-                if self._side.books.as_of(charge, now).state in {"open", "refused", "expired"}:
-                    self._side.books.move(charge, "canceled", at=now)
+                if self._side.gateway.as_of(charge, now).state in {"open", "refused", "expired"}:
+                    self._side.gateway.move(charge, "canceled", at=now)
             return charge
 
         fault, charge = await self._call("cancel", faults.CANCEL, cancel)
@@ -147,15 +134,15 @@ class SimGateway:
         return WebhookHint((msgspec.json.decode(webhook.body)["chargeId"],))
 
     async def mirror_product(self, product: ProductMirror) -> str:
-        fault, _ = await self._call("mirror", faults.MIRROR, lambda _fate: None)
+        fault, _ = await self._call("mirror", faults.MIRROR, lambda _fault: None)
         if fault is not None:
             raise UnknownOutcomeError(fault)
         return f"simp_{product.product_id}"
 
-    async def _looked(self, name: str, look: Callable[[], Sequence[BookedCharge]]) -> Sequence[BookedCharge]:
-        """Look charges up. A new charge is shown by reference only after a delay, but by its id immediately."""
+    async def _looked(self, name: str, look: Callable[[], Sequence[SimCharge]]) -> Sequence[SimCharge]:
+        """Look charges up. By reference, but not by id, a new charge is shown only after a delay."""
 
-        def seen(_fate: str | None) -> Sequence[BookedCharge]:
+        def seen(_fault: str | None) -> Sequence[SimCharge]:
             now = self._side.schedule.now
             return [each for each in look() if name != "find" or each.visible_at <= now]
 
@@ -169,7 +156,7 @@ class SimGateway:
     async def _call(
         self, name: str, chances: Chances, effect: Callable[[str | None], T]
     ) -> tuple[str | None, T]:
-        """Do one operation at the gateway, or a fault. The response takes some simulated time."""
+        """Perform one operation at the gateway, or a fault. The response takes some simulated time."""
         side = self._side
 
         async def work() -> tuple[str | None, T]:
@@ -186,12 +173,12 @@ class SimGateway:
 
     def _check_token(self) -> None:
         side = self._side
-        if self._config.credentials.get("token", 0) != side.books.token_of[self._config.account_id]:
+        if self._config.credentials.get("token", 0) != side.gateway.token_of[self._config.account_id]:
             side.faults.count("gateway: credentials refused")
             raise AuthFailedError("the token is old")
 
-    def _shown(self, charge: BookedCharge) -> Charge:
-        self._side.books.as_of(charge, self._side.schedule.now)
+    def _shown(self, charge: SimCharge) -> Charge:
+        self._side.gateway.as_of(charge, self._side.schedule.now)
         return Charge(
             charge_id=charge.charge_id,
             invoice_id=charge.invoice_id,
@@ -199,7 +186,7 @@ class SimGateway:
             state=ChargeState(charge.state),
             amount_cents=charge.amount_cents,
             paid_at=charge.paid_at,
-            refunded=charge.given_back == "refunded",
-            disputed=charge.given_back == "disputed",
+            refunded=charge.reversal == "refunded",
+            disputed=charge.reversal == "disputed",
             due_date=charge.due_date,
         )

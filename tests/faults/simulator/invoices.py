@@ -25,7 +25,7 @@ async def price_by_hand(merchant: Merchant) -> None:
 
 
 async def close_by_hand(merchant: Merchant, invoice_id: str) -> None:
-    """Enter values for all pending items. The price endpoint may return its value first."""
+    """Enter values for all pending items. The price endpoint may answer first."""
     for item in (await merchant.get(f"/v1/invoices/{invoice_id}"))["items"]:
         if item["pricingStatus"] == "pending":
             path = f"/v1/invoices/{invoice_id}/items/{item['id']}/value"
@@ -41,20 +41,20 @@ async def retry_issuance(merchant: Merchant) -> None:
 async def issue_again(merchant: Merchant, invoice_id: str) -> None:
     """Cancel or refund charges that the engine does not know, then retry issuance."""
     world = merchant.world
-    if any(each.visible_at > world.schedule.now for each in world.side.books.of_invoice(invoice_id)):
+    if any(each.visible_at > world.schedule.now for each in world.side.gateway.of_invoice(invoice_id)):
         return
     invoice = await merchant.get(f"/v1/invoices/{invoice_id}")
     if invoice["status"] != "ready":
         return
     if await _needs_operator(merchant, invoice_id):
-        for charge in world.side.books.of_invoice(invoice_id):
-            if world.side.books.as_of(charge, world.schedule.now).state != "canceled":
-                world.side.books.move(charge, "canceled", at=world.schedule.now)
+        for charge in world.side.gateway.of_invoice(invoice_id):
+            if world.side.gateway.as_of(charge, world.schedule.now).state != "canceled":
+                world.side.gateway.move(charge, "canceled", at=world.schedule.now)
         await merchant.post(f"/v1/invoices/{invoice_id}/retry-issuance", allowed=(409,), keyed=False)
 
 
 async def _needs_operator(merchant: Merchant, invoice_id: str) -> bool:
-    """Return whether the engine waits for a person, according to `invoice.issue_failed`."""
+    """Return whether the engine waits for a person, as `invoice.issue_failed` reports."""
     world = merchant.world
 
     async def work() -> Any:
@@ -85,7 +85,6 @@ def actions(merchant: Merchant) -> list[tuple[int, Callable[[], Awaitable[None]]
 
 
 async def resolve_all(merchant: Merchant) -> None:
-    """Do everything that the specification requires of a person."""
     await merchant.send_credentials()
     for each in merchant.connections:
         await merchant.call("PATCH", f"/v1/integration/gateways/{each}", {"active": True})

@@ -52,7 +52,7 @@ class _Selector(selectors.DefaultSelector):
     on_quiet: Callable[[], None] | None = None
 
     def select(self, timeout: float | None = None) -> "list[tuple[selectors.SelectorKey, int]]":
-        """Return finished I/O. Wait only if no task is ready, and call `on_quiet` if that takes long."""
+        """Return finished I/O. Wait only if no task is ready, and call `on_quiet` if the wait is long."""
         if timeout is not None and timeout <= 0:
             return []
         found = super().select(None if self.on_quiet is None else QUIET_SECONDS)

@@ -62,7 +62,7 @@ class SimMerchants:
         await self.schedule.sleep(exchange.latency_ms / 1000)
         return exchange
 
-    def _fate(self, kind: str, account_id: str, chances: Chances) -> str | None:
+    def _fault(self, kind: str, account_id: str, chances: Chances) -> str | None:
         down = self.down_until.get((kind, account_id))
         if down is not None and self.schedule.now < down and self.faults.on:
             fault: str | None = f"{kind}: down for hours"
@@ -75,7 +75,7 @@ class SimMerchants:
 
     def _price(self, account_id: str, url: str, body: bytes, headers: Mapping[str, str]) -> Exchange:
         asked = json.loads(body)
-        fault = self._fate(PRICE, account_id, PRICE_CHANCES)
+        fault = self._fault(PRICE, account_id, PRICE_CHANCES)
         cents = int(url.rsplit("/", 1)[-1])
         drawn = self.rng.randrange(20)
         answer = (
@@ -110,7 +110,7 @@ class SimMerchants:
 
     def _push(self, account_id: str, _url: str, body: bytes, headers: Mapping[str, str]) -> Exchange:
         event = json.loads(body)
-        fault = self._fate(WEBHOOK, account_id, PUSH_CHANCES)
+        fault = self._fault(WEBHOOK, account_id, PUSH_CHANCES)
         taken = fault in {None, "push: taken, answer lost"}
         exchange = self._answered(200, "") if fault is None else self._failed(fault)
         self.journal.write(

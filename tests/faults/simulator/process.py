@@ -49,14 +49,14 @@ _SETTINGS = settings.read({"FATURA_RATE_LIMIT": "0"})
 
 
 class ConnectionCutError(Exception):
-    """The process was killed or its response lost, so the outcome is unknown."""
+    """The process was killed or its response was lost, so the outcome is unknown."""
 
 
 class Process:
     def __init__(self, world: World, slot: int, app: FastAPI) -> None:
         self.world = world
         self.slot = slot
-        self.lives = 0
+        self.invoice_count = 0
         self.host = Host(f"p{slot}", alive=False)
         self._app = app
         self._pool: SimPool | None = None
@@ -66,8 +66,8 @@ class Process:
 
     def start(self) -> None:
         world = self.world
-        self.lives += 1
-        self.host = Host(f"p{self.slot}.{self.lives}")
+        self.invoice_count += 1
+        self.host = Host(f"p{self.slot}.{self.invoice_count}")
         self._pool = SimPool(world.schedule, world.connections, world.faults, size=POOL_SIZE)
         self._cut = asyncio.get_running_loop().create_future()
         set_deps(self._app, self._deps(self._pool))

@@ -1,7 +1,7 @@
 """Run the whole engine in simulated worlds. A seed determines the clock, order, random numbers and external services.
 
 `python -m tests.faults simulator --seed N` with N of 1,000 or more runs only world N. A smaller seed n runs the worlds
-from n000 on. Worlds of the short run are smaller (`--short`).
+from n000 on. `--short` runs fewer and smaller worlds.
 """
 
 import asyncio
@@ -67,10 +67,10 @@ def _seeds(options: Options) -> Sequence[int]:
 def _count(report: Report, worlds: Sequence[Outcome], options: Options, *, alone: bool) -> None:
     full = options.scale is Scale.FULL and not alone
     faults = sum((each.faults for each in worlds), Counter[str]())
-    lives = sum(each.lives for each in worlds)
+    invoice_count = sum(each.invoice_count for each in worlds)
     report.count("worlds", len(worlds), at_least=300 if full else None)
     report.count("virtual days, each checked", sum(each.days for each in worlds))
-    report.count("invoices", lives, at_least=30_000 if full else None)
+    report.count("invoices", invoice_count, at_least=30_000 if full else None)
     report.count("faults", faults.total(), at_least=100_000 if full else None)
     report.count("kinds of faults injected", len(faults), at_least=len(KINDS) if full else None)
     report.count("steps", sum(each.steps for each in worlds))
@@ -113,7 +113,7 @@ def run_world(server_url: str, seed: int, *, small: bool = False) -> Outcome:
 
 def _print_outcome(outcome: Outcome) -> None:
     met = dict(outcome.faults.most_common())
-    head = f"{outcome.seed} {outcome.digest}: {outcome.lives} lives, {outcome.steps} steps, {outcome.seconds:.0f} s"
+    head = f"{outcome.seed} {outcome.digest}: {outcome.invoice_count} invoices, {outcome.steps} steps"
     print(*outcome.tail, head, met, *outcome.problems, sep="\n")  # noqa: T201 - command line output
 
 

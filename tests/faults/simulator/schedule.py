@@ -33,8 +33,8 @@ class StuckError(Exception):
     """No task can continue, and no time-out will change that."""
 
 
-class OverError(BaseException):
-    """Ends the remaining tasks when a world is finished."""
+class WorldEndedError(BaseException):
+    """Ends the remaining tasks of a world."""
 
 
 @dataclass(slots=True, order=True)
@@ -91,9 +91,9 @@ class Schedule:
         await done
 
     async def _live_only(self) -> None:
-        """Block tasks of dead machines forever. When the world is finished, raise in all tasks."""
+        """Block tasks of dead machines forever. When the world has ended, raise in all tasks."""
         if self.over:
-            raise OverError
+            raise WorldEndedError
         if not HOST.get().alive:
             await self._loop.create_future()
 
@@ -186,7 +186,7 @@ class Schedule:
         self._go_on(self.now + STEP)
 
     async def _ends_or_waits(self, step: Step) -> bool:
-        """Return True when a step's I/O ended, False when it waits for a lock."""
+        """Return True when a step's I/O has ended, False when it waits for a lock."""
         assert step.running is not None
         assert step.pid is not None
         while True:
@@ -201,7 +201,7 @@ class Schedule:
         return bool(await self.watch.fetchval("SELECT cardinality(pg_blocking_pids($1)) > 0", pid))
 
     async def _settle_blocked(self) -> None:
-        """Let statements that got their lock end, one after the other, so that they do not compete for a row."""
+        """Let statements that got their lock end one after the other, so that they do not compete for a row."""
         if not self.locks_were_freed:
             return
         self.locks_were_freed = False
@@ -217,7 +217,7 @@ class Schedule:
                 signal(step, SIGSTOP)
 
     async def _time_out_locks(self) -> None:
-        """End lock waits with PostgreSQL's lock time-out. Called when no other task can continue."""
+        """End a lock wait with PostgreSQL's lock time-out. Called when no other task can continue."""
         step = self._blocked.pop(0)
         await self.cancel(step)
         self.trace.add(f"{step.host.name} lock time-out")

@@ -39,11 +39,10 @@ class World:
     restart_later: "Callable[[Process], None]" = lambda _process: None
 
     def report_problem(self, problem: str) -> None:
-        """Record a problem, unless it is recorded already."""
+        """Record a problem once."""
         if problem not in self.problems:
             self.schedule.trace.add(f"FOUND {problem}")
             self.problems.append(problem)
 
     def report_error(self, event: str, error: object) -> None:
-        """Record an unexpected exception."""
         self.report_problem(f"{event}: {type(error).__name__}: {error}")

@@ -12,7 +12,7 @@ from tests.faults.simulator.machines import Host
 
 @dataclass(slots=True, eq=False)
 class Step:
-    """I/O that waits for its turn. If it is a statement that may wait for a lock, `pid` returns its server process."""
+    """I/O that waits for its turn. `pid` returns the server process of a statement that may wait for a lock."""
 
     host: Host
     task: object

@@ -22,16 +22,16 @@ from fatura.usecases.accounts import accounts
 from tests.faults.journal import Journal
 from tests.faults.simulator import background_faults, invoices
 from tests.faults.simulator.actions import Merchant
-from tests.faults.simulator.books import Books
 from tests.faults.simulator.check import Checker
 from tests.faults.simulator.database import CONNECTION, ConnectionStore
 from tests.faults.simulator.determinism import deterministic
 from tests.faults.simulator.faults import Faults
 from tests.faults.simulator.gateway import Side
+from tests.faults.simulator.gateway_state import GatewayState
 from tests.faults.simulator.machines import HOST, Host, WorldLoop
 from tests.faults.simulator.merchants import SimMerchants
 from tests.faults.simulator.process import Process
-from tests.faults.simulator.schedule import OverError, Schedule
+from tests.faults.simulator.schedule import Schedule, WorldEndedError
 from tests.faults.simulator.side import World
 from tests.faults.simulator.steps import Step
 
@@ -52,7 +52,7 @@ _APPS: list[FastAPI] = []
 class Outcome:
     seed: int
     digest: str
-    lives: int
+    invoice_count: int
     days: int
     steps: int
     seconds: float
@@ -87,7 +87,7 @@ def plan_of(rng: random.Random, *, small: bool) -> Plan:
 
 
 async def run_in_database(url: str, seed: int, *, small: bool = False) -> Outcome:
-    """Run one world on a fresh, migrated database."""
+    """Run one world on a new, migrated database."""
     began = time.monotonic()
     rng = random.Random(seed)  # noqa: S311 - not for security
     loop = asyncio.get_running_loop()
@@ -95,7 +95,7 @@ async def run_in_database(url: str, seed: int, *, small: bool = False) -> Outcom
     schedule = Schedule(random.Random(f"order {seed}"), START, loop)  # noqa: S311 - as above
     journal = Journal(Path(":memory:"))
     faults = Faults(random.Random(f"faults {seed}"))  # noqa: S311 - as above
-    books = Books(journal, random.Random(f"payers {seed}"))  # noqa: S311 - as above
+    gateway = GatewayState(journal, random.Random(f"payers {seed}"))  # noqa: S311 - as above
     connections = ConnectionStore(url)
     world = World(
         seed=seed,
@@ -104,7 +104,7 @@ async def run_in_database(url: str, seed: int, *, small: bool = False) -> Outcom
         faults=faults,
         connections=connections,
         observer=await asyncpg.connect(url, user="postgres", **CONNECTION),
-        side=Side(schedule, faults, books),
+        side=Side(schedule, faults, gateway),
         merchants=SimMerchants(schedule, faults, journal, random.Random(f"merchants {seed}")),  # noqa: S311 - as above
     )
     schedule.watch = await asyncpg.connect(url, **ELSEWHERE)
@@ -122,13 +122,13 @@ async def run_in_database(url: str, seed: int, *, small: bool = False) -> Outcom
             await schedule.drive(main)
         except Exception as error:  # noqa: BLE001 - any exception is a problem, with its trace
             world.report_error("the world stopped", error)
-        lives = await world.observer.fetchval("SELECT count(*) FROM invoice")
+        invoice_count = await world.observer.fetchval("SELECT count(*) FROM invoice")
         await _end(world, [main, *story.tasks])
     journal.close()
     return Outcome(
         seed=seed,
         digest=schedule.trace.digest,
-        lives=lives,
+        invoice_count=invoice_count,
         days=story.day,
         steps=schedule.trace.length,
         seconds=time.monotonic() - began,
@@ -156,7 +156,7 @@ async def _end(world: World, tasks: list[asyncio.Task[object]]) -> None:
     left = [*tasks, *world.abandoned]
     for each in left:
         each.cancel()
-    with contextlib.suppress(OverError):
+    with contextlib.suppress(WorldEndedError):
         await asyncio.gather(*left, return_exceptions=True)
     assert world.schedule.watch is not None
     for each in (world.observer, world.schedule.watch):
@@ -238,7 +238,7 @@ class Story:
         self._begin(f"start of {process.host.name}", restart())
 
     async def _outage(self, length: timedelta) -> None:
-        """Kill every process, and restart them days later."""
+        """Kill every process, and restart them all after `length`."""
         world = self._world
         world.restart_later = lambda _process: None
 
@@ -260,7 +260,7 @@ class Story:
         world = self._world
         world.faults.on = False
         world.connections.goes_away_for, world.connections.away_until = 0, None
-        world.side.books.let_all_pay(world.schedule.now)
+        world.side.gateway.let_all_pay(world.schedule.now)
         for number in range(REST_DAYS):
             self.day += 1
             await world.schedule.sleep(3600)
@@ -272,7 +272,7 @@ class Story:
         await self._check_acknowledged()
 
     async def _check_acknowledged(self) -> None:
-        """Check that every acknowledged subscription exists exactly once."""
+        """Check that every acknowledged subscription exists."""
         for merchant in self._merchants:
             path = "/v1/subscriptions?pageSize=100"
             known = {each["externalRef"]: each["id"] for each in (await merchant.get(path))["data"]}

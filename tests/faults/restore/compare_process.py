@@ -1,7 +1,7 @@
 """`fatura restored` in its own process, with the run's gateway and clock, killed at its n-th statement.
 
-`python -m tests.faults.restore.sweep URL RING BOOKS NOW SINCE KILL_AT` prints its counts as JSON. KILL_AT 0 means that
-it is not killed.
+`python -m tests.faults.restore.compare_process URL RING JOURNAL NOW SINCE KILL_AT` prints its
+counts as JSON. With KILL_AT 0, the process is not killed.
 """
 
 import asyncio
@@ -12,32 +12,27 @@ import sys
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import asyncpg
 
 from fatura.usecases.operations.checks import all_accounts
 from fatura.usecases.restore import comparison
 from tests.faults import breaks
+from tests.faults.connections import Send, connection_class
 from tests.faults.engine import open_engine
 from tests.faults.journal import Journal
-from tests.faults.restore.books import book_providers
-
-STATEMENTS = ("execute", "fetch", "fetchrow", "fetchval")
+from tests.faults.restore.gateway import journal_providers
 
 
 def counting(before_each: Callable[[], None]) -> "type[asyncpg.Connection[asyncpg.Record]]":
     """Return a connection class that calls a function before every statement, including commits."""
 
-    def watched(name: str) -> Any:
-        async def call(self: Any, *arguments: Any, **options: Any) -> Any:
-            before_each()
-            return await getattr(asyncpg.Connection, name)(self, *arguments, **options)
+    async def around(connection: Any, sql: str, send: Send, *, is_prepared: bool) -> Any:
+        before_each()
+        return await send()
 
-        return call
-
-    members = {name: watched(name) for name in STATEMENTS}
-    return cast("type[asyncpg.Connection[asyncpg.Record]]", type("Counting", (asyncpg.Connection,), members))
+    return connection_class(around)
 
 
 def _killer(kill_at: int) -> Callable[[], None]:
@@ -51,27 +46,29 @@ def _killer(kill_at: int) -> Callable[[], None]:
     return count
 
 
-async def _sweep(url: str, ring: str, *, books: Path, now: datetime, since: datetime, kill_at: int) -> None:
+async def _compare(
+    url: str, ring: str, *, journal: Path, now: datetime, since: datetime, kill_at: int
+) -> None:
     engine = open_engine(
         url,
         ring=ring,
         clock=lambda: now,
-        providers=book_providers(Journal(books)),
+        providers=journal_providers(Journal(journal)),
         connection_class=counting(_killer(kill_at)),
     )
     async with engine as deps:
         accounts = await all_accounts(deps)
         for account_id in accounts:
             await comparison.freeze(deps, account_id)
-        swept = [await comparison.compare(deps, account_id, since=since) for account_id in accounts]
-    counts = {str(kind): count for each in swept for kind, count in each.counts.items()}
-    unmatched = [unmatched.charge.charge_id for each in swept for unmatched in each.unmatched]
-    problems = [problem for each in swept for problem in each.problems]
+        reports = [await comparison.compare(deps, account_id, since=since) for account_id in accounts]
+    counts = {str(kind): count for each in reports for kind, count in each.counts.items()}
+    unmatched = [unmatched.charge.charge_id for each in reports for unmatched in each.unmatched]
+    problems = [problem for each in reports for problem in each.problems]
     print(json.dumps({"counts": counts, "unmatched": unmatched, "problems": problems}))  # noqa: T201 - the parent reads it
 
 
 if __name__ == "__main__":
     breaks.apply()
-    url, ring, books, now, since, kill_at = sys.argv[1:]
+    url, ring, journal, now, since, kill_at = sys.argv[1:]
     parsed = datetime.fromisoformat(now), datetime.fromisoformat(since), int(kill_at)
-    asyncio.run(_sweep(url, ring, books=Path(books), now=parsed[0], since=parsed[1], kill_at=parsed[2]))
+    asyncio.run(_compare(url, ring, journal=Path(journal), now=parsed[0], since=parsed[1], kill_at=parsed[2]))

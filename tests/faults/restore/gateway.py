@@ -6,15 +6,12 @@ from datetime import date, datetime
 from typing import Any, ClassVar
 from uuid import UUID
 
-from fatura.domain.calendar import start_of_day
 from fatura.domain.credentials import Mode
-from fatura.domain.offer import PaymentMethod
 from fatura.gateways.port import (
     AuthFailedError,
     Capabilities,
     Charge,
     ChargeRequest,
-    ChargeState,
     ConnectionConfig,
     NotFoundError,
     PermanentError,
@@ -24,16 +21,17 @@ from fatura.gateways.port import (
 )
 from fatura.gateways.registry import Provider, Providers
 from fatura.store.db import Database
+from tests.faults.charges import capabilities_of, charge_of, pay_if_due
 from tests.faults.journal import Journal
 
-PROVIDER = "books"
+PROVIDER = "journal"
 NEVER_PAID_EVERY = 5
-"""One in this many charges is never paid."""
+"""Every fifth charge is never paid."""
 PAGE = 50
 
 
-class BookGateway:
-    """Implements `port.Gateway` with look-ups only. A repeated request creates a second charge."""
+class JournalGateway:
+    """Offers only look-ups. A repeated request creates a second charge."""
 
     provider: ClassVar[str] = PROVIDER
 
@@ -42,21 +40,14 @@ class BookGateway:
         self._config = config
 
     def capabilities(self) -> Capabilities:
-        return Capabilities(
-            issues_charges=True,
-            methods=tuple(PaymentMethod),
-            max_installments=12,
-            product_catalog=False,
-            idempotency="lookup",
-            lists_charges=True,
-        )
+        return capabilities_of(self._config)
 
     async def check_credentials(self) -> None:
         """Accept all credentials."""
 
     async def create_charge(self, request: ChargeRequest) -> Charge:
         self._journal.write("gateway_call", operation="create", invoice_id=str(request.invoice_id))
-        charge_id = f"bk_{self._journal.count('gateway_call'):08}"
+        charge_id = f"ch_{self._journal.count('gateway_call'):08}"
         self._journal.write(
             "charge",
             charge_id=charge_id,
@@ -94,7 +85,7 @@ class BookGateway:
             after = page[-1].charge_id
 
     async def cancel_charge(self, charge_id: str) -> Charge:
-        """Raises NotFoundError. A charge that is not open stays unchanged."""
+        """Cancel an open charge. Any other charge stays unchanged. Raises NotFoundError."""
         await self.get_charge(charge_id)
         self._journal.change(
             "UPDATE charge SET state = 'canceled' WHERE charge_id = ? AND state = 'open'", charge_id
@@ -118,44 +109,26 @@ class BookGateway:
                 *values,
             )
         )
-        return [_charge(self._settled(row)) for row in found]
+        return [self._charge(row) for row in found]
 
-    def _settled(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
-        pays_at = start_of_day(date.fromisoformat(row["due_date"]))
-        never = int(row["charge_id"][3:]) % NEVER_PAID_EVERY == 0
-        if row["state"] != "open" or never or pays_at > self._config.now:
-            return row
-        paid_at = max(pays_at.isoformat(), row["created_at"])
-        self._journal.change(
-            "UPDATE charge SET state = 'paid', paid_at = ? WHERE charge_id = ?", paid_at, row["charge_id"]
-        )
-        return {**row, "state": "paid", "paid_at": paid_at}
+    def _charge(self, row: Mapping[str, Any]) -> Charge:
+        is_never_paid = int(row["charge_id"][3:]) % NEVER_PAID_EVERY == 0
+        paid = row if is_never_paid else pay_if_due(self._journal, row, now=self._config.now)
+        return charge_of(paid, due_date=date.fromisoformat(row["due_date"]))
 
 
-def take_back(journal: Journal, charge_id: str) -> None:
+def cancel_charge(journal: Journal, charge_id: str) -> None:
     """Cancel a charge in any state, as a person can in a gateway's dashboard."""
     journal.change("UPDATE charge SET state = 'canceled' WHERE charge_id = ?", charge_id)
 
 
-def _charge(row: Mapping[str, Any]) -> Charge:
-    return Charge(
-        charge_id=row["charge_id"],
-        invoice_id=UUID(row["invoice_id"]),
-        attempt=row["attempt"],
-        state=ChargeState(row["state"]),
-        amount_cents=row["amount_cents"],
-        paid_at=datetime.fromisoformat(row["paid_at"]) if row["paid_at"] else None,
-        due_date=date.fromisoformat(row["due_date"]),
-    )
-
-
-def book_providers(journal: Journal) -> Callable[[Database], AbstractAsyncContextManager[Providers]]:
+def journal_providers(journal: Journal) -> Callable[[Database], AbstractAsyncContextManager[Providers]]:
     """Return a provider factory that offers this gateway to live accounts."""
 
     @asynccontextmanager
     async def opened(_db: Database) -> AsyncGenerator[Providers]:
-        def factory(config: ConnectionConfig) -> BookGateway:
-            return BookGateway(journal, config)
+        def factory(config: ConnectionConfig) -> JournalGateway:
+            return JournalGateway(journal, config)
 
         yield {PROVIDER: Provider(factory, frozenset({Mode.LIVE}))}
 

@@ -29,8 +29,8 @@ _PAYERS = (
 
 
 @dataclass(slots=True)
-class BookedCharge:
-    """One charge. `next_state` is its payer's next action, at the time `moves_at`."""
+class SimCharge:
+    """One charge. `next_state` is its payer's next action, at the time `next_state_at`."""
 
     charge_id: str
     account_id: UUID
@@ -42,29 +42,29 @@ class BookedCharge:
     created_at: datetime
     visible_at: datetime
     next_state: str
-    moves_at: datetime
+    next_state_at: datetime
     state: str = "open"
     paid_at: datetime | None = None
-    given_back: str | None = None
+    reversal: str | None = None
 
 
 @dataclass(slots=True)
-class Books:
+class GatewayState:
     journal: Journal
     rng: random.Random
-    charges: dict[str, BookedCharge] = field(default_factory=dict[str, BookedCharge])
+    charges: dict[str, SimCharge] = field(default_factory=dict[str, SimCharge])
     token_of: defaultdict[UUID, int] = field(default_factory=lambda: defaultdict[UUID, int](int))
-    payers_rest: bool = False
-    _of_reference: defaultdict[tuple[UUID, int], list[BookedCharge]] = field(
-        default_factory=lambda: defaultdict[tuple[UUID, int], list[BookedCharge]](list)
+    all_pay: bool = False
+    _of_reference: defaultdict[tuple[UUID, int], list[SimCharge]] = field(
+        default_factory=lambda: defaultdict[tuple[UUID, int], list[SimCharge]](list)
     )
 
     def make(
         self, config: ConnectionConfig, request: ChargeRequest, *, now: datetime, shown: datetime
-    ) -> BookedCharge:
+    ) -> SimCharge:
         """Create a charge that look-ups show from the time `shown` on. A repeated request creates another charge."""
         state, hours = self._payer()
-        charge = BookedCharge(
+        charge = SimCharge(
             charge_id=f"sim_{len(self.charges) + 1}",
             account_id=config.account_id,
             connection_id=config.connection_id,
@@ -75,7 +75,7 @@ class Books:
             created_at=now,
             visible_at=shown,
             next_state=state,
-            moves_at=max(start_of_day(request.due_date) + timedelta(hours=hours), shown),
+            next_state_at=max(start_of_day(request.due_date) + timedelta(hours=hours), shown),
         )
         self.charges[charge.charge_id] = charge
         self._of_reference[request.invoice_id, request.attempt].append(charge)
@@ -95,7 +95,7 @@ class Books:
         return charge
 
     def _payer(self) -> tuple[str, float]:
-        if self.payers_rest:
+        if self.all_pay:
             return "paid", 0.0
         drawn = self.rng.randrange(100)
         for state, chance, (earliest, latest) in _PAYERS:
@@ -104,20 +104,20 @@ class Books:
             drawn -= chance
         raise AssertionError
 
-    def of_reference(self, invoice_id: UUID, attempt: int) -> Sequence[BookedCharge]:
+    def of_reference(self, invoice_id: UUID, attempt: int) -> Sequence[SimCharge]:
         """Return all charges with a reference, oldest first, even if look-ups do not show them yet."""
         return self._of_reference.get((invoice_id, attempt), ())
 
-    def of_invoice(self, invoice_id: str) -> Sequence[BookedCharge]:
+    def of_invoice(self, invoice_id: str) -> Sequence[SimCharge]:
         return [each for each in self.charges.values() if str(each.invoice_id) == invoice_id]
 
-    def as_of(self, charge: BookedCharge, now: datetime) -> BookedCharge:
+    def as_of(self, charge: SimCharge, now: datetime) -> SimCharge:
         """Return a charge after its payer's actions up to `now`."""
-        if charge.state not in {charge.next_state, "paid", "canceled"} and charge.moves_at <= now:
-            self.move(charge, charge.next_state, at=charge.moves_at)
+        if charge.state not in {charge.next_state, "paid", "canceled"} and charge.next_state_at <= now:
+            self.move(charge, charge.next_state, at=charge.next_state_at)
         return charge
 
-    def move(self, charge: BookedCharge, state: str, *, at: datetime) -> None:
+    def move(self, charge: SimCharge, state: str, *, at: datetime) -> None:
         charge.state = state
         if state == "paid":
             charge.paid_at = at
@@ -129,11 +129,11 @@ class Books:
         )
 
     def let_all_pay(self, now: datetime) -> None:
-        """From now on, make every payer pay immediately, unless the charge is canceled."""
-        self.payers_rest = True
+        """Make every payer pay immediately from now on, unless the charge is canceled."""
+        self.all_pay = True
         for charge in self.charges.values():
             if "canceled" not in {charge.state, charge.next_state}:
-                charge.next_state, charge.moves_at = "paid", now
+                charge.next_state, charge.next_state_at = "paid", now
 
     def all_as_of(self, now: datetime) -> None:
         for charge in self.charges.values():

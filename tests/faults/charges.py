@@ -1,0 +1,48 @@
+"""What the gateways of several runs share: their capabilities, and the charges in their journals."""
+
+from collections.abc import Mapping
+from datetime import date, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from fatura.domain.calendar import start_of_day
+from fatura.domain.offer import PaymentMethod
+from fatura.gateways.port import Capabilities, Charge, ChargeState, ConnectionConfig
+from tests.faults.journal import Journal
+
+
+def capabilities_of(config: ConnectionConfig) -> Capabilities:
+    """By default, charges can be looked up by reference. Settings can name another protection against repeats."""
+    return Capabilities(
+        issues_charges=True,
+        methods=tuple(PaymentMethod),
+        max_installments=12,
+        product_catalog=config.settings.get("productCatalog", False),
+        idempotency=config.settings.get("idempotency", "lookup"),
+        idempotency_ttl=timedelta(days=1),
+        lists_charges=True,
+    )
+
+
+def pay_if_due(journal: Journal, row: Mapping[str, Any], *, now: datetime) -> Mapping[str, Any]:
+    """Pay an open charge from the start of its due date on. Return its row."""
+    pays_at = start_of_day(date.fromisoformat(row["due_date"]))
+    if row["state"] != "open" or pays_at > now:
+        return row
+    paid_at = max(pays_at.isoformat(), row["created_at"])
+    journal.change(
+        "UPDATE charge SET state = 'paid', paid_at = ? WHERE charge_id = ?", paid_at, row["charge_id"]
+    )
+    return {**row, "state": "paid", "paid_at": paid_at}
+
+
+def charge_of(row: Mapping[str, Any], *, due_date: date | None = None) -> Charge:
+    return Charge(
+        charge_id=row["charge_id"],
+        invoice_id=UUID(row["invoice_id"]),
+        attempt=row["attempt"],
+        state=ChargeState(row["state"]),
+        amount_cents=row["amount_cents"],
+        paid_at=datetime.fromisoformat(row["paid_at"]) if row["paid_at"] else None,
+        due_date=due_date,
+    )
