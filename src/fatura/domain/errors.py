@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +228,13 @@ MAX_SHOWN_ID_CHARS = 100
 """Maximum length of an unknown id in the error detail, so that a long id does not make a long answer."""
 
 
-def not_found(noun: str, sought: object) -> EngineError:
+def not_found(resource: str, sought: object) -> EngineError:
     """Return the 404. It is the same for unknown ids, malformed ids and ids of other accounts (spec 5 rule 4, D-11)."""
-    return EngineError(NOT_FOUND, f"No {noun} has the id {str(sought)[:MAX_SHOWN_ID_CHARS]}.")
+    return EngineError(NOT_FOUND, f"No {resource} has the id {str(sought)[:MAX_SHOWN_ID_CHARS]}.")
+
+
+def require(record: T | None, resource: str, sought: object) -> T:
+    """Return a record that was looked up. Raises EngineError: `engine.not_found` if it is None."""
+    if record is None:
+        raise not_found(resource, sought)
+    return record

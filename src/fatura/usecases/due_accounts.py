@@ -3,91 +3,74 @@
 Most functions return none while this host's clock is wrong, because leases and due dates depend on it.
 """
 
-from datetime import timedelta
+from collections.abc import Awaitable
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Protocol
 
 from fatura.domain.account import Account
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.observability import log
 from fatura.store import discovery
+from fatura.store.db import Discovery
 from fatura.store.sandbox import test_clock
-from fatura.usecases.charging import polling
+from fatura.usecases.charging.polling import POLLED_STATES
 from fatura.usecases.deps import Deps
-from fatura.usecases.operations import health
+from fatura.usecases.operations.health import MAX_CLOCK_SKEW, MAX_PUSH_SKEW
+
+
+class _Discover(Protocol):
+    def __call__(self, tx: Discovery, /, *, real_now: datetime) -> Awaitable[list[Account]]: ...
 
 
 async def generation(deps: Deps) -> list[Account]:
-    """Return the accounts with subscriptions to bill."""
-    async with deps.db.discovery() as tx:
-        accounts = await discovery.discover_generation(tx, real_now=deps.clock())
-    return await _if_clock_is_right(deps, accounts)
+    return await _discovered(deps, discovery.discover_generation, max_skew=MAX_CLOCK_SKEW)
 
 
 async def pricing(deps: Deps) -> list[Account]:
-    """Return the accounts with price calls or warnings due."""
-    async with deps.db.discovery() as tx:
-        accounts = await discovery.discover_pricing(tx, real_now=deps.clock())
-    return await _if_clock_is_right(deps, accounts)
+    return await _discovered(deps, discovery.discover_pricing, max_skew=MAX_CLOCK_SKEW)
 
 
 async def issuance(deps: Deps) -> list[Account]:
-    """Return the accounts with invoices to issue."""
-    async with deps.db.discovery() as tx:
-        accounts = await discovery.discover_invoices(tx, [InvoiceStatus.READY], real_now=deps.clock())
-    return await _if_clock_is_right(deps, accounts)
+    ready = partial(discovery.discover_invoices, statuses=[InvoiceStatus.READY])
+    return await _discovered(deps, ready, max_skew=MAX_CLOCK_SKEW)
 
 
 async def reconciliation(deps: Deps) -> list[Account]:
-    """Return the accounts with charges to poll or late charge checks to make."""
-    async with deps.db.discovery() as tx:
-        to_poll = await discovery.discover_invoices(tx, list(polling.POLLED_STATES), real_now=deps.clock())
-        to_check = await discovery.discover_late_charge_checks(tx, real_now=deps.clock())
+    to_poll = await _discovered(deps, partial(discovery.discover_invoices, statuses=list(POLLED_STATES)))
+    to_check = await _discovered(deps, discovery.discover_late_charge_checks)
     return list({each.account_id: each for each in (*to_poll, *to_check)}.values())
 
 
 async def mirroring(deps: Deps) -> list[Account]:
-    """Return the accounts with products to copy to gateways."""
-    async with deps.db.discovery() as tx:
-        return await discovery.discover_mirrors(tx, real_now=deps.clock())
+    return await _discovered(deps, discovery.discover_mirrors)
 
 
 async def push(deps: Deps) -> list[Account]:
-    """Return the accounts with events to deliver to an endpoint that is up."""
-    return await _push(deps, is_down=False)
+    return await _discovered(deps, partial(discovery.discover_push, is_down=False), max_skew=MAX_PUSH_SKEW)
 
 
 async def probes(deps: Deps) -> list[Account]:
-    """Return the accounts with events to deliver to an endpoint that is down."""
-    return await _push(deps, is_down=True)
-
-
-async def _push(deps: Deps, *, is_down: bool) -> list[Account]:
-    async with deps.db.discovery() as tx:
-        accounts = await discovery.discover_push(tx, is_down=is_down, real_now=deps.clock())
-    return await _if_clock_is_right(deps, accounts, max_skew=health.MAX_PUSH_SKEW)
+    return await _discovered(deps, partial(discovery.discover_push, is_down=True), max_skew=MAX_PUSH_SKEW)
 
 
 async def expired_keys(deps: Deps) -> list[Account]:
-    """Return the accounts with expired idempotency keys."""
-    async with deps.db.discovery() as tx:
-        return await discovery.discover_expired_keys(tx, real_now=deps.clock())
+    return await _discovered(deps, discovery.discover_expired_keys)
 
 
 async def advancing_clocks(deps: Deps) -> list[Account]:
-    """Return the accounts whose test clock is advancing and not leased by a worker."""
+    return await _discovered(deps, test_clock.discover_advancing, max_skew=MAX_CLOCK_SKEW)
+
+
+async def _discovered(deps: Deps, discover: _Discover, *, max_skew: timedelta | None = None) -> list[Account]:
+    """Return the accounts, but none if this host's clock differs by more than `max_skew` from the database's (D-5)."""
     async with deps.db.discovery() as tx:
-        accounts = await test_clock.discover_advancing(tx, real_now=deps.clock())
-    return await _if_clock_is_right(deps, accounts)
-
-
-async def _if_clock_is_right(
-    deps: Deps, accounts: list[Account], *, max_skew: timedelta = health.MAX_CLOCK_SKEW
-) -> list[Account]:
-    """Return the accounts, but none if this host's clock differs too much from the database's (D-5)."""
-    if accounts and abs(await deps.clock_skew.get(deps.clock, deps.db.ping)) > max_skew:
-        seconds = max_skew.total_seconds()
-        log.error(
-            "clock.wrong",
-            reason=f"this host's clock differs from the database's by more than {seconds:.0f} s",
-        )
-        return []
-    return accounts
+        accounts = await discover(tx, real_now=deps.clock())
+    if not accounts or max_skew is None:
+        return accounts
+    if abs(await deps.clock_skew.get(deps.clock, deps.db.ping)) <= max_skew:
+        return accounts
+    seconds = max_skew.total_seconds()
+    reason = f"this host's clock differs from the database's by more than {seconds:.0f} s"
+    log.error("clock.wrong", reason=reason)
+    return []

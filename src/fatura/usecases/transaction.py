@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import date, datetime
+from enum import StrEnum
 from typing import Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
@@ -19,7 +20,6 @@ from fatura.store.accounts import accounts
 from fatura.store.db import DeadlockError, Tx
 from fatura.store.webhooks import events
 from fatura.usecases.deps import Deps
-from fatura.usecases.lane_names import LaneName
 from fatura.views.events import DATA
 from fatura.views.view import View
 
@@ -28,6 +28,20 @@ P = ParamSpec("P")
 
 MAX_RUNS = 4
 """Maximum number of runs of a transaction that ends in a deadlock each time."""
+
+
+class LaneName(StrEnum):
+    """A kind of background work; `workers.lanes` defines how it runs."""
+
+    GENERATION = "generation"
+    PRICING = "pricing"
+    ISSUANCE = "issuance"
+    RECONCILIATION = "reconciliation"
+    MIRRORING = "mirroring"
+    PUSH = "push"
+    PROBE = "probe"
+    TEST_CLOCK = "test_clock"
+    RETENTION = "retention"
 
 
 @dataclass(slots=True)
@@ -52,6 +66,16 @@ class Work:
         if self.account.mode is Mode.SANDBOX:
             self.account = await _reload(self.tx)
         self.now = self.account.now(self.deps.clock())
+
+    def seal(self, plain: bytes, *, place: str, row_id: object) -> bytes:
+        """Encrypt a value for one column (`place`) of one of the account's rows."""
+        account_id = self.account.account_id
+        return self.deps.vault.seal(plain, place=place, account_id=account_id, row_id=str(row_id))
+
+    def open(self, sealed: bytes, *, place: str, row_id: object) -> bytes:
+        """Decrypt what `seal` returned for the same column and row. Raises KeyRingError."""
+        account_id = self.account.account_id
+        return self.deps.vault.open(sealed, place=place, account_id=account_id, row_id=str(row_id))
 
     def new_id(self) -> UUID:
         """Return a new id with the timestamp `now`."""

@@ -9,10 +9,9 @@ from fatura.usecases.billing import generation
 from fatura.usecases.catalog import mirroring
 from fatura.usecases.charging import issuance, late_charge_checks, polling
 from fatura.usecases.deps import Deps
-from fatura.usecases.lane_names import LaneName
 from fatura.usecases.pricing import price_pull
 from fatura.usecases.sandbox import test_clock
-from fatura.usecases.transaction import in_transaction
+from fatura.usecases.transaction import LaneName, in_transaction
 from fatura.usecases.webhooks import delivery
 
 GENERATION_BATCH = 1000
@@ -59,8 +58,8 @@ async def _issue(deps: Deps, account: Account) -> int:
 
 
 async def _reconcile(deps: Deps, account: Account) -> int:
-    asked = await polling.reconcile(deps, account, limit=CALL_BATCH)
-    return asked + await late_charge_checks.check(deps, account, limit=CALL_BATCH)
+    polled = await polling.reconcile(deps, account, limit=CALL_BATCH)
+    return polled + await late_charge_checks.check(deps, account, limit=CALL_BATCH)
 
 
 async def _mirror(deps: Deps, account: Account) -> int:

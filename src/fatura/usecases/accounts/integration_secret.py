@@ -3,7 +3,6 @@
 import base64
 import secrets
 from datetime import timedelta
-from uuid import UUID
 
 from fatura.domain.credentials import SECRET_BYTES
 from fatura.observability import log
@@ -26,22 +25,15 @@ async def signing_secrets(work: Work) -> tuple[str, ...]:
     A previous secret that cannot be decrypted is logged and skipped. Raises KeyRingError when the current one cannot
     be decrypted; rotating the secret repairs that.
     """
-    (current_id, sealed), *previous = await stored_secrets.find_valid(
-        work.tx, now=work.now, limit=MAX_SIGNATURES
-    )
-    opened = [_opened(work, current_id, sealed)]
-    for secret_id, sealed in previous:
+    opened: list[str] = []
+    for secret_id, sealed in await stored_secrets.find_valid(work.tx, now=work.now, limit=MAX_SIGNATURES):
         try:
-            opened.append(_opened(work, secret_id, sealed))
+            opened.append(work.open(sealed, place=stored_secrets.PLACE, row_id=secret_id).decode())
         except KeyRingError as error:
+            if not opened:
+                raise
             log.error("secret.unreadable", error=str(error))
     return tuple(opened)
-
-
-def _opened(work: Work, secret_id: UUID, sealed: bytes) -> str:
-    return work.deps.vault.open(
-        sealed, place=stored_secrets.PLACE, account_id=work.account.account_id, row_id=str(secret_id)
-    ).decode()
 
 
 async def rotate(work: Work) -> NewSecretView:
@@ -58,11 +50,6 @@ async def create_secret(work: Work) -> str:
     """Create the account's current secret, store it encrypted, and return it (D-42)."""
     secret = PREFIX + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
     secret_id = work.new_id()
-    sealed = work.deps.vault.seal(
-        secret.encode(),
-        place=stored_secrets.PLACE,
-        account_id=work.account.account_id,
-        row_id=str(secret_id),
-    )
+    sealed = work.seal(secret.encode(), place=stored_secrets.PLACE, row_id=secret_id)
     await stored_secrets.insert(work.tx, secret_id, sealed=sealed, created_at=work.now)
     return secret

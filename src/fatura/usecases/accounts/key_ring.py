@@ -66,8 +66,9 @@ async def _reseal(work: Work, column: SealedColumn, *, after: RowId, limit: int)
 
 
 def _reseal_value(work: Work, column: SealedColumn, *, row_id: RowId, value: bytes) -> ResealedValue:
-    vault, account_id = work.deps.vault, work.account.account_id
-    plain = vault.open(value, place=column.place, account_id=account_id, row_id=str(row_id))
-    sealed = vault.seal(plain, place=column.place, account_id=account_id, row_id=str(row_id))
-    keyed_hash = None if column.keyed_hash is None else column.keyed_hash(vault, account_id, plain)
+    plain = work.open(value, place=column.place, row_id=row_id)
+    sealed = work.seal(plain, place=column.place, row_id=row_id)
+    keyed_hash = None
+    if column.keyed_hash is not None:
+        keyed_hash = column.keyed_hash(work.deps.vault, work.account.account_id, plain)
     return ResealedValue(row_id, sealed, keyed_hash)

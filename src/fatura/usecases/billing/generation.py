@@ -22,8 +22,7 @@ from fatura.store.db import DatabaseUnavailableError, DeadlockError, LockTimeout
 from fatura.store.restore import charge_matching, frozen_accounts, lost_invoices
 from fatura.store.restore.lost_invoices import LostInvoice
 from fatura.usecases.deps import Deps
-from fatura.usecases.lane_names import LaneName
-from fatura.usecases.transaction import Work, in_transaction
+from fatura.usecases.transaction import LaneName, Work, in_transaction
 from fatura.views.customers import CustomerView
 from fatura.views.events import EventInvoiceView, InvoiceDataView
 

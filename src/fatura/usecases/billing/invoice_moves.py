@@ -11,8 +11,7 @@ from fatura.domain.invoice_states import REFUSALS, Fact, InvoiceStatus, Transiti
 from fatura.store.billing import invoice_status, invoices
 from fatura.store.billing.invoice_status import LockedInvoice, Move
 from fatura.store.pricing import price_pulls
-from fatura.usecases.lane_names import LaneName
-from fatura.usecases.transaction import Work
+from fatura.usecases.transaction import LaneName, Work
 from fatura.views.events import (
     EventInvoiceView,
     InvoiceDataView,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from uuid import UUID
 
-from fatura.domain.errors import not_found
+from fatura.domain.errors import require
 from fatura.domain.filters import InvoiceFilter
 from fatura.domain.invoice import Invoice
 from fatura.domain.invoice_states import InvoiceStatus
@@ -23,11 +23,10 @@ MAX_SORTED = 50_000
 
 async def read(work: Work, invoice_id: UUID) -> InvoiceView:
     """Return an invoice with its items and pricing attempts. Raises EngineError: `engine.not_found`."""
-    found = await invoices.details(work.tx, [invoice_id])
-    if invoice_id not in found:
-        raise not_found("invoice", invoice_id)
+    details = await invoices.details(work.tx, [invoice_id])
+    detail = require(details.get(invoice_id), "invoice", invoice_id)
     attempts = await pricing_attempts.of_invoice(work.tx, invoice_id, limit_per_item=SHOWN_ATTEMPTS_PER_ITEM)
-    return InvoiceView.of_detail(found[invoice_id], attempts)
+    return InvoiceView.of_detail(detail, attempts)
 
 
 async def read_page(work: Work, page: Page, wanted: InvoiceFilter) -> InvoicePageView:

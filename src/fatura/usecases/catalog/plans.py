@@ -5,7 +5,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from fatura.domain.connection import Connection, check_support
-from fatura.domain.errors import PLAN_ARCHIVED, EngineError, not_found
+from fatura.domain.errors import PLAN_ARCHIVED, EngineError, not_found, require
 from fatura.domain.filters import PlanFilter
 from fatura.domain.offer import Plan, Terms, check_products
 from fatura.store import counters
@@ -35,10 +35,7 @@ async def publish(work: Work, plan_id: UUID, *, name: str, terms: Terms) -> Plan
 
     Raises EngineError: `engine.not_found`, `engine.plan_archived`, and what `create` raises.
     """
-    if not await plans.lock(work.tx, plan_id):
-        raise not_found("plan", plan_id)
-    current = await plans.find(work.tx, plan_id)
-    assert current is not None, "a plan has a current version"
+    current = await lock_plan(work, plan_id)
     await check_product_ids(work, terms)
     if current.archived_at is not None:
         raise EngineError(
@@ -56,9 +53,7 @@ async def publish(work: Work, plan_id: UUID, *, name: str, terms: Terms) -> Plan
 
 async def read(work: Work, plan_id: UUID) -> PlanView:
     """Return a plan at its current version, with items. Raises EngineError: `engine.not_found`."""
-    plan = await plans.find(work.tx, plan_id)
-    if plan is None:
-        raise not_found("plan", plan_id)
+    plan = require(await plans.find(work.tx, plan_id), "plan", plan_id)
     return PlanView.with_items(plan, await plans.items(work.tx, plan.plan_version_id))
 
 
@@ -79,12 +74,18 @@ async def archive(work: Work, plan_id: UUID) -> PlanSummaryView:
 
     Raises EngineError: `engine.not_found`.
     """
-    if not await plans.lock(work.tx, plan_id):
-        raise not_found("plan", plan_id)
+    plan = await lock_plan(work, plan_id)
     await plans.archive(work.tx, plan_id, archived_at=work.now)
+    return PlanSummaryView.of(replace(plan, archived_at=plan.archived_at or work.now))
+
+
+async def lock_plan(work: Work, plan_id: UUID, *, for_share: bool = False) -> Plan:
+    """Lock a plan and return it at its current version. Raises EngineError: `engine.not_found`."""
+    if not await (plans.lock_for_share if for_share else plans.lock)(work.tx, plan_id):
+        raise not_found("plan", plan_id)
     plan = await plans.find(work.tx, plan_id)
     assert plan is not None, "a plan has a current version"
-    return PlanSummaryView.of(plan)
+    return plan
 
 
 async def account_connections(work: Work) -> list[Connection]:

@@ -5,14 +5,13 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from fatura.domain.errors import not_found
+from fatura.domain.errors import require
 from fatura.domain.filters import ProductFilter
 from fatura.domain.product import PricingMode, Product, check_patch
 from fatura.store import counters
 from fatura.store.catalog import mirrors, products
-from fatura.usecases.lane_names import LaneName
 from fatura.usecases.paging import Page
-from fatura.usecases.transaction import Work
+from fatura.usecases.transaction import LaneName, Work
 from fatura.views.products import ProductPageView, ProductView
 
 
@@ -48,10 +47,7 @@ async def create(
 
 async def read(work: Work, product_id: UUID) -> ProductView:
     """Return a product. Raises EngineError: `engine.not_found`."""
-    product = await products.find(work.tx, product_id)
-    if product is None:
-        raise not_found("product", product_id)
-    return ProductView.of(product)
+    return ProductView.of(require(await products.find(work.tx, product_id), "product", product_id))
 
 
 async def read_page(work: Work, page: Page, wanted: ProductFilter) -> ProductPageView:
@@ -80,7 +76,7 @@ async def patch(work: Work, product_id: UUID, changes: Mapping[str, Any]) -> Pro
 
     Raises EngineError: `engine.not_found`, `engine.pricing_mode_immutable`.
     """
-    product = await _locked(work, product_id)
+    product = require(await products.lock(work.tx, product_id), "product", product_id)
     check_patch(product.pricing_mode, frozenset(changes))
     changed = replace(product, **{_COLUMN_OF[field]: value for field, value in changes.items()})
     await products.update(work.tx, changed)
@@ -91,7 +87,7 @@ async def patch(work: Work, product_id: UUID, changes: Mapping[str, Any]) -> Pro
 
 async def archive(work: Work, product_id: UUID) -> ProductView:
     """Archive a product; idempotent (spec 3.1, D-18). Raises EngineError: `engine.not_found`."""
-    product = await _locked(work, product_id)
+    product = require(await products.lock(work.tx, product_id), "product", product_id)
     archived = replace(product, archived_at=product.archived_at or work.now)
     await products.update(work.tx, archived)
     return ProductView.of(archived)
@@ -99,18 +95,12 @@ async def archive(work: Work, product_id: UUID) -> ProductView:
 
 async def unarchive(work: Work, product_id: UUID) -> ProductView:
     """Make a product active again; idempotent (spec 3.1, D-18). Raises EngineError: `engine.not_found`."""
-    product = replace(await _locked(work, product_id), archived_at=None)
-    await products.update(work.tx, product)
-    return ProductView.of(product)
+    product = require(await products.lock(work.tx, product_id), "product", product_id)
+    unarchived = replace(product, archived_at=None)
+    await products.update(work.tx, unarchived)
+    return ProductView.of(unarchived)
 
 
 async def _mirror(work: Work, product_id: UUID) -> None:
     if await mirrors.enqueue_product(work.tx, product_id, now=work.now):
         work.notify(LaneName.MIRRORING)
-
-
-async def _locked(work: Work, product_id: UUID) -> Product:
-    product = await products.lock(work.tx, product_id)
-    if product is None:
-        raise not_found("product", product_id)
-    return product

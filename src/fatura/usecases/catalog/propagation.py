@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from uuid import UUID
 
-from fatura.domain.errors import NOT_FOUND, PLAN_ARCHIVED, EngineError, not_found
+from fatura.domain.errors import NOT_FOUND, PLAN_ARCHIVED, EngineError
 from fatura.domain.invoice import build
 from fatura.domain.offer import PaymentMethod, Plan
 from fatura.domain.propagation import SkipReason, skip_reason
 from fatura.domain.subscription import PaymentMethodSource
 from fatura.store.catalog import plans, propagation
 from fatura.store.catalog.propagation import PaymentRoute, Propagation, SubscriberGroup
-from fatura.usecases.catalog.plans import account_connections
+from fatura.usecases.catalog.plans import account_connections, lock_plan
 from fatura.usecases.transaction import Work
 from fatura.views.plans import PropagationView, SkippedSubscriptionView
 
@@ -53,11 +53,7 @@ async def propagate(
 
 
 async def _locked_plan(work: Work, plan_id: UUID, *, dry_run: bool, from_version: int | None) -> Plan:
-    exists = await (plans.lock_for_share if dry_run else plans.lock)(work.tx, plan_id)
-    if not exists:
-        raise not_found("plan", plan_id)
-    plan = await plans.find(work.tx, plan_id)
-    assert plan is not None, "a plan has a current version"
+    plan = await lock_plan(work, plan_id, for_share=dry_run)
     if from_version is not None and from_version > plan.version:
         raise EngineError(
             NOT_FOUND, f"The plan has no version {from_version}; its current one is {plan.version}."

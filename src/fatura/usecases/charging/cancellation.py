@@ -10,7 +10,7 @@ from uuid import UUID
 
 from fatura.domain.account import Account
 from fatura.domain.charging import AttemptState
-from fatura.domain.errors import INVOICE_NOT_CANCELABLE, EngineError, account_recovering, not_found
+from fatura.domain.errors import INVOICE_NOT_CANCELABLE, EngineError, account_recovering, require
 from fatura.domain.invoice_states import Fact, InvoiceStatus
 from fatura.gateways.port import (
     CALL_TIMEOUT_SECONDS,
@@ -60,7 +60,7 @@ async def cancel(work: Work, invoice_id: UUID, *, released: str | None) -> Invoi
 
     Raises EngineError: `engine.not_found`, `engine.invoice_not_cancelable`, `engine.account_recovering`.
     """
-    state = await _lock(work, invoice_id)
+    state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", invoice_id)
     await work.refresh()
     if state.status not in WITH_CHARGE and not await frozen_accounts.may_charge(work.tx):
         raise account_recovering()
@@ -76,7 +76,7 @@ async def cancel(work: Work, invoice_id: UUID, *, released: str | None) -> Invoi
 
 async def _reserve(work: Work, invoice_id: UUID) -> tuple[Gateway, str] | None:
     """Return the charge to cancel and its gateway; schedule a poll in case this process dies."""
-    state = await _lock(work, invoice_id)
+    state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", invoice_id)
     if state.status not in WITH_CHARGE:
         return None
     assert state.gateway_invoice_id is not None, "an issued invoice has a charge"
@@ -136,10 +136,3 @@ def _refusal(work: Work, state: IssuanceState) -> str | None:
             return "The gateway holds a charge of the invoice; release its items, then cancel it."
         case _:
             return None
-
-
-async def _lock(work: Work, invoice_id: UUID) -> IssuanceState:
-    state = await issuance_state.lock(work.tx, invoice_id)
-    if state is None:
-        raise not_found("invoice", invoice_id)
-    return state

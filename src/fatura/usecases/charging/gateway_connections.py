@@ -9,7 +9,7 @@ import msgspec
 
 from fatura.domain.account import Account
 from fatura.domain.connection import Connection
-from fatura.domain.errors import invalid_fields, not_found
+from fatura.domain.errors import invalid_fields, require
 from fatura.gateways.port import (
     AuthFailedError,
     Capabilities,
@@ -24,8 +24,7 @@ from fatura.store.charging import charge_polling, connections
 from fatura.store.charging.connections import StoredConnection
 from fatura.store.vault import KeyRingError
 from fatura.usecases.deps import Deps
-from fatura.usecases.lane_names import LaneName
-from fatura.usecases.transaction import Work, in_transaction
+from fatura.usecases.transaction import LaneName, Work, in_transaction
 from fatura.views.integration import ConnectionListView, ConnectionView, IntegrationView
 
 
@@ -73,12 +72,8 @@ def _gateway(work: Work, connection: Connection, access: _Access) -> Gateway:
 
 
 def _decrypted_access(work: Work, stored: StoredConnection) -> _Access:
-    plain = work.deps.vault.open(
-        stored.credentials_sealed,
-        place=connections.CREDENTIALS_PLACE,
-        account_id=work.account.account_id,
-        row_id=str(stored.connection.connection_id),
-    )
+    row_id = stored.connection.connection_id
+    plain = work.open(stored.credentials_sealed, place=connections.CREDENTIALS_PLACE, row_id=row_id)
     secret = msgspec.json.decode(plain)
     return _Access(secret.get("credentials", {}), {**stored.settings, **secret.get("settings", {})})
 
@@ -121,12 +116,8 @@ def _with_access(work: Work, connection: Connection, access: _Access) -> StoredC
     )
     hidden = work.deps.providers[connection.provider].secret_settings
     secret = {name: value for name, value in access.settings.items() if name in hidden}
-    sealed = work.deps.vault.seal(
-        msgspec.json.encode({"credentials": access.credentials, "settings": secret}),
-        place=connections.CREDENTIALS_PLACE,
-        account_id=work.account.account_id,
-        row_id=str(connection.connection_id),
-    )
+    text = msgspec.json.encode({"credentials": access.credentials, "settings": secret})
+    sealed = work.seal(text, place=connections.CREDENTIALS_PLACE, row_id=connection.connection_id)
     plain = {name: value for name, value in access.settings.items() if name not in hidden}
     return StoredConnection(connection, plain, sealed)
 
@@ -190,12 +181,12 @@ async def patch(
 
 
 async def _changed_gateway(work: Work, connection_id: UUID, changes: Mapping[str, Any]) -> Gateway:
-    stored = await _lock(work, connection_id)
+    stored = require(await connections.lock(work.tx, connection_id), "gateway connection", connection_id)
     return _gateway(work, stored.connection, _access_after(work, stored, changes))
 
 
 async def _write_changes(work: Work, connection_id: UUID, changes: Mapping[str, Any]) -> ConnectionView:
-    stored = await _lock(work, connection_id)
+    stored = require(await connections.lock(work.tx, connection_id), "gateway connection", connection_id)
     before = stored.connection
     connection = replace(
         before, label=changes.get("label", before.label), active=changes.get("active", before.active)
@@ -247,10 +238,3 @@ async def read_all(work: Work) -> ConnectionListView:
 async def integration(work: Work) -> IntegrationView:
     """Return the account and its gateway connections (spec 4.6)."""
     return IntegrationView.of(work.account, (await read_all(work)).data)
-
-
-async def _lock(work: Work, connection_id: UUID) -> StoredConnection:
-    stored = await connections.lock(work.tx, connection_id)
-    if stored is None:
-        raise not_found("gateway connection", connection_id)
-    return stored

@@ -18,7 +18,7 @@ from fatura.domain.charging import (
     ChargeAttempt,
     charge_due_date,
 )
-from fatura.domain.errors import INVOICE_NOT_READY, EngineError, account_recovering, not_found
+from fatura.domain.errors import INVOICE_NOT_READY, EngineError, account_recovering, require
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.gateways.port import CALL_TIMEOUT_SECONDS, Charge, Gateway, Line
 from fatura.observability import log
@@ -31,10 +31,9 @@ from fatura.usecases.charging import gateway_calls, gateway_connections, outcome
 from fatura.usecases.charging.gateway_calls import CallKind, GatewayAnswer, GatewayCall
 from fatura.usecases.deps import Deps
 from fatura.usecases.idempotency import IdempotentRequest, is_repeat
-from fatura.usecases.lane_names import LaneName
 from fatura.usecases.operations import health
 from fatura.usecases.operations.health import MAX_CLOCK_SKEW
-from fatura.usecases.transaction import Work, in_transaction
+from fatura.usecases.transaction import LaneName, Work, in_transaction
 from fatura.views.invoices import InvoiceView
 
 GATHER_SECONDS = 0.02
@@ -118,9 +117,7 @@ async def _reserve_one(
     work: Work, request: IdempotentRequest, invoice_id: UUID, *, may_lease: bool
 ) -> Sequence[GatewayCall]:
     """Lease one invoice and store its attempt. If this host's clock is wrong, only make it due for workers (D-5)."""
-    state = await issuance_state.lock(work.tx, invoice_id)
-    if state is None:
-        raise not_found("invoice", invoice_id)
+    state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", invoice_id)
     if state.status is not InvoiceStatus.READY:
         raise EngineError(INVOICE_NOT_READY, f"The invoice {NOT_READY_REASONS[state.status]}.")
     if not await frozen_accounts.may_charge(work.tx):

@@ -43,8 +43,7 @@ from fatura.usecases.charging.gateway_calls import (
     LookupUnsupportedError,
     SeveralChargesError,
 )
-from fatura.usecases.lane_names import LaneName
-from fatura.usecases.transaction import Work
+from fatura.usecases.transaction import LaneName, Work
 from fatura.views.events import IssueErrorView
 
 LOOK_UP_AFTER = timedelta(seconds=5)

@@ -29,8 +29,7 @@ from fatura.usecases.billing import invoice_moves
 from fatura.usecases.billing.invoice_moves import Report
 from fatura.usecases.charging import gateway_connections
 from fatura.usecases.deps import Deps
-from fatura.usecases.lane_names import LaneName
-from fatura.usecases.transaction import Work, in_transaction, load_account
+from fatura.usecases.transaction import LaneName, Work, in_transaction, load_account
 
 POLLED_STATES = (InvoiceStatus.ISSUED, InvoiceStatus.OVERDUE, InvoiceStatus.PAID, InvoiceStatus.CANCELED)
 """Invoice states in which a charge may be polled; in the last two only after a webhook or a merchant's request."""

@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from fatura.domain.errors import ITEM_NOT_PENDING, EngineError, not_found
+from fatura.domain.errors import ITEM_NOT_PENDING, EngineError, require
 from fatura.domain.invoice import PricingSource, PricingStatus
 from fatura.store.pricing import item_values, price_pulls
 from fatura.store.pricing.item_values import ItemValue
@@ -20,14 +20,12 @@ async def close(
     Raises EngineError: `engine.not_found`, `engine.item_not_pending`.
     """
     states = await price_pulls.lock_invoices(work.tx, [invoice_id])
-    if invoice_id not in states:
-        raise not_found("invoice", invoice_id)
+    state = require(states.get(invoice_id), "invoice", invoice_id)
     await work.refresh()
-    position = await item_values.find_position(work.tx, invoice_id, item_id)
-    if position is None:
-        raise not_found("invoice item", item_id)
-    if states[invoice_id] not in price_answers.TAKES_VALUES:
-        raise EngineError(ITEM_NOT_PENDING, f"The invoice is {states[invoice_id]}: its items await no value.")
+    found = await item_values.find_position(work.tx, invoice_id, item_id)
+    position = require(found, "invoice item", item_id)
+    if state not in price_answers.TAKES_VALUES:
+        raise EngineError(ITEM_NOT_PENDING, f"The invoice is {state}: its items await no value.")
     value = ItemValue(
         invoice_id, position, PricingSource.MANUAL, PricingStatus.PRICED, amount_cents, description
     )

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from fatura.domain.account import Account
-from fatura.domain.errors import RATE_LIMITED, EngineError, not_found
+from fatura.domain.errors import RATE_LIMITED, EngineError, require
 from fatura.domain.pricing import CallMode
 from fatura.observability import log
 from fatura.outbound.http import DEADLINE_SECONDS, MerchantSession
@@ -19,10 +19,9 @@ from fatura.store.pricing.price_pulls import ItemKey, PendingItem
 from fatura.store.pricing.pricing_attempts import AnsweredCall, PriceCall
 from fatura.usecases.accounts.integration_secret import signing_secrets
 from fatura.usecases.deps import Deps
-from fatura.usecases.lane_names import LaneName
 from fatura.usecases.operations import call_counts
 from fatura.usecases.pricing import price_answers
-from fatura.usecases.transaction import Work, in_transaction
+from fatura.usecases.transaction import LaneName, Work, in_transaction
 from fatura.views.invoices import RetriedView
 from fatura.views.price_calls import PriceRequestView
 
@@ -116,10 +115,9 @@ async def _reserve_due(work: Work, *, limit: int) -> CallBatch:
 
 async def _reserve_by_hand(work: Work, invoice_id: UUID) -> CallBatch:
     states = await price_pulls.lock_invoices(work.tx, [invoice_id])
-    if invoice_id not in states:
-        raise not_found("invoice", invoice_id)
+    state = require(states.get(invoice_id), "invoice", invoice_id)
     await work.refresh()
-    if states[invoice_id] not in price_answers.TAKES_VALUES:
+    if state not in price_answers.TAKES_VALUES:
         return await reserve(work, (), by_hand=True)
     await _check_retry_rate(work, invoice_id)
     items = await price_pulls.of_invoice(work.tx, invoice_id, real_now=work.deps.clock())

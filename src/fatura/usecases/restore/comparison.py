@@ -17,10 +17,9 @@ from fatura.store.restore import charge_matching, frozen_accounts
 from fatura.store.restore.charge_matching import BilledCycles
 from fatura.usecases.charging import gateway_connections
 from fatura.usecases.deps import Deps
-from fatura.usecases.lane_names import LaneName
 from fatura.usecases.restore import matching
 from fatura.usecases.restore.matching import ChargeOfCycle, Match, MatchKind
-from fatura.usecases.transaction import Work, in_transaction, load_account
+from fatura.usecases.transaction import LaneName, Work, in_transaction, load_account
 
 MARGIN = timedelta(hours=1)
 """Charges are listed from this long before the backup, because clocks differ and a backup takes time."""

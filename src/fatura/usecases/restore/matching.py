@@ -15,8 +15,7 @@ from fatura.store.restore import charge_matching, lost_invoices
 from fatura.store.restore.charge_matching import CandidateInvoice
 from fatura.store.restore.lost_invoices import LostInvoice
 from fatura.usecases.charging import second_charges
-from fatura.usecases.lane_names import LaneName
-from fatura.usecases.transaction import Work
+from fatura.usecases.transaction import LaneName, Work
 
 
 class MatchKind(StrEnum):

@@ -4,7 +4,7 @@ from operator import attrgetter
 from uuid import UUID
 
 from fatura.domain.account import Account
-from fatura.domain.errors import SANDBOX_CHARGE_CONFLICT, EngineError, not_found
+from fatura.domain.errors import SANDBOX_CHARGE_CONFLICT, EngineError, not_found, require
 from fatura.gateways.port import NotFoundError, PermanentError
 from fatura.gateways.sandbox_port import (
     SandboxBooks,
@@ -77,9 +77,8 @@ async def add_fault(
     times: int,
 ) -> QueuedFaultView:
     """Queue a fault for the next calls of an operation (D-46). Raises EngineError: `engine.not_found`."""
-    books = (await in_transaction(deps, account, _open_books)).get(connection_id)
-    if books is None:
-        raise not_found("gateway connection", connection_id)
+    found = (await in_transaction(deps, account, _open_books)).get(connection_id)
+    books = require(found, "gateway connection", connection_id)
     fault_id = await books.add_fault(operation, fault, times=times)
     return QueuedFaultView(
         id=str(fault_id), connection_id=str(connection_id), operation=operation, fault=fault, times=times

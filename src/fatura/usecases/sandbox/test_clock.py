@@ -20,8 +20,7 @@ from fatura.store.accounts import accounts
 from fatura.store.sandbox import test_clock
 from fatura.store.sandbox.test_clock import StoredClock
 from fatura.usecases.deps import Deps
-from fatura.usecases.lane_names import LaneName
-from fatura.usecases.transaction import Work, in_transaction
+from fatura.usecases.transaction import LaneName, Work, in_transaction
 from fatura.views.sandbox import TestClockView
 from fatura.views.view import instant
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
-from fatura.domain.errors import not_found
+from fatura.domain.errors import require
 from fatura.domain.filters import CustomerFilter
 from fatura.domain.subscription import Customer, CustomerProfile
 from fatura.store import counters
@@ -43,9 +43,7 @@ async def create_or_reuse(work: Work, given: CustomerInput) -> Customer:
 
 async def read(work: Work, customer_id: UUID) -> CustomerProfileView:
     """Return a customer. Raises EngineError: `engine.not_found`."""
-    found = await customers.find(work.tx, customer_id)
-    if found is None:
-        raise not_found("customer", customer_id)
+    found = require(await customers.find(work.tx, customer_id), "customer", customer_id)
     return CustomerProfileView.of_profile(found)
 
 
@@ -69,9 +67,7 @@ async def patch(work: Work, customer_id: UUID, changes: Mapping[str, Any]) -> Cu
 
     Raises EngineError: `engine.not_found`.
     """
-    found = await customers.lock(work.tx, customer_id)
-    if found is None:
-        raise not_found("customer", customer_id)
+    found = require(await customers.lock(work.tx, customer_id), "customer", customer_id)
     corrected = {field: value for field, value in changes.items() if field != "document"}
     profile = replace(found, customer=replace(found.customer, **corrected))
     await customers.update(work.tx, profile.customer)
@@ -84,12 +80,7 @@ async def patch(work: Work, customer_id: UUID, changes: Mapping[str, Any]) -> Cu
 
 
 def _seal(work: Work, customer_id: UUID, document: str) -> StoredDocument:
-    sealed = work.deps.vault.seal(
-        document.encode(),
-        place=customers.DOCUMENT_PLACE,
-        account_id=work.account.account_id,
-        row_id=str(customer_id),
-    )
+    sealed = work.seal(document.encode(), place=customers.DOCUMENT_PLACE, row_id=customer_id)
     return StoredDocument(sealed, _hashes(work, document)[0])
 
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from fatura.domain.calendar import first_cycle, generation_instant, latest_first_charge
 from fatura.domain.connection import Connection, check_support, choose
-from fatura.domain.errors import PLAN_ARCHIVED, EngineError, invalid_fields, not_found
+from fatura.domain.errors import PLAN_ARCHIVED, EngineError, invalid_fields, require
 from fatura.domain.filters import SubscriptionFilter
 from fatura.domain.invoice import build
 from fatura.domain.offer import PaymentMethod, Terms
@@ -22,11 +22,16 @@ from fatura.domain.subscription import (
 from fatura.store import counters
 from fatura.store.catalog import plans
 from fatura.store.subscriptions import subscriptions
-from fatura.usecases.catalog.plans import account_connections, check_product_ids, check_terms, store_version
-from fatura.usecases.lane_names import LaneName
+from fatura.usecases.catalog.plans import (
+    account_connections,
+    check_product_ids,
+    check_terms,
+    lock_plan,
+    store_version,
+)
 from fatura.usecases.paging import Page
 from fatura.usecases.subscriptions.customers import CustomerInput, create_or_reuse
-from fatura.usecases.transaction import Work
+from fatura.usecases.transaction import LaneName, Work
 from fatura.views.events import SubscriptionCanceledDataView, SubscriptionDataView
 from fatura.views.plans import PlanView
 from fatura.views.subscriptions import (
@@ -58,10 +63,7 @@ async def create(work: Work, enrollment: Enrollment) -> SubscriptionView:
     `engine.installments_unsupported`.
     """
     _check_first_charge(enrollment.first_charge_date, today=work.today)
-    if not await plans.lock_for_share(work.tx, enrollment.plan_id):
-        raise not_found("plan", enrollment.plan_id)
-    plan = await plans.find(work.tx, enrollment.plan_id)
-    assert plan is not None, "a plan has a current version"
+    plan = await lock_plan(work, enrollment.plan_id, for_share=True)
     if plan.archived_at is not None:
         raise EngineError(
             PLAN_ARCHIVED, "The plan is archived and takes no new subscription; choose another plan."
@@ -95,13 +97,10 @@ async def create(work: Work, enrollment: Enrollment) -> SubscriptionView:
     generate_at = max(generation_instant(cycle.due_date), work.now)
     await subscriptions.insert(work.tx, subscription, generate_at=generate_at)
     work.totals["subscriptions_active"] += 1
-    work.emit(
-        "subscription.created",
-        SubscriptionDataView.of(subscription),
-        subscription_id=subscription.subscription_id,
-    )
+    data = SubscriptionDataView.of(subscription)
+    work.emit("subscription.created", data, subscription_id=subscription.subscription_id)
     work.notify(LaneName.GENERATION)
-    return SubscriptionView.of(subscription)
+    return data.subscription
 
 
 def _check_first_charge(first_charge_date: date | None, *, today: date) -> None:
@@ -118,7 +117,8 @@ def _check_pinned(connection: Connection, method: PaymentMethod, max_installment
 
 async def read(work: Work, subscription_id: UUID) -> SubscriptionView:
     """Return a subscription. Raises EngineError: `engine.not_found`."""
-    return SubscriptionView.of(await _found(work, subscription_id))
+    found = await subscriptions.find(work.tx, subscription_id)
+    return SubscriptionView.of(require(found, "subscription", subscription_id))
 
 
 async def read_page(work: Work, page: Page, wanted: SubscriptionFilter) -> SubscriptionPageView:
@@ -139,7 +139,9 @@ async def read_page(work: Work, page: Page, wanted: SubscriptionFilter) -> Subsc
 
 async def read_terms(work: Work, subscription_id: UUID) -> PlanView:
     """Return a subscription's effective terms as a plan (D-22). Raises EngineError: `engine.not_found`."""
-    subscription = await _found(work, subscription_id)
+    subscription = require(
+        await subscriptions.find(work.tx, subscription_id), "subscription", subscription_id
+    )
     plan = await plans.find_version(work.tx, subscription.plan_version_id)
     assert plan is not None, "a subscription is pinned to a version"
     return PlanView.with_items(plan, await plans.items(work.tx, subscription.plan_version_id))
@@ -150,7 +152,9 @@ async def preview(work: Work, subscription_id: UUID) -> PreviewView:
 
     Raises EngineError: `engine.not_found`, `engine.subscription_canceled`.
     """
-    subscription = await _found(work, subscription_id)
+    subscription = require(
+        await subscriptions.find(work.tx, subscription_id), "subscription", subscription_id
+    )
     check_active(subscription)
     version_id = subscription.plan_version_id
     terms = (await plans.billing_terms(work.tx, [version_id]))[version_id]
@@ -163,7 +167,9 @@ async def cancel(work: Work, subscription_id: UUID) -> CanceledSubscriptionView:
 
     Raises EngineError: `engine.not_found`, `engine.subscription_canceled`.
     """
-    subscription = await _locked(work, subscription_id)
+    subscription = require(
+        await subscriptions.lock(work.tx, subscription_id), "subscription", subscription_id
+    )
     check_active(subscription)
     await work.refresh()
     await subscriptions.cancel(work.tx, subscription_id, canceled_at=work.now)
@@ -171,11 +177,7 @@ async def cancel(work: Work, subscription_id: UUID) -> CanceledSubscriptionView:
     data = SubscriptionCanceledDataView.of(canceled, commitment(canceled))
     work.totals["subscriptions_active"] -= 1
     work.totals["subscriptions_canceled"] += 1
-    work.emit(
-        "subscription.canceled",
-        data,
-        subscription_id=subscription_id,
-    )
+    work.emit("subscription.canceled", data, subscription_id=subscription_id)
     return data.subscription
 
 
@@ -187,7 +189,9 @@ async def customize(
     Raises EngineError: `engine.not_found`, `engine.product_archived`, `engine.subscription_canceled`,
     `engine.discount_on_variable_product`, `engine.payment_method_unsupported`, `engine.installments_unsupported`.
     """
-    subscription = await _locked(work, subscription_id)
+    subscription = require(
+        await subscriptions.lock(work.tx, subscription_id), "subscription", subscription_id
+    )
     await _check_customizable(work, subscription, terms)
     method = subscription.payment_method
     if subscription.payment_method_source is PaymentMethodSource.PLAN_DEFAULT:
@@ -206,8 +210,9 @@ async def customize(
         commitment_cycles=cycles,
     )
     await subscriptions.pin_private_terms(work.tx, customized)
-    work.emit("subscription.customized", SubscriptionDataView.of(customized), subscription_id=subscription_id)
-    return SubscriptionView.of(customized)
+    data = SubscriptionDataView.of(customized)
+    work.emit("subscription.customized", data, subscription_id=subscription_id)
+    return data.subscription
 
 
 async def _check_customizable(work: Work, subscription: Subscription, terms: Terms) -> None:
@@ -222,17 +227,3 @@ async def _check_customizable(work: Work, subscription: Subscription, terms: Ter
     await check_terms(work, terms, pinned)
     if subscription.payment_method_source is PaymentMethodSource.OVERRIDE:
         _check_pinned(pinned[0], subscription.payment_method, terms.max_installments)
-
-
-async def _found(work: Work, subscription_id: UUID) -> Subscription:
-    subscription = await subscriptions.find(work.tx, subscription_id)
-    if subscription is None:
-        raise not_found("subscription", subscription_id)
-    return subscription
-
-
-async def _locked(work: Work, subscription_id: UUID) -> Subscription:
-    subscription = await subscriptions.lock(work.tx, subscription_id)
-    if subscription is None:
-        raise not_found("subscription", subscription_id)
-    return subscription

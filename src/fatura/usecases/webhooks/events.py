@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from fatura.domain.errors import invalid_fields, not_found
+from fatura.domain.errors import invalid_fields, require
 from fatura.store.webhooks import events
 from fatura.store.webhooks.events import StoredEvent
 from fatura.usecases.transaction import Work
@@ -22,10 +22,7 @@ def parse_cursor(cursor: str) -> int:
 
 async def read(work: Work, event_id: UUID) -> EventView:
     """Return one event, byte for byte as in the stream (D-37). Raises EngineError: `engine.not_found`."""
-    found = await events.find(work.tx, event_id)
-    if found is None:
-        raise not_found("event", event_id)
-    return _view(found)
+    return _view(require(await events.find(work.tx, event_id), "event", event_id))
 
 
 def _view(event: StoredEvent) -> EventView:

@@ -5,13 +5,12 @@ from datetime import datetime
 from uuid import UUID
 
 from fatura.domain.delivery import NEW_ENDPOINT, Delivery, DeliveryStatus
-from fatura.domain.errors import NOT_FOUND, WEBHOOK_DISABLED, EngineError, not_found
+from fatura.domain.errors import NOT_FOUND, WEBHOOK_DISABLED, EngineError, require
 from fatura.store import counters
 from fatura.store.webhooks import deliveries, events, webhooks
 from fatura.store.webhooks.events import StoredEvent
 from fatura.store.webhooks.webhooks import StoredWebhook
-from fatura.usecases.lane_names import LaneName
-from fatura.usecases.transaction import Work
+from fatura.usecases.transaction import LaneName, Work
 from fatura.views.view import instant
 from fatura.views.webhooks import DeliveriesView, DeliveryAttemptView, WebhookView
 
@@ -74,7 +73,8 @@ def _no_webhook() -> EngineError:
 
 async def read_deliveries(work: Work, event_id: UUID) -> DeliveriesView:
     """Return the status of an event's delivery and its attempts. Raises EngineError: `engine.not_found`."""
-    return await _deliveries(work, await _event(work, event_id), await webhooks.find(work.tx))
+    event = require(await events.find(work.tx, event_id), "event", event_id)
+    return await _deliveries(work, event, await webhooks.find(work.tx))
 
 
 async def redeliver(work: Work, event_id: UUID) -> DeliveriesView:
@@ -84,7 +84,7 @@ async def redeliver(work: Work, event_id: UUID) -> DeliveriesView:
     schedule starts again.
     Raises EngineError: `engine.not_found`, `engine.webhook_disabled`.
     """
-    event = await _event(work, event_id)
+    event = require(await events.find(work.tx, event_id), "event", event_id)
     stored = await webhooks.lock(work.tx)
     if stored is None or stored.webhook.disabled_at is not None:
         raise EngineError(
@@ -104,13 +104,6 @@ async def redeliver(work: Work, event_id: UUID) -> DeliveriesView:
     await webhooks.set_health(work.tx, health, disabled_at=None)
     work.notify(LaneName.PUSH, LaneName.PROBE)
     return await _deliveries(work, event, replace(stored, health=health))
-
-
-async def _event(work: Work, event_id: UUID) -> StoredEvent:
-    event = await events.find(work.tx, event_id)
-    if event is None:
-        raise not_found("event", event_id)
-    return event
 
 
 async def _deliveries(work: Work, event: StoredEvent, stored: StoredWebhook | None) -> DeliveriesView:
