@@ -5,7 +5,6 @@ They replace functions, or change SQL statements before they are sent.
 
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -109,7 +108,7 @@ def ignore_idempotency_keys() -> None:
     execute: Any = replies.execute_once
 
     async def always(deps: Any, account: Any, request: Any, *rest: Any, **named: Any) -> Any:
-        return await execute(deps, account, replace(request, key=None), *rest, **named)
+        return await execute(deps, account, None, *rest, **named)
 
     replies.execute_once = always
 
@@ -121,7 +120,7 @@ def store_keys_separately() -> None:
     async def apart(
         deps: Any,
         account: Any,
-        request: IdempotentRequest,
+        request: IdempotentRequest | None,
         effect: Callable[[Work], Awaitable[Any]],
         *,
         status: int,
@@ -131,12 +130,12 @@ def store_keys_separately() -> None:
         stored = await find_answer(deps, account, request)
         if stored is not None:
             return stored
-        answer = await execute_once(deps, account, replace(request, key=None), effect, status=status)
+        answer = await execute_once(deps, account, None, effect, status=status)
 
         async def keep(work: Work) -> Any:
             return json.loads(answer.body)
 
-        if request.key is not None:
+        if request is not None:
             await execute_once(deps, account, request, keep, status=status)
         return answer
 

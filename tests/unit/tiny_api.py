@@ -13,10 +13,10 @@ from starlette.responses import Response
 
 from fatura import settings
 from fatura.api.app import create_app
-from fatura.api.http.answers import answer
 from fatura.api.http.declare import Routes
 from fatura.api.http.fields import Cents, Count, ExternalRef, Flag, Id, IntRange, Text, refusals
 from fatura.api.http.forms import Body, Paging, unsent
+from fatura.api.http.replies import answer
 from fatura.api.http.route import Call, KeyPolicy, PathId, read_text_id
 from fatura.domain.account import Account
 from fatura.domain.credentials import Mode
@@ -107,14 +107,19 @@ def shown(value: dict[str, Any], *, status: int = 200) -> Response:
     return answer(msgspec.json.encode(value), status=status)
 
 
+def sent_once(call: Call) -> dict[str, Any]:
+    request = call.request
+    return {"key": None} if request is None else {"key": request.key, "value": request.body}
+
+
 @routes.post("/v1/things", "Do it", status=201, answers=AliveView, key=KeyPolicy.REQUIRED)
 async def create_thing(call: Call, body: NewThing) -> Response:
     """Create a thing."""
     return shown(
         {
             "got": body.name,
-            "key": call.idempotency_key,
-            "value": call.body_value,
+            **sent_once(call),
+            "target": call.request and call.request.route,
             "account": str(call.account.mode),
         },
         status=201,
@@ -132,7 +137,7 @@ async def list_things(call: Call, query: ThingQuery) -> Response:
 @routes.get("/v1/things/{thingId}", "Do it", answers=AliveView)
 async def read_thing(call: Call, thing_id: ThingId) -> Response:
     """Read a thing."""
-    return shown({"got": str(thing_id), "route": call.route, "target": call.target})
+    return shown({"got": str(thing_id), "onlyReads": call.only_reads})
 
 
 @routes.patch("/v1/things/{thingId}", "Do it", answers=AliveView)
@@ -144,13 +149,13 @@ async def patch_thing(call: Call, thing_id: ThingId, body: ThingPatch) -> Respon
 @routes.post("/v1/things/{thingId}/archive", "Do it", answers=AliveView)
 async def archive_thing(call: Call, thing_id: ThingId) -> Response:
     """Archive a thing. The route takes no body."""
-    return shown({"key": call.idempotency_key, "value": call.body_value})
+    return shown(sent_once(call))
 
 
 @routes.post("/v1/things/{thingId}/poke", "Do it", answers=AliveView, key=KeyPolicy.IGNORED)
 async def poke_thing(call: Call, thing_id: Annotated[str, PathId("thing", read_text_id)]) -> Response:
     """Use an id that may be any text."""
-    return shown({"got": thing_id, "key": call.idempotency_key})
+    return shown({"got": thing_id, **sent_once(call)})
 
 
 @routes.get("/v1/failures/{failure}", "Do it", answers=AliveView)

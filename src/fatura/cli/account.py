@@ -1,15 +1,14 @@
 """`fatura account`: open accounts."""
 
-import asyncio
 import json
+from functools import partial
 from typing import Annotated
 
 import typer
 
-from fatura import bootstrap
-from fatura.cli.options import DataDir, Json, read_settings
+from fatura.cli.options import DataDir, Json, run_with_deps
 from fatura.domain.credentials import Mode
-from fatura.usecases.accounts.accounts import OpenedAccount
+from fatura.usecases.accounts.accounts import OpenedAccount, open_account
 
 app = typer.Typer(help="Open accounts.", no_args_is_help=True)
 MAX_NAME_CHARS = 120
@@ -33,9 +32,7 @@ def create(
     json_: Json = False,
 ) -> None:
     """Open an account and print its API key and integration secret; they are not shown again."""
-    settings = read_settings(data_dir)
-    with bootstrap.migrated_database(settings) as url:
-        opened = asyncio.run(bootstrap.open_account(settings, url, name=name, mode=mode))
+    opened = run_with_deps(data_dir, partial(open_account, name=name, mode=mode))
     typer.echo(as_json(opened) if json_ else as_text(opened))
 
 

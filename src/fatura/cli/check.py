@@ -1,6 +1,5 @@
 """`fatura check`: check the invariants of the stored data."""
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Annotated
@@ -11,8 +10,8 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from fatura import bootstrap
-from fatura.cli.options import DataDir, Json, read_settings
+from fatura.cli.options import DataDir, Json, run_with_deps
+from fatura.usecases.deps import Deps
 from fatura.usecases.operations.checks import Finding, all_accounts, findings, set_metrics
 
 TextFile = Annotated[
@@ -25,9 +24,7 @@ TextFile = Annotated[
 
 def check(data_dir: DataDir = None, *, json_: Json = False, textfile: TextFile = None) -> None:
     """Check the invariants of all accounts; print violations and exit 1 if there are any."""
-    settings = read_settings(data_dir)
-    with bootstrap.migrated_database(settings) as url:
-        accounts, found = asyncio.run(_check(settings, url))
+    accounts, found = run_with_deps(data_dir, _check)
     if textfile is not None:
         write_to_textfile(str(textfile), set_metrics(found))
     if json_:
@@ -38,13 +35,12 @@ def check(data_dir: DataDir = None, *, json_: Json = False, textfile: TextFile =
         raise typer.Exit(1)
 
 
-async def _check(settings: bootstrap.Settings, url: str) -> tuple[int, list[Finding]]:
-    async with bootstrap.opened(settings, url) as deps:
-        accounts = await all_accounts(deps)
-        found: list[Finding] = []
-        with Progress(console=Console(stderr=True), transient=True) as progress:
-            for account_id in progress.track(accounts, description="checking accounts"):
-                found.extend([finding async for finding in findings(deps, account_id)])
+async def _check(deps: Deps) -> tuple[int, list[Finding]]:
+    accounts = await all_accounts(deps)
+    found: list[Finding] = []
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        for account_id in progress.track(accounts, description="checking accounts"):
+            found.extend([finding async for finding in findings(deps, account_id)])
     return len(accounts), found
 
 

@@ -1,17 +1,15 @@
 """`fatura keys`: show which keys of the ring are in use, and re-encrypt all secrets with the first one."""
 
-import asyncio
 import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import typer
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from fatura import bootstrap
-from fatura.cli.options import DataDir, Json, read_settings
+from fatura.cli.options import DataDir, Json, run_with_deps
 from fatura.usecases.accounts import key_ring
 from fatura.usecases.deps import Deps
 from fatura.usecases.operations.checks import all_accounts
@@ -54,10 +52,7 @@ def keys() -> None:
 @app.command("list")
 def list_(data_dir: DataDir = None, *, json_: Json = False) -> None:
     """Show how many secrets are encrypted with each key, by key id, and which keys can be removed."""
-    settings = read_settings(data_dir)
-    with bootstrap.migrated_database(settings) as url:
-        state = asyncio.run(_with_deps(settings, url, rotate=False))
-    _print(state, json_=json_)
+    _print(run_with_deps(data_dir, _read_state), json_=json_)
 
 
 @app.command()
@@ -66,24 +61,20 @@ def rotate(data_dir: DataDir = None, *, json_: Json = False) -> None:
 
     First give every process the ring with the new key at its end, then with the new key at its start. Then run this.
     """
-    settings = read_settings(data_dir)
-    with bootstrap.migrated_database(settings) as url:
-        state = asyncio.run(_with_deps(settings, url, rotate=True))
+    state = run_with_deps(data_dir, _rotate)
     _print(state, json_=json_)
     if not state.done:
         raise typer.Exit(1)
 
 
-async def _with_deps(settings: bootstrap.Settings, url: str, *, rotate: bool) -> _State:
-    async with bootstrap.opened(settings, url) as deps:
-        resealed, unreadable = await _rotate(deps) if rotate else (0, 0)
-        used = Counter[bytes]()
-        for account_id in await all_accounts(deps):
-            used += await key_ring.usage(deps, account_id)
-        return _State(deps.vault.key_ids, used, resealed, unreadable)
+async def _read_state(deps: Deps) -> _State:
+    used = Counter[bytes]()
+    for account_id in await all_accounts(deps):
+        used += await key_ring.usage(deps, account_id)
+    return _State(deps.vault.key_ids, used)
 
 
-async def _rotate(deps: Deps) -> tuple[int, int]:
+async def _rotate(deps: Deps) -> _State:
     resealed = unreadable = 0
     accounts = await all_accounts(deps)
     with Progress(console=Console(stderr=True), transient=True) as progress:
@@ -94,7 +85,7 @@ async def _rotate(deps: Deps) -> tuple[int, int]:
                 unreadable += batch.unreadable
                 progress.update(shown, description=f"{resealed} resealed")
             progress.advance(shown)
-    return resealed, unreadable
+    return replace(await _read_state(deps), resealed=resealed, unreadable=unreadable)
 
 
 def _print(state: _State, *, json_: bool) -> None:

@@ -1,15 +1,20 @@
-"""Options that several commands share, and settings read from environment and options."""
+"""What commands share: options, reading the settings, and running a function with the dependencies."""
 
+import asyncio
 import os
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
-from fatura import settings
+from fatura import bootstrap, settings
 from fatura.observability import configure_logs
 from fatura.settings import Settings
+from fatura.usecases.deps import Deps
+
+T = TypeVar("T")
 
 DataDir = Annotated[
     Path | None,
@@ -51,3 +56,15 @@ def read_settings(data_dir: Path | None, *, quiet: bool = False) -> Settings:
         found = replace(found, log_level="error")
     configure_logs(format_=found.log_format, level=found.log_level)
     return found
+
+
+def run_with_deps(data_dir: Path | None, function: Callable[[Deps], Awaitable[T]]) -> T:
+    """Run `function` on a migrated database. Raises SettingsError and what `migrated_database` and `opened` raise."""
+    settings = read_settings(data_dir)
+    with bootstrap.migrated_database(settings) as url:
+        return asyncio.run(_run(settings, url, function))
+
+
+async def _run(settings: Settings, url: str, function: Callable[[Deps], Awaitable[T]]) -> T:
+    async with bootstrap.opened(settings, url) as deps:
+        return await function(deps)

@@ -1,11 +1,10 @@
 """`fatura restored`: compare charges at the gateways with a database restored from a backup (D-123)."""
 
-import asyncio
 import json
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated
 from uuid import UUID
 
@@ -15,7 +14,8 @@ from rich.progress import Progress
 from rich.table import Table
 
 from fatura import bootstrap
-from fatura.cli.options import DataDir, Json, read_settings
+from fatura.cli.options import DataDir, Json, run_with_deps
+from fatura.usecases.deps import Deps
 from fatura.usecases.operations.checks import all_accounts
 from fatura.usecases.restore import comparison
 from fatura.usecases.restore.comparison import RestoreReport
@@ -23,13 +23,6 @@ from fatura.usecases.restore.matching import MEANINGS, MatchKind
 
 A_PERSON_HAS_TO_LOOK = 3
 """Exit code when charges remain unmatched, or an account could not be compared."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    since: datetime
-    skipping: frozenset[UUID]
-    dry_run: bool
 
 
 def restored(
@@ -55,10 +48,10 @@ def restored(
     Nothing is generated or issued in an account until it is compared. Safe to run again.
     Exits with 3 when a person must act: some charges match nothing, or a connection did not answer.
     """
-    asked = _Asked(_instant(since), frozenset(skip or ()), dry_run)
-    settings = read_settings(data_dir)
-    with bootstrap.migrated_database(settings) as url:
-        reports = asyncio.run(_recover(settings, url, asked))
+    compare = partial(
+        comparison.compare, since=_instant(since), skipping=frozenset(skip or ()), dry_run=dry_run
+    )
+    reports = run_with_deps(data_dir, partial(_recover, compare=compare, dry_run=dry_run))
     typer.echo(json.dumps(_as_json(reports))) if json_ else _print(reports)
     if any(each.unmatched or each.problems for each in reports):
         raise typer.Exit(A_PERSON_HAS_TO_LOOK)
@@ -78,20 +71,19 @@ def _instant(text: str) -> datetime:
     return instant.astimezone(UTC)
 
 
-async def _recover(settings: bootstrap.Settings, url: str, asked: _Asked) -> Sequence[RestoreReport]:
+async def _recover(
+    deps: Deps, *, compare: Callable[[Deps, UUID], Awaitable[RestoreReport]], dry_run: bool
+) -> Sequence[RestoreReport]:
     """Freeze all accounts, then compare each. After a failure, accounts that were not compared stay frozen."""
-    async with bootstrap.opened(settings, url) as deps:
-        accounts = await all_accounts(deps)
-        with Progress(console=Console(stderr=True), transient=True) as progress:
-            if not asked.dry_run:
-                for account_id in progress.track(accounts, description="freezing accounts"):
-                    await comparison.freeze(deps, account_id)
-            return [
-                await comparison.compare(
-                    deps, account_id, since=asked.since, skipping=asked.skipping, dry_run=asked.dry_run
-                )
-                for account_id in progress.track(accounts, description="comparing with gateways")
-            ]
+    accounts = await all_accounts(deps)
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        if not dry_run:
+            for account_id in progress.track(accounts, description="freezing accounts"):
+                await comparison.freeze(deps, account_id)
+        return [
+            await compare(deps, account_id)
+            for account_id in progress.track(accounts, description="comparing with gateways")
+        ]
 
 
 def _as_json(reports: Sequence[RestoreReport]) -> dict[str, object]:

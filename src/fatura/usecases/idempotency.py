@@ -33,9 +33,9 @@ class StoredAnswer:
 
 @dataclass(frozen=True, slots=True)
 class IdempotentRequest:
-    """Two requests are the same if their keys, routes (with ids) and parsed bodies are equal."""
+    """A request with an Idempotency-Key. It is repeated by one with the same key, route (with ids) and parsed body."""
 
-    key: str | None
+    key: str
     route: str
     body: object
 
@@ -54,7 +54,7 @@ class _Progress:
 async def execute_once(
     deps: Deps,
     account: Account,
-    request: IdempotentRequest,
+    request: IdempotentRequest | None,
     function: Callable[[Work], Awaitable[View]],
     *,
     status: int,
@@ -65,7 +65,7 @@ async def execute_once(
     Raises EngineError: `engine.idempotency_key_reused`; `engine.idempotency_in_progress` while another request with
     the key is running; and what `function` raises. Raises LockTimeoutError for any other lock.
     """
-    if request.key is None:
+    if request is None:
         return await in_transaction(deps, account, _execute, function, status=status)
     progress = _Progress()
     try:
@@ -102,115 +102,90 @@ async def _execute_or_replay(
     status: int,
     holds_secret: bool,
 ) -> StoredAnswer:
-    assert request.key is not None, "requests without a key are not stored"
     progress.is_claimed = False  # may be True when the transaction is retried after a deadlock
-    if not await _claim(work, request, request.key):
-        return await _replay(work, request, request.key)
+    if not await _claim(work, request):
+        stored = await idempotency.find(work.tx, request.key)
+        assert stored is not None, "a conflicting key is committed and visible"
+        return _answer(work, stored, request)
     progress.is_claimed = True
     answer = await _execute(work, function, status=status)
+    body = answer.body
     await idempotency.store_answer(
         work.tx,
         request.key,
         status=status,
-        answer=_seal(work, request.key, answer.body) if holds_secret else answer.body,
+        answer=work.seal(body, place=idempotency.PLACE, row_id=request.key) if holds_secret else body,
         sealed=holds_secret,
         expires_at=work.deps.clock() + (KEEP_SECRET_FOR if holds_secret else KEEP_FOR),
     )
     return answer
 
 
-async def is_repeat(work: Work, request: IdempotentRequest) -> bool:
+async def is_repeat(work: Work, request: IdempotentRequest | None) -> bool:
     """Store the request's key without an answer; return whether the request was made before.
 
     For routes that answer with the current state, but whose action a repeat must skip (D-113). Returns False when
     the key was used for a different request.
     """
-    key = request.key
-    if key is None:
+    if request is None:
         return False
-    if not await _claim(work, request, key):
-        stored = await idempotency.find(work.tx, key)
-        return stored is not None and _is_same(work, stored, request, key)
+    if not await _claim(work, request):
+        stored = await idempotency.find(work.tx, request.key)
+        return stored is not None and _is_same(work, stored, request)
     expires_at = work.deps.clock() + KEEP_FOR
-    await idempotency.store_answer(work.tx, key, status=200, answer=b"", sealed=False, expires_at=expires_at)
+    await idempotency.store_answer(
+        work.tx, request.key, status=200, answer=b"", sealed=False, expires_at=expires_at
+    )
     return False
 
 
-async def find_answer(deps: Deps, account: Account, request: IdempotentRequest) -> StoredAnswer | None:
+async def find_answer(deps: Deps, account: Account, request: IdempotentRequest | None) -> StoredAnswer | None:
     """Return the stored answer of a key, for routes that call a third party before their transaction.
 
     Raises EngineError: `engine.idempotency_key_reused`.
     """
-    if request.key is None:
-        return None
-    return await in_transaction(deps, account, _find_answer, request, request.key)
+    return None if request is None else await in_transaction(deps, account, _find_answer, request)
 
 
-async def _find_answer(work: Work, request: IdempotentRequest, key: str) -> StoredAnswer | None:
-    stored = await idempotency.find(work.tx, key)
+async def _find_answer(work: Work, request: IdempotentRequest) -> StoredAnswer | None:
+    stored = await idempotency.find(work.tx, request.key)
     if stored is None or stored.expires_at <= work.deps.clock():
         return None
-    return _answer(work, stored, request, key)
+    return _answer(work, stored, request)
 
 
-async def _claim(work: Work, request: IdempotentRequest, key: str) -> bool:
+async def _claim(work: Work, request: IdempotentRequest) -> bool:
+    """Claim the key. The body's hash is encrypted, because a plain one would let one guess a tax document in it."""
     real_now = work.deps.clock()
     return await idempotency.claim(
         work.tx,
-        key,
+        request.key,
         route=request.route,
-        body_hash=_sealed_hash(work, request, key),
+        body_hash=work.seal(request.body_hash(), place=idempotency.BODY_PLACE, row_id=request.key),
         real_now=real_now,
         expires_at=real_now + KEEP_FOR,
     )
 
 
-async def _replay(work: Work, request: IdempotentRequest, key: str) -> StoredAnswer:
-    stored = await idempotency.find(work.tx, key)
-    assert stored is not None, "a conflicting key is committed and visible"
-    return _answer(work, stored, request, key)
-
-
-def _answer(work: Work, stored: StoredKey, request: IdempotentRequest, key: str) -> StoredAnswer:
-    if not _is_same(work, stored, request, key):
+def _answer(work: Work, stored: StoredKey, request: IdempotentRequest) -> StoredAnswer:
+    if not _is_same(work, stored, request):
         raise EngineError(
             IDEMPOTENCY_KEY_REUSED,
             "This Idempotency-Key was used for another request; send a fresh key for a new one.",
         )
-    assert stored.status is not None, "a committed key has its answer"
-    assert stored.answer is not None, "a committed key has its answer"
     body = stored.answer
+    assert stored.status is not None, "a committed key has its answer"
+    assert body is not None, "a committed key has its answer"
     if stored.is_sealed:
-        body = work.deps.vault.open(
-            body, place=idempotency.PLACE, account_id=work.account.account_id, row_id=key
-        )
+        body = work.open(body, place=idempotency.PLACE, row_id=request.key)
     return StoredAnswer(stored.status, body, replayed=True)
 
 
-def _sealed_hash(work: Work, request: IdempotentRequest, key: str) -> bytes:
-    """Return the encrypted hash of the body. A plain hash would let one guess a tax document in the body."""
-    return work.deps.vault.seal(
-        request.body_hash(),
-        place=idempotency.BODY_PLACE,
-        account_id=work.account.account_id,
-        row_id=key,
-    )
-
-
-def _is_same(work: Work, stored: StoredKey, request: IdempotentRequest, key: str) -> bool:
+def _is_same(work: Work, stored: StoredKey, request: IdempotentRequest) -> bool:
     if stored.route != request.route:
         return False
-    body_hash = work.deps.vault.open(
-        stored.body_hash,
-        place=idempotency.BODY_PLACE,
-        account_id=work.account.account_id,
-        row_id=key,
-    )
+    body_hash = work.open(stored.body_hash, place=idempotency.BODY_PLACE, row_id=request.key)
     return body_hash == request.body_hash()
-
-
-def _seal(work: Work, key: str, body: bytes) -> bytes:
-    return work.deps.vault.seal(body, place=idempotency.PLACE, account_id=work.account.account_id, row_id=key)
 
 
 async def delete_expired(work: Work, *, limit: int) -> int:

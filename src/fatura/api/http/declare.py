@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from fatura.api.http.documentation import Documentation
-from fatura.api.http.route import ApiRoute, KeyPolicy
+from fatura.api.http.route import ApiRoute, Documentation, KeyPolicy
 from fatura.domain.errors import (
     IDEMPOTENCY_IN_PROGRESS,
     IDEMPOTENCY_KEY_REQUIRED,

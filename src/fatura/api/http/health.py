@@ -3,9 +3,8 @@
 from fastapi import Request
 from starlette.responses import Response
 
-from fatura.api.http.answers import answer
-from fatura.api.http.documentation import Documentation
-from fatura.api.http.route import OpenRoute
+from fatura.api.http.replies import answer
+from fatura.api.http.route import Documentation, OpenRoute
 from fatura.observability import gauge, metrics_page
 from fatura.usecases.operations import health, lateness
 from fatura.views.health import AliveView, ChecksView, ReadinessView

@@ -1,22 +1,43 @@
-"""How endpoints run use cases: in one transaction, or once per Idempotency-Key (D-14)."""
+"""Responses of the API, and how endpoints run use cases: in one transaction, or once per Idempotency-Key (D-14)."""
 
 from collections.abc import Awaitable, Callable
 from typing import Concatenate, ParamSpec
 
 from starlette.responses import Response
 
-from fatura.api.http.answers import answer, answer_once
 from fatura.api.http.route import Call
-from fatura.usecases.idempotency import IdempotentRequest, execute_once, find_answer
+from fatura.usecases.idempotency import StoredAnswer, execute_once, find_answer
 from fatura.usecases.transaction import Work, in_snapshot, in_transaction
 from fatura.views.view import View
 
 P = ParamSpec("P")
 
+MEDIA_TYPE = "application/json"
+REPLAYED = "Idempotent-Replayed"
+
+
+def answer(view: View | bytes | None, *, status: int = 200) -> Response:
+    """Answer with a view, with JSON that is encoded already, or without a body.
+
+    Answers hold a merchant's data, so no cache may store them.
+    """
+    if view is None:
+        return Response(status_code=status)
+    body = view if isinstance(view, bytes) else view.json()
+    return Response(body, status, {"cache-control": "no-store"}, MEDIA_TYPE)
+
+
+def _answer_once(stored: StoredAnswer) -> Response:
+    """Answer a request with an Idempotency-Key; a header marks a replay (D-14)."""
+    response = answer(stored.body, status=stored.status)
+    if stored.replayed:
+        response.headers[REPLAYED] = "true"
+    return response
+
 
 async def run(
     call: Call,
-    function: Callable[Concatenate[Work, P], Awaitable[View | bytes | None]],
+    function: Callable[Concatenate[Work, P], Awaitable[View | None]],
     /,
     *args: P.args,
     **kwargs: P.kwargs,
@@ -42,19 +63,15 @@ async def run_once(
     stored = await execute_once(
         call.deps,
         call.account,
-        request_of(call),
+        call.request,
         lambda work: function(work, *args, **kwargs),
         status=call.success_status,
         holds_secret=call.holds_secret,
     )
-    return answer_once(stored)
+    return _answer_once(stored)
 
 
 async def replay(call: Call) -> Response | None:
     """Answer a repeated request before a third party is called; None when the request is new."""
-    stored = await find_answer(call.deps, call.account, request_of(call))
-    return None if stored is None else answer_once(stored)
-
-
-def request_of(call: Call) -> IdempotentRequest:
-    return IdempotentRequest(call.idempotency_key, call.target, call.body_value)
+    stored = await find_answer(call.deps, call.account, call.request)
+    return None if stored is None else _answer_once(stored)

@@ -24,22 +24,35 @@ from starlette.types import Receive, Scope, Send
 
 from fatura.api.http import body, validation_errors
 from fatura.api.http.authentication import Gate, check_media_type, content_length, idempotency_key
-from fatura.api.http.documentation import Documentation
 from fatura.api.http.fields import read_uuid
 from fatura.api.http.trace import trace_of
 from fatura.domain.account import Account
-from fatura.domain.errors import invalid_fields, not_found
+from fatura.domain.errors import Problem, invalid_fields, not_found
 from fatura.settings import Settings
 from fatura.usecases.deps import Deps
+from fatura.usecases.idempotency import IdempotentRequest
+from fatura.views.view import View
 
 Endpoint = Callable[..., Awaitable[Response]]
 MAX_QUERY_PARAMETERS = 100
 WHOLE_QUERY = "query"
 """The path of an error that no single parameter causes."""
 MAX_ID_CHARS = 255
-_UNDOCUMENTED = Documentation("", "", {})
 _NO_MATCH: tuple[Match, Scope] = (Match.NONE, {})
 _TAKES_BODY = frozenset({"DELETE", "PATCH", "POST", "PUT"})
+
+
+@dataclass(frozen=True, slots=True)
+class Documentation:
+    """What the OpenAPI document says of a route; `answers` has the view of each status, None without a body."""
+
+    tag: str
+    summary: str
+    answers: Mapping[int, type[View] | None]
+    problems: frozenset[Problem] = frozenset()
+
+
+_UNDOCUMENTED = Documentation("", "", {})
 
 
 class KeyPolicy(Enum):
@@ -54,23 +67,15 @@ class KeyPolicy(Enum):
 class Call:
     """An authenticated request, as its endpoint gets it.
 
-    `route` is the method and the path template. A repeated request has the same `target` (method and path) and
-    `body_value` (the parsed JSON, None without a body) (D-14). `holds_secret`: the answer is stored encrypted.
+    `request` is None without an Idempotency-Key. `holds_secret`: the answer is stored encrypted.
     """
 
     deps: Deps
     account: Account
-    request_id: str
-    route: str
-    target: str
-    idempotency_key: str | None
-    body_value: object
+    request: IdempotentRequest | None
+    only_reads: bool
     success_status: int
     holds_secret: bool
-
-    @property
-    def only_reads(self) -> bool:
-        return self.route.partition(" ")[0] in {"GET", "HEAD"}
 
 
 def read_text_id(text: str) -> str:
@@ -214,13 +219,10 @@ class ApiRoute(APIRoute):
         call = Call(
             gate.deps,
             account,
-            trace.request_id,
-            f"{method} {self.path}",
-            f"{method} {scope['path']}",
-            key,
-            value,
-            self._success_status,
-            self._holds_secret,
+            request=None if key is None else IdempotentRequest(key, f"{method} {scope['path']}", value),
+            only_reads=method not in _TAKES_BODY,
+            success_status=self._success_status,
+            holds_secret=self._holds_secret,
         )
         response = await self._run(call, **arguments)
         await response(scope, receive, send)

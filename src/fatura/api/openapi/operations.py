@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fatura.api.http import problems, trace
-from fatura.api.http.answers import MEDIA_TYPE, REPLAYED
 from fatura.api.http.authentication import IDEMPOTENCY_KEY
-from fatura.api.http.documentation import Documentation
-from fatura.api.http.route import ApiRoute, KeyPolicy, OpenRoute
+from fatura.api.http.replies import MEDIA_TYPE, REPLAYED
+from fatura.api.http.route import ApiRoute, Documentation, KeyPolicy, OpenRoute
 from fatura.api.openapi.links import links_of
 from fatura.api.openapi.schemas import Schema, name_of, reference, without_citations
 from fatura.domain.errors import EngineError, Problem

@@ -3,7 +3,7 @@
 import json
 
 from fatura import signature
-from fatura.api.http.answers import MEDIA_TYPE
+from fatura.api.http.replies import MEDIA_TYPE
 from fatura.api.openapi.operations import examples
 from fatura.api.openapi.schemas import Schema, event_name, name_of, reference
 from fatura.domain.events import CATALOGUE

@@ -6,11 +6,10 @@ from fastapi import Request
 from starlette.responses import Response
 
 from fatura.api.http import body
-from fatura.api.http.answers import answer
 from fatura.api.http.authentication import Gate, content_length
-from fatura.api.http.documentation import Documentation
 from fatura.api.http.fields import read_uuid
-from fatura.api.http.route import OpenRoute
+from fatura.api.http.replies import answer
+from fatura.api.http.route import Documentation, OpenRoute
 from fatura.domain.errors import (
     INTERNAL,
     INVALID_REQUEST,

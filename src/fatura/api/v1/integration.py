@@ -6,11 +6,10 @@ from uuid import UUID
 from pydantic import Field
 from starlette.responses import Response
 
-from fatura.api.http.answers import answer
 from fatura.api.http.declare import Routes
 from fatura.api.http.fields import StrictBool, Text
 from fatura.api.http.forms import Body, Examples, unsent
-from fatura.api.http.replies import replay, run, run_once
+from fatura.api.http.replies import answer, replay, run, run_once
 from fatura.api.http.route import Call, PathId
 from fatura.usecases.accounts import accounts, integration_secret
 from fatura.usecases.charging import gateway_connections

@@ -6,11 +6,10 @@ from uuid import UUID
 from pydantic import Field, model_validator
 from starlette.responses import Response
 
-from fatura.api.http.answers import answer
 from fatura.api.http.declare import Routes
 from fatura.api.http.fields import Cents, Day, ExternalRef, Id, Text, refusals
 from fatura.api.http.forms import Body, Examples, Paging
-from fatura.api.http.replies import replay, request_of, run, run_once
+from fatura.api.http.replies import answer, replay, run, run_once
 from fatura.api.http.route import Call, KeyPolicy, PathId
 from fatura.domain.errors import (
     ACCOUNT_RECOVERING,
@@ -143,4 +142,4 @@ async def retry_issuance(call: Call, invoice_id: InvoiceId) -> Response:
     for the charge at the gateway first, because this request creates a new one. Send an Idempotency-Key: a repeated
     request then creates nothing more.
     """
-    return answer(await issuance.retry(call.deps, call.account, request_of(call), invoice_id))
+    return answer(await issuance.retry(call.deps, call.account, call.request, invoice_id))

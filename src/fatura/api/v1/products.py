@@ -7,11 +7,10 @@ from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 from starlette.responses import Response
 
-from fatura.api.http.answers import answer
 from fatura.api.http.declare import Routes
 from fatura.api.http.fields import Cents, EndpointUrl, ExternalRef, Flag, PositiveCents, Text
 from fatura.api.http.forms import Body, Examples, Paging, unsent
-from fatura.api.http.replies import run, run_once
+from fatura.api.http.replies import answer, run, run_once
 from fatura.api.http.route import Call, KeyPolicy, PathId
 from fatura.domain.errors import PRICING_MODE_IMMUTABLE
 from fatura.domain.filters import ProductFilter

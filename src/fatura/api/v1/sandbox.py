@@ -5,11 +5,10 @@ from typing import Annotated, Any, ClassVar, cast
 from pydantic import Discriminator, Field, RootModel, Tag
 from starlette.responses import Response
 
-from fatura.api.http.answers import answer
 from fatura.api.http.declare import Routes
 from fatura.api.http.fields import Id, Instant, IntRange
 from fatura.api.http.forms import Body, Examples, Query
-from fatura.api.http.replies import run
+from fatura.api.http.replies import answer, run
 from fatura.api.http.route import Call, KeyPolicy, PathId, read_text_id
 from fatura.domain.errors import CLOCK_CONFLICT, NOT_FOUND, SANDBOX_CHARGE_CONFLICT
 from fatura.domain.sandbox import MAX_FAULT_TIMES, SandboxFault, SandboxMove, SandboxOperation

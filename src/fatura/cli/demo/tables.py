@@ -1,8 +1,7 @@
 """The demo's results as tables: invoices by month, metered items, webhooks."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 from typing import Any
 
 from rich.table import Table
@@ -14,24 +13,15 @@ PAGE = 100
 STATUSES = ("paid", "overdue", "issued", "awaiting_value")
 
 
-@dataclass(slots=True)
-class Month:
-    """The invoices due in one month."""
-
-    invoices: int = 0
-    invoiced_cents: int = 0
-    by_status: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-
-
 async def months_table(client: Client) -> Table:
     """Return the invoices by due month."""
-    months: dict[str, Month] = defaultdict(Month)
-    total = Month()
+    months: dict[str, Counter[str]] = defaultdict(Counter)
+    total = Counter[str]()
     async for invoice in invoices(client):
         for month in (months[invoice["dueDate"][:7]], total):
-            month.invoices += 1
-            month.invoiced_cents += invoice["totalCents"] or 0  # null while an item has no value
-            month.by_status[invoice["status"]] += 1
+            month["invoices"] += 1
+            month["cents"] += invoice["totalCents"] or 0  # null while an item has no value
+            month[invoice["status"]] += 1
     heads = ("month", "invoices", "invoiced", "paid", "overdue", "not due yet", "held")
     table = _table("Invoices by due month", heads, ("total", *_cells(total)))
     for name, month in sorted(months.items()):
@@ -39,35 +29,24 @@ async def months_table(client: Client) -> Table:
     return table
 
 
-def _cells(month: Month) -> tuple[str, ...]:
-    numbers = (month.by_status[status] for status in STATUSES)
-    return str(month.invoices), money(month.invoiced_cents), *map(str, numbers)
-
-
-@dataclass(slots=True)
-class Metered:
-    """The items of one metered product."""
-
-    held: int = 0
-    billed_cents: int = 0
-    closed: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+def _cells(month: Counter[str]) -> tuple[str, ...]:
+    return str(month["invoices"]), money(month["cents"]), *(str(month[status]) for status in STATUSES)
 
 
 async def metered_table(client: Client, merchant: dict[str, Any]) -> Table:
     """Return the metered items; `merchant` is the example merchant's summary."""
-    found: dict[str, Metered] = defaultdict(Metered)
+    found: dict[str, Counter[str]] = defaultdict(Counter)
     async for event in events(client):
         if event["type"] not in {"invoice.held", "invoice.ready"}:
             continue
         for item in event["data"]["invoice"]["items"]:
             metered = found[item["productExternalRef"] or ""]
+            is_skipped = item["pricingStatus"] == "skipped"
             if event["type"] == "invoice.held":
-                metered.held += item["pricingStatus"] == "pending"
-            elif event["type"] == "invoice.ready":
-                metered.closed[
-                    "skipped" if item["pricingStatus"] == "skipped" else item["pricingSource"]
-                ] += 1
-                metered.billed_cents += item["amountCents"] or 0
+                metered["held"] += item["pricingStatus"] == "pending"
+            else:
+                metered["skipped" if is_skipped else item["pricingSource"]] += 1
+                metered["cents"] += item["amountCents"] or 0
     heads = ("item", "calls", "failed", "priced", "skipped", "by hand", "billed", "held")
     table = _table("Metered items", heads)
     for product in METERED_PRODUCTS:
@@ -75,9 +54,9 @@ async def metered_table(client: Client, merchant: dict[str, Any]) -> Table:
         numbers = (
             merchant["priceCalls"].get(product.external_ref, 0),
             merchant["priceFailures"].get(product.external_ref, 0),
-            *(metered.closed[how] for how in ("endpoint", "skipped", "manual")),
+            *(metered[how] for how in ("endpoint", "skipped", "manual")),
         )
-        table.add_row(product.name, *map(str, numbers), money(metered.billed_cents), str(metered.held))
+        table.add_row(product.name, *map(str, numbers), money(metered["cents"]), str(metered["held"]))
     table.caption = ", ".join(f"{product.name.lower()} {product.says}" for product in METERED_PRODUCTS)
     return table
 

@@ -64,7 +64,9 @@ async def issue(deps: Deps, account: Account, *, limit: int) -> int:
     return count
 
 
-async def retry(deps: Deps, account: Account, request: IdempotentRequest, invoice_id: UUID) -> InvoiceView:
+async def retry(
+    deps: Deps, account: Account, request: IdempotentRequest | None, invoice_id: UUID
+) -> InvoiceView:
     """Issue a `ready` invoice now, and return it after its gateway answered or timed out (D-34, D-113).
 
     After a failed or parked attempt a new one is made. An attempt with an unknown outcome is looked up. While a
@@ -114,7 +116,7 @@ async def _reserve_due(work: Work, *, limit: int) -> tuple[int, Sequence[Gateway
 
 
 async def _reserve_one(
-    work: Work, request: IdempotentRequest, invoice_id: UUID, *, may_lease: bool
+    work: Work, request: IdempotentRequest | None, invoice_id: UUID, *, may_lease: bool
 ) -> Sequence[GatewayCall]:
     """Lease one invoice and store its attempt. If this host's clock is wrong, only make it due for workers (D-5)."""
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", invoice_id)
