@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from enum import StrEnum
+from typing import Self
 from uuid import UUID
 
 from fatura.domain.connection import installments_of
@@ -147,6 +148,22 @@ class InvoiceItem:
     amount_cents: int | None
     description: str | None
     product_external_ref: str | None
+
+    @classmethod
+    def of_draft(cls, draft: ItemDraft, *, item_id: UUID, product_external_ref: str | None) -> Self:
+        return cls(
+            item_id=item_id,
+            product_id=draft.product_id,
+            product_name=draft.product_name,
+            pricing_source=draft.pricing_source,
+            pricing_status=draft.pricing_status,
+            months=draft.months,
+            monthly_price_cents=draft.monthly_price_cents,
+            discount_percent=draft.discount_percent,
+            amount_cents=draft.amount_cents,
+            description=None,
+            product_external_ref=product_external_ref,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,7 +141,7 @@ class _Read:
 
     read: Callable[[str], Any]
     message: str
-    schema: tuple[tuple[str, Any], ...]
+    schema: JsonSchemaValue
 
     def __get_pydantic_core_schema__(self, _source: Any, _handler: GetCoreSchemaHandler) -> CoreSchema:
         text = core_schema.str_schema(strict=True)
@@ -150,7 +150,7 @@ class _Read:
     def __get_pydantic_json_schema__(
         self, _schema: CoreSchema, _handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        return dict(self.schema)
+        return self.schema.copy()
 
 
 def read_uuid(text: str) -> UUID:
@@ -208,14 +208,14 @@ PositiveCents = Annotated[int, IntRange(1, MAX_CENTS)]
 Count = Annotated[int, IntRange(1, MAX_COUNT)]
 PeriodMonths = Annotated[int, OneOfInts((1, 3, 6, 12))]
 ExternalRef = Annotated[str, Text(1, 120)]
-Flag = Annotated[bool, _Read(_read_flag, "must be true or false", (("type", "boolean"),))]
+Flag = Annotated[bool, _Read(_read_flag, "must be true or false", {"type": "boolean"})]
 """A boolean of a query."""
 Id = Annotated[
     UUID,
     _Read(
         read_uuid,
         "must be a UUID of 36 characters",
-        (("type", "string"), ("format", "uuid"), ("examples", ["019a2f6e-1c3b-7d52-9f0a-6b1c2d3e4f50"])),
+        {"type": "string", "format": "uuid", "examples": ["019a2f6e-1c3b-7d52-9f0a-6b1c2d3e4f50"]},
     ),
 ]
 Day = Annotated[
@@ -223,7 +223,7 @@ Day = Annotated[
     _Read(
         _read_date,
         "must be a date as YYYY-MM-DD",
-        (("type", "string"), ("format", "date"), ("examples", ["2026-12-10"])),
+        {"type": "string", "format": "date", "examples": ["2026-12-10"]},
     ),
 ]
 Email = Annotated[
@@ -231,12 +231,12 @@ Email = Annotated[
     _Read(
         _check_email,
         f"must be an e-mail address of at most {MAX_EMAIL_CHARS} characters",
-        (
-            ("type", "string"),
-            ("format", "email"),
-            ("maxLength", MAX_EMAIL_CHARS),
-            ("examples", ["ana@example.com"]),
-        ),
+        {
+            "type": "string",
+            "format": "email",
+            "maxLength": MAX_EMAIL_CHARS,
+            "examples": ["ana@example.com"],
+        },
     ),
 ]
 StrictBool = Annotated[bool, Field(strict=True)]
@@ -245,16 +245,13 @@ Instant = Annotated[
     _Read(
         _read_instant,
         "must be an instant in UTC as 2026-12-10T03:00:00.000Z, or a date as YYYY-MM-DD",
-        (
-            (
-                "anyOf",
-                [
-                    {"type": "string", "format": "date-time", "pattern": _DOCUMENTED_INSTANT},
-                    {"type": "string", "format": "date"},
-                ],
-            ),
-            ("examples", ["2026-12-10T03:00:00.000Z", "2026-12-10"]),
-        ),
+        {
+            "anyOf": [
+                {"type": "string", "format": "date-time", "pattern": _DOCUMENTED_INSTANT},
+                {"type": "string", "format": "date"},
+            ],
+            "examples": ["2026-12-10T03:00:00.000Z", "2026-12-10"],
+        },
     ),
 ]
 """An instant, or a date for its first instant in America/Sao_Paulo."""

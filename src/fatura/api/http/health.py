@@ -7,7 +7,7 @@ from fatura.api.http.replies import answer
 from fatura.api.http.route import Documentation, OpenRoute
 from fatura.observability import gauge, metrics_page
 from fatura.usecases.operations import health, lateness
-from fatura.views.health import AliveView, ChecksView, ReadinessView
+from fatura.views.health import AliveView, ReadinessView
 
 TAG = ("Health", "Whether the process runs, and whether it can serve.")
 
@@ -19,9 +19,8 @@ async def live(_request: Request) -> Response:
 
 async def ready(request: Request) -> Response:
     """Answer 200 when the process can serve, and 503 when the database does not answer: send no traffic then."""
-    found = await health.check(request.app.state.gate.deps)
-    checks = ChecksView(database=found.database, clock=found.clock)
-    if not found.database:
+    checks = await health.check(request.app.state.gate.deps)
+    if not checks.database:
         return answer(ReadinessView(status="degraded", checks=checks), status=503)
     return answer(ReadinessView(status="ok", checks=checks))
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, cast
 from pydantic import Discriminator, Field, RootModel, Tag
 from starlette.responses import Response
 
-from fatura.api.http.declare import Routes
+from fatura.api.http.declare import Declare, Routes
 from fatura.api.http.fields import Id, Instant, IntRange
 from fatura.api.http.forms import Body, Examples, Query
 from fatura.api.http.replies import answer, run
@@ -129,56 +129,42 @@ async def list_sandbox_products(call: Call) -> Response:
     return answer(await sandbox_gateway.list_products(call.deps, call.account))
 
 
-@routes.post(
-    "/v1/sandbox/charges/{chargeId}/pay",
-    "Pay a sandbox charge",
-    answers=SandboxChargeView,
-    key=KeyPolicy.IGNORED,
-    problems=[SANDBOX_CHARGE_CONFLICT],
-)
+async def _move(call: Call, charge_id: str, move: SandboxMove) -> Response:
+    return answer(await sandbox_gateway.move_charge(call.deps, call.account, charge_id, move))
+
+
+def _charge_route(move: SandboxMove, summary: str) -> Declare[Any]:
+    return routes.post(
+        f"/v1/sandbox/charges/{{chargeId}}/{move}",
+        summary,
+        answers=SandboxChargeView,
+        key=KeyPolicy.IGNORED,
+        problems=[SANDBOX_CHARGE_CONFLICT],
+    )
+
+
+@_charge_route(SandboxMove.PAY, "Pay a sandbox charge")
 async def pay_sandbox_charge(call: Call, charge_id: ChargeId) -> Response:
     """Pay a charge, as the customer would."""
     return await _move(call, charge_id, SandboxMove.PAY)
 
 
-@routes.post(
-    "/v1/sandbox/charges/{chargeId}/refuse",
-    "Refuse a sandbox charge",
-    answers=SandboxChargeView,
-    key=KeyPolicy.IGNORED,
-    problems=[SANDBOX_CHARGE_CONFLICT],
-)
+@_charge_route(SandboxMove.REFUSE, "Refuse a sandbox charge")
 async def refuse_sandbox_charge(call: Call, charge_id: ChargeId) -> Response:
     """Refuse a charge, as a bank would."""
     return await _move(call, charge_id, SandboxMove.REFUSE)
 
 
-@routes.post(
-    "/v1/sandbox/charges/{chargeId}/cancel",
-    "Cancel a sandbox charge",
-    answers=SandboxChargeView,
-    key=KeyPolicy.IGNORED,
-    problems=[SANDBOX_CHARGE_CONFLICT],
-)
+@_charge_route(SandboxMove.CANCEL, "Cancel a sandbox charge")
 async def cancel_sandbox_charge(call: Call, charge_id: ChargeId) -> Response:
     """Cancel a charge in the gateway."""
     return await _move(call, charge_id, SandboxMove.CANCEL)
 
 
-@routes.post(
-    "/v1/sandbox/charges/{chargeId}/refund",
-    "Refund a sandbox charge",
-    answers=SandboxChargeView,
-    key=KeyPolicy.IGNORED,
-    problems=[SANDBOX_CHARGE_CONFLICT],
-)
+@_charge_route(SandboxMove.REFUND, "Refund a sandbox charge")
 async def refund_sandbox_charge(call: Call, charge_id: ChargeId) -> Response:
     """Give a payment back."""
     return await _move(call, charge_id, SandboxMove.REFUND)
-
-
-async def _move(call: Call, charge_id: str, move: SandboxMove) -> Response:
-    return answer(await sandbox_gateway.move_charge(call.deps, call.account, charge_id, move))
 
 
 @routes.post(

@@ -223,19 +223,7 @@ def _detail(
 ) -> InvoiceDetail:
     """Return the new invoice as if it were read from the database."""
     items = [
-        InvoiceItem(
-            item_id=item_id,
-            product_id=item.product_id,
-            product_name=item.product_name,
-            pricing_source=item.pricing_source,
-            pricing_status=item.pricing_status,
-            months=item.months,
-            monthly_price_cents=item.monthly_price_cents,
-            discount_percent=item.discount_percent,
-            amount_cents=item.amount_cents,
-            description=None,
-            product_external_ref=refs[item.product_id],
-        )
+        InvoiceItem.of_draft(item, item_id=item_id, product_external_ref=refs[item.product_id])
         for item_id, item in zip(new.item_ids, draft.items, strict=True)
     ]
     invoice = Invoice(

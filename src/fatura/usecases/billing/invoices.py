@@ -1,6 +1,7 @@
 """Read invoices (spec 4.5)."""
 
 from collections.abc import Sequence
+from functools import partial
 from uuid import UUID
 
 from fatura.domain.errors import require
@@ -37,14 +38,19 @@ async def read_page(work: Work, page: Page, wanted: InvoiceFilter) -> InvoicePag
         total = sum(totals[f"invoices_{each}"] for each in states)
     else:
         total = await invoices.count(work.tx, wanted)
-    found: Sequence[Invoice] = []
+    records = partial(_read_records, work, wanted, total=total)
+    return await page.read(InvoicePageView, records, of=InvoiceSummaryView.of, total=total)
+
+
+async def _read_records(
+    work: Work, wanted: InvoiceFilter, *, total: int, skip: int, limit: int
+) -> Sequence[Invoice]:
+    """Read a page from the nearer end of the list."""
     is_by_date = wanted.due_from is not None or wanted.due_to is not None
-    if page.lies_within(total) and is_by_date and total <= MAX_SORTED:
-        found = await invoices.page_of_few(work.tx, wanted, skip=page.skip, limit=page.size)
-    elif page.lies_within(total) and page.skip_from_end(total) < page.skip:
-        found = await invoices.page_from_end(
-            work.tx, wanted, skip=page.skip_from_end(total), limit=page.size_within(total)
-        )
-    elif page.lies_within(total):
-        found = await invoices.page(work.tx, wanted, skip=page.skip, limit=page.size)
-    return page.envelope(InvoicePageView, [InvoiceSummaryView.of(invoice) for invoice in found], total=total)
+    if is_by_date and total <= MAX_SORTED:
+        return await invoices.page_of_few(work.tx, wanted, skip=skip, limit=limit)
+    skip_from_end = max(total - skip - limit, 0)
+    if skip_from_end < skip:
+        limit = min(limit, total - skip)
+        return await invoices.page_from_end(work.tx, wanted, skip=skip_from_end, limit=limit)
+    return await invoices.page(work.tx, wanted, skip=skip, limit=limit)

@@ -1,7 +1,7 @@
 """Create, read, publish and archive plans (spec 4.3)."""
 
-from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from uuid import UUID
 
 from fatura.domain.connection import Connection, check_support
@@ -63,10 +63,8 @@ async def read_page(work: Work, page: Page, wanted: PlanFilter) -> PlanPageView:
         total = (await counters.totals(work.tx))["plans"]
     else:
         total = await plans.count(work.tx, wanted)
-    found: Sequence[Plan] = []
-    if page.lies_within(total):
-        found = await plans.page(work.tx, wanted, skip=page.skip, limit=page.size)
-    return page.envelope(PlanPageView, [PlanSummaryView.of(plan) for plan in found], total=total)
+    records = partial(plans.page, work.tx, wanted)
+    return await page.read(PlanPageView, records, of=PlanSummaryView.of, total=total)
 
 
 async def archive(work: Work, plan_id: UUID) -> PlanSummaryView:

@@ -1,7 +1,8 @@
 """Create, read, change and archive products (spec 4.2)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -56,10 +57,8 @@ async def read_page(work: Work, page: Page, wanted: ProductFilter) -> ProductPag
         total = (await counters.totals(work.tx))["products"]
     else:
         total = await products.count(work.tx, wanted)
-    found: Sequence[Product] = []
-    if page.lies_within(total):
-        found = await products.page(work.tx, wanted, skip=page.skip, limit=page.size)
-    return page.envelope(ProductPageView, [ProductView.of(product) for product in found], total=total)
+    records = partial(products.page, work.tx, wanted)
+    return await page.read(ProductPageView, records, of=ProductView.of, total=total)
 
 
 _COLUMN_OF = {

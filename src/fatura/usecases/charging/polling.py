@@ -116,8 +116,9 @@ async def _record(work: Work, polls: Sequence[_Poll]) -> None:
     poll_at = dict.fromkeys(due_again, work.now)
     current = [each for each in polls if each.invoice.invoice_id not in due_again or _is_closed(each)]
     facts = [fact for fact in map(_fact, current) if fact is not None]
-    refunds = [Report(each.invoice.invoice_id, Fact.REFUNDED) for each in current if _is_refunded(each)]
-    disputes = [Report(each.invoice.invoice_id, Fact.DISPUTED) for each in current if _is_disputed(each)]
+    charges = [(each.invoice.invoice_id, each.charge) for each in current if each.charge is not None]
+    refunds = [Report(invoice_id, Fact.REFUNDED) for invoice_id, charge in charges if charge.refunded]
+    disputes = [Report(invoice_id, Fact.DISPUTED) for invoice_id, charge in charges if charge.disputed]
     for reports in (facts, refunds, disputes):
         await invoice_moves.report(
             work, [replace(each, poll_at=poll_at.get(each.invoice_id)) for each in reports]
@@ -135,14 +136,6 @@ def _next_poll_at(work: Work, poll: _Poll) -> datetime | None:
 
 def _is_closed(poll: _Poll) -> bool:
     return poll.charge is not None and poll.charge.state in CLOSED
-
-
-def _is_refunded(poll: _Poll) -> bool:
-    return poll.charge is not None and poll.charge.refunded
-
-
-def _is_disputed(poll: _Poll) -> bool:
-    return poll.charge is not None and poll.charge.disputed
 
 
 def _fact(poll: _Poll) -> Report | None:

@@ -1,10 +1,10 @@
 """Check that the database answers and that this host's clock agrees with the database's (spec 4.1, D-5)."""
 
-from dataclasses import dataclass
 from datetime import timedelta
 
 from fatura.store.db import DatabaseUnavailableError
 from fatura.usecases.deps import Deps
+from fatura.views.health import ChecksView
 
 MAX_CLOCK_SKEW = timedelta(seconds=30)
 """Maximum difference from the database's clock at which this host may generate and charge (D-5)."""
@@ -12,18 +12,12 @@ MAX_PUSH_SKEW = timedelta(seconds=15)
 """The same for deliveries; smaller, because an invoice's events stay in order only while the lease is exclusive."""
 
 
-@dataclass(frozen=True, slots=True)
-class Readiness:
-    database: bool
-    clock: bool
-
-
-async def check(deps: Deps) -> Readiness:
+async def check(deps: Deps) -> ChecksView:
     """Check the database and the clock; the database must answer within two seconds (spec 4.1)."""
     try:
-        return Readiness(database=True, clock=await clock_is_trusted(deps))
+        return ChecksView(database=True, clock=await clock_is_trusted(deps))
     except DatabaseUnavailableError:
-        return Readiness(database=False, clock=False)
+        return ChecksView(database=False, clock=False)
 
 
 async def clock_is_trusted(deps: Deps, *, max_skew: timedelta = MAX_CLOCK_SKEW) -> bool:

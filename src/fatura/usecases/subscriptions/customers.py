@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from fatura.domain.errors import require
 from fatura.domain.filters import CustomerFilter
-from fatura.domain.subscription import Customer, CustomerProfile
+from fatura.domain.subscription import Customer
 from fatura.store import counters
 from fatura.store.subscriptions import customers
 from fatura.store.subscriptions.customers import StoredDocument
@@ -54,12 +55,8 @@ async def read_page(work: Work, page: Page, wanted: CustomerFilter) -> CustomerP
         total = (await counters.totals(work.tx))["customers"]
     else:
         total = await customers.count(work.tx, wanted, hashes=hashes)
-    found: Sequence[CustomerProfile] = []
-    if page.lies_within(total):
-        found = await customers.page(work.tx, wanted, hashes=hashes, skip=page.skip, limit=page.size)
-    return page.envelope(
-        CustomerPageView, [CustomerProfileView.of_profile(each) for each in found], total=total
-    )
+    records = partial(customers.page, work.tx, wanted, hashes=hashes)
+    return await page.read(CustomerPageView, records, of=CustomerProfileView.of_profile, total=total)
 
 
 async def patch(work: Work, customer_id: UUID, changes: Mapping[str, Any]) -> CustomerProfileView:

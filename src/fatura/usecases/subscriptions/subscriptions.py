@@ -1,8 +1,8 @@
 """Subscribe customers to plans; read, preview, customize and cancel subscriptions (spec 4.4)."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import partial
 from uuid import UUID
 
 from fatura.domain.calendar import first_cycle, generation_instant, latest_first_charge
@@ -129,12 +129,8 @@ async def read_page(work: Work, page: Page, wanted: SubscriptionFilter) -> Subsc
         total = sum(totals[f"subscriptions_{each}"] for each in states)
     else:
         total = await subscriptions.count(work.tx, wanted)
-    found: Sequence[Subscription] = []
-    if page.lies_within(total):
-        found = await subscriptions.page(work.tx, wanted, skip=page.skip, limit=page.size)
-    return page.envelope(
-        SubscriptionPageView, [SubscriptionView.of(subscription) for subscription in found], total=total
-    )
+    records = partial(subscriptions.page, work.tx, wanted)
+    return await page.read(SubscriptionPageView, records, of=SubscriptionView.of, total=total)
 
 
 async def read_terms(work: Work, subscription_id: UUID) -> PlanView:

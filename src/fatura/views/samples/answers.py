@@ -6,7 +6,6 @@ from typing import TypeVar
 
 from fatura.domain.credentials import ApiKey
 from fatura.domain.delivery import Attempt, AttemptResult, DeliveryStatus, Outcome, Webhook
-from fatura.domain.invoice import InvoiceDraft, ItemDraft, PricingSource, PricingStatus
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.domain.offer import PaymentMethod
 from fatura.domain.pricing import PricingAttempt, PricingOutcome
@@ -35,7 +34,7 @@ from fatura.views.invoices import InvoicePageView, InvoiceSummaryView, InvoiceVi
 from fatura.views.plans import PlanPageView, PlanSummaryView, PlanView, PropagationView
 from fatura.views.products import PricingTestView, ProductPageView, ProductView
 from fatura.views.samples import events, story
-from fatura.views.samples.story import AT, CONNECTION, ITEMS, MEMBERSHIP, PLAN, SUBSCRIPTION, TRAINING
+from fatura.views.samples.story import AT, CONNECTION, ITEMS, MEMBERSHIP, PLAN, SUBSCRIPTION
 from fatura.views.sandbox import (
     QueuedFaultView,
     SandboxChargeListView,
@@ -81,36 +80,8 @@ _CHARGE = SandboxCharge(
     paid_at=AT,
     created_at=AT,
 )
+_CUSTOMER = CustomerProfileView.of_profile(CustomerProfile(story.ANA, has_document=False, created_at=AT))
 _MIRRORED = SandboxProduct(CONNECTION.connection_id, MEMBERSHIP.product_id, MEMBERSHIP.name, None, AT)
-_FEE = ItemDraft(
-    product_id=MEMBERSHIP.product_id,
-    product_name=MEMBERSHIP.name,
-    pricing_source=PricingSource.TABLE,
-    pricing_status=PricingStatus.PRICED,
-    months=1,
-    monthly_price_cents=9990,
-    discount_percent=20,
-    amount_cents=7992,
-)
-_TRAINING = ItemDraft(
-    product_id=TRAINING.product_id,
-    product_name=TRAINING.name,
-    pricing_source=PricingSource.ENDPOINT,
-    pricing_status=PricingStatus.PENDING,
-    months=1,
-    monthly_price_cents=None,
-    discount_percent=None,
-    amount_cents=None,
-)
-_DRAFT = InvoiceDraft(
-    cycle=1,
-    status=InvoiceStatus.DRAFT,
-    payment_method=PaymentMethod.PIX,
-    installments=None,
-    total_cents=None,
-    fixed_total_cents=7992,
-    items=(_FEE, _TRAINING),
-)
 
 
 def _page(of: type[PageView[RecordT]], record: RecordT) -> PageView[RecordT]:
@@ -121,14 +92,7 @@ def _page(of: type[PageView[RecordT]], record: RecordT) -> PageView[RecordT]:
 _ALL: tuple[View, ...] = (
     ProductView.of(MEMBERSHIP),
     _page(ProductPageView, ProductView.of(MEMBERSHIP)),
-    PricingTestView(
-        outcome=PricingOutcome.OK,
-        amount_cents=12000,
-        description="2 sessions",
-        response_status=200,
-        latency_ms=84,
-        response_body=_ATTEMPT.response_body,
-    ),
+    PricingTestView.from_attributes(_ATTEMPT, amount_cents=12000, description="2 sessions"),
     PlanView.with_items(PLAN, ITEMS),
     PlanSummaryView.of(PLAN),
     _page(PlanPageView, PlanSummaryView.of(PLAN)),
@@ -138,12 +102,9 @@ _ALL: tuple[View, ...] = (
     SubscriptionView.of(SUBSCRIPTION),
     _page(SubscriptionPageView, SubscriptionView.of(SUBSCRIPTION)),
     CanceledSubscriptionView.with_commitment(events.CANCELED, commitment(events.CANCELED)),
-    PreviewView.of(SUBSCRIPTION, _DRAFT),
-    CustomerProfileView.of_profile(CustomerProfile(story.ANA, has_document=False, created_at=AT)),
-    _page(
-        CustomerPageView,
-        CustomerProfileView.of_profile(CustomerProfile(story.ANA, has_document=False, created_at=AT)),
-    ),
+    PreviewView.of(SUBSCRIPTION, story.DRAFT),
+    _CUSTOMER,
+    _page(CustomerPageView, _CUSTOMER),
     InvoiceView.of_detail(story.invoice(InvoiceStatus.PAID), [_ATTEMPT]),
     _page(InvoicePageView, InvoiceSummaryView.of(story.invoice(InvoiceStatus.PAID).invoice)),
     RetriedView(retried=1),

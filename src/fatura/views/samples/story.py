@@ -1,12 +1,21 @@
 """Ana subscribes to a gym: a fixed membership fee, and personal training priced by the gym's own server."""
 
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from uuid import UUID
 
 from fatura.domain.account import Account
 from fatura.domain.connection import Connection
 from fatura.domain.credentials import Mode
-from fatura.domain.invoice import Invoice, InvoiceDetail, InvoiceItem, PricingSource, PricingStatus
+from fatura.domain.invoice import (
+    BilledProduct,
+    BillingTerms,
+    Invoice,
+    InvoiceDetail,
+    InvoiceItem,
+    PricingStatus,
+    build,
+)
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.domain.offer import Discount, OfferItem, PaymentMethod, Plan
 from fatura.domain.product import PricingMode, Product
@@ -83,6 +92,25 @@ ITEMS = (
     OfferItem(MEMBERSHIP.product_id, (Discount(20, 1, 3),)),
     OfferItem(TRAINING.product_id, ()),
 )
+DRAFT = build(
+    BillingTerms(
+        PLAN.plan_version_id,
+        PLAN.period_months,
+        PLAN.max_installments,
+        tuple(
+            BilledProduct(
+                product.product_id,
+                product.name,
+                product.pricing_mode,
+                product.monthly_price_cents,
+                item.discounts,
+            )
+            for product, item in zip((MEMBERSHIP, TRAINING), ITEMS, strict=True)
+        ),
+    ),
+    cycle=1,
+    method=PLAN.default_payment_method,
+)
 ANA = Customer(_id(13), "ana-1", "Ana", "ana@example.com")
 SUBSCRIPTION = Subscription(
     subscription_id=_id(14),
@@ -129,36 +157,12 @@ def invoice(status: InvoiceStatus) -> InvoiceDetail:
         issue_error=None,
         created_at=AT,
     )
-    return InvoiceDetail(shown, [_fee(), _training(waits=waits)], SUBSCRIPTION.external_ref)
-
-
-def _fee() -> InvoiceItem:
-    return InvoiceItem(
-        item_id=FEE_ITEM_ID,
-        product_id=MEMBERSHIP.product_id,
-        product_name=MEMBERSHIP.name,
-        pricing_source=PricingSource.TABLE,
-        pricing_status=PricingStatus.PRICED,
-        months=1,
-        monthly_price_cents=9990,
-        discount_percent=20,
-        amount_cents=7992,
-        description=None,
-        product_external_ref=MEMBERSHIP.external_ref,
+    fee, training = DRAFT.items
+    fee = InvoiceItem.of_draft(fee, item_id=FEE_ITEM_ID, product_external_ref=MEMBERSHIP.external_ref)
+    training = InvoiceItem.of_draft(
+        training, item_id=TRAINING_ITEM_ID, product_external_ref=TRAINING.external_ref
     )
-
-
-def _training(*, waits: bool) -> InvoiceItem:
-    return InvoiceItem(
-        item_id=TRAINING_ITEM_ID,
-        product_id=TRAINING.product_id,
-        product_name=TRAINING.name,
-        pricing_source=PricingSource.ENDPOINT,
-        pricing_status=PricingStatus.PENDING if waits else PricingStatus.PRICED,
-        months=1,
-        monthly_price_cents=None,
-        discount_percent=None,
-        amount_cents=None if waits else 12000,
-        description=None if waits else "2 sessions",
-        product_external_ref=TRAINING.external_ref,
-    )
+    if not waits:
+        priced = PricingStatus.PRICED
+        training = replace(training, pricing_status=priced, amount_cents=12000, description="2 sessions")
+    return InvoiceDetail(shown, [fee, training], SUBSCRIPTION.external_ref)
