@@ -1,6 +1,5 @@
 """Structured logs with secrets redacted by name, and the metrics that `/metrics` serves."""
 
-import json
 import logging
 import sys
 from dataclasses import dataclass
@@ -52,20 +51,16 @@ def _redacted(value: Any) -> Any:
     return value
 
 
-_encode = json.JSONEncoder(default=str).encode
-
-
-def _render_json(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
-    return _encode(event)
-
-
 _SHARED: list[Processor] = [
     structlog.contextvars.merge_contextvars,
     structlog.processors.add_log_level,
     structlog.processors.TimeStamper(fmt="iso", utc=True),
     redact,
 ]
-_JSON: list[Processor] = [structlog.processors.format_exc_info, _render_json]
+_JSON: list[Processor] = [
+    structlog.processors.format_exc_info,
+    structlog.processors.JSONRenderer(default=str),
+]
 
 
 def _console(*, colors: bool) -> list[Processor]:

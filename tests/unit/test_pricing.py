@@ -15,7 +15,7 @@ from fatura.domain.pricing import (
     read_answer,
     stored_body,
 )
-from fatura.views.price_calls import PriceRequestView
+from fatura.views.price_calls import PricePeriodView, PriceReferenceView, PriceRequestView
 
 CAP = 10_000
 
@@ -134,14 +134,14 @@ def test_calls_missed_in_an_outage_are_made_one_by_one() -> None:
 
 def test_the_request_has_the_fields_of_the_specification() -> None:
     """[spec 4.7 request, spec 9.3]"""
-    request = PriceRequestView.of(
-        CallMode.LIVE,
+    request = PriceRequestView(
+        version=1,
+        mode=CallMode.LIVE,
         pricing_request_id="pr",
-        product_ref="p",
-        subscription_ref="s",
-        customer_ref="ç",
-        period_start=date(2026, 1, 28),
-        period_end=date(2026, 2, 27),
+        product=PriceReferenceView(external_ref="p"),
+        subscription=PriceReferenceView(external_ref="s"),
+        customer=PriceReferenceView(external_ref="ç"),
+        period=PricePeriodView(start=date(2026, 1, 28), end=date(2026, 2, 27)),
         cycle=3,
         currency="BRL",
     )

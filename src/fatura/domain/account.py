@@ -1,10 +1,9 @@
 """The account: its mode, its currency and its clock (D-1, D-44)."""
 
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
-from fatura.domain.calendar import local_date
 from fatura.domain.credentials import Mode
 
 
@@ -21,7 +20,3 @@ class Account:
         """Return the account's time in whole milliseconds (D-1)."""
         instant = real_now + self.clock_offset
         return instant.replace(microsecond=instant.microsecond // 1000 * 1000)
-
-    def today(self, real_now: datetime) -> date:
-        """Return the account's date in Sao Paulo (D-1)."""
-        return local_date(self.now(real_now))

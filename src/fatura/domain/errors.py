@@ -233,8 +233,8 @@ def not_found(resource: str, sought: object) -> EngineError:
     return EngineError(NOT_FOUND, f"No {resource} has the id {str(sought)[:MAX_SHOWN_ID_CHARS]}.")
 
 
-def require(record: T | None, resource: str, sought: object) -> T:
+def require(record: T | None, resource: str, *, id_: object) -> T:
     """Return a record that was looked up. Raises EngineError: `engine.not_found` if it is None."""
     if record is None:
-        raise not_found(resource, sought)
+        raise not_found(resource, id_)
     return record

@@ -36,10 +36,6 @@ class NewApiKeyView(ApiKeyView):
 
     key: Annotated[str, Meta(description="The key itself, shown once.")]
 
-    @classmethod
-    def with_text(cls, api_key: ApiKey, text: str) -> Self:
-        return cls.of(api_key, key=text)
-
 
 class NewSecretView(View):
     """A new integration secret (D-42)."""

@@ -6,14 +6,7 @@ from typing import Annotated, Any, Self
 
 from msgspec import Meta
 
-from fatura.domain.invoice import (
-    Invoice,
-    InvoiceDetail,
-    InvoiceItem,
-    IssueFailure,
-    PricingSource,
-    PricingStatus,
-)
+from fatura.domain.invoice import Invoice, InvoiceDetail, InvoiceItem, PricingSource, PricingStatus
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.domain.offer import MAX_INSTALLMENTS, PaymentMethod
 from fatura.domain.pricing import PricingAttempt, PricingOutcome
@@ -43,10 +36,6 @@ class IssueFailureView(View):
     code: str
     detail: Annotated[str, Meta(description="The reason in words, often the gateway's.")]
     at: Instant
-
-    @classmethod
-    def of(cls, failure: IssueFailure) -> Self:
-        return cls.from_attributes(failure)
 
 
 class InvoiceSummaryView(View):
@@ -80,7 +69,7 @@ class InvoiceSummaryView(View):
             invoice,
             id=str(invoice.invoice_id),
             customer=CustomerView.of(invoice.customer),
-            issue_error=None if failure is None else IssueFailureView.of(failure),
+            issue_error=None if failure is None else IssueFailureView.from_attributes(failure),
             **more,
         )
 
@@ -136,10 +125,6 @@ class PricingAttemptView(View):
     response_body: Annotated[str | None, Meta(description="Raw response body.")]
     created_at: Instant
 
-    @classmethod
-    def of(cls, attempt: PricingAttempt) -> Self:
-        return cls.from_attributes(attempt)
-
 
 class InvoiceView(InvoiceSummaryView):
     """An invoice with its items and price calls (spec 2.5)."""
@@ -152,7 +137,7 @@ class InvoiceView(InvoiceSummaryView):
         return cls.of(
             detail.invoice,
             items=[InvoiceItemView.of(item) for item in detail.items],
-            pricing_attempts=[PricingAttemptView.of(attempt) for attempt in attempts],
+            pricing_attempts=[PricingAttemptView.from_attributes(attempt) for attempt in attempts],
         )
 
 

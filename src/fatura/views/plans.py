@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Self
-from uuid import UUID
 
 from msgspec import Meta
 
@@ -10,7 +9,6 @@ from fatura.domain.offer import (
     MAX_DISCOUNTS,
     MAX_INSTALLMENTS,
     MAX_ITEMS,
-    Discount,
     OfferItem,
     PaymentMethod,
     Plan,
@@ -35,10 +33,6 @@ class DiscountView(View):
     from_cycle: Annotated[Ordinal, Meta(description="First cycle of the rule; each invoice is a cycle.")]
     to_cycle: Annotated[Ordinal | None, Meta(description="Last cycle of the rule; null is no end.")]
 
-    @classmethod
-    def of(cls, discount: Discount) -> Self:
-        return cls.from_attributes(discount)
-
 
 class PlanItemView(View):
     """One product of a plan."""
@@ -51,7 +45,7 @@ class PlanItemView(View):
 
     @classmethod
     def of(cls, item: OfferItem, *, position: int) -> Self:
-        discounts = [DiscountView.of(discount) for discount in item.discounts]
+        discounts = [DiscountView.from_attributes(discount) for discount in item.discounts]
         return cls(product_id=str(item.product_id), position=position, discounts=discounts)
 
 
@@ -108,10 +102,6 @@ class SkippedSubscriptionView(View):
             "`payment_method_unsupported`, `installments_unsupported`: its connection cannot bill the new terms."
         ),
     ]
-
-    @classmethod
-    def of(cls, subscription_id: UUID, reason: SkipReason) -> Self:
-        return cls(subscription_id=str(subscription_id), reason=reason)
 
 
 class PropagationView(View):

@@ -1,7 +1,7 @@
 """The request of a price call, and the answer that a price endpoint gives (spec 4.7)."""
 
 from datetime import date
-from typing import Annotated, Self
+from typing import Annotated
 
 from msgspec import UNSET, Meta, UnsetType
 
@@ -36,32 +36,6 @@ class PriceRequestView(View):
     period: PricePeriodView
     cycle: Ordinal
     currency: Annotated[str, Meta(description="ISO 4217.")]
-
-    @classmethod
-    def of(
-        cls,
-        mode: CallMode,
-        *,
-        pricing_request_id: str,
-        product_ref: str,
-        subscription_ref: str,
-        customer_ref: str,
-        period_start: date,
-        period_end: date,
-        cycle: int,
-        currency: str,
-    ) -> Self:
-        return cls(
-            version=1,
-            mode=mode,
-            pricing_request_id=pricing_request_id,
-            product=PriceReferenceView(external_ref=product_ref),
-            subscription=PriceReferenceView(external_ref=subscription_ref),
-            customer=PriceReferenceView(external_ref=customer_ref),
-            period=PricePeriodView(start=period_start, end=period_end),
-            cycle=cycle,
-            currency=currency,
-        )
 
 
 class PriceAnswerView(View):

@@ -1,7 +1,6 @@
 """Errors as clients read them (RFC 9457, spec 7)."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -52,10 +51,6 @@ class ProblemMetaView(View):
     ) = UNSET
     now: Annotated[Instant, Meta(description="Time of the test clock.")] | UnsetType = UNSET
 
-    @classmethod
-    def of(cls, meta: Mapping[str, Any]) -> Self:
-        return msgspec.convert(meta, cls)
-
 
 class ProblemView(View):
     """Why a request failed (RFC 9457). Branch on `type`, never on the texts."""
@@ -77,5 +72,5 @@ class ProblemView(View):
             status=error.problem.status,
             detail=error.detail,
             request_id=request_id,
-            meta=UNSET if error.meta is None else ProblemMetaView.of(error.meta),
+            meta=UNSET if error.meta is None else msgspec.convert(error.meta, ProblemMetaView),
         )

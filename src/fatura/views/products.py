@@ -5,7 +5,7 @@ from typing import Annotated, Self
 from msgspec import Meta
 
 from fatura.domain.endpoint_url import MAX_CHARS
-from fatura.domain.pricing import PriceAnswer, PricingOutcome
+from fatura.domain.pricing import PricingOutcome
 from fatura.domain.product import PricingMode, Product
 from fatura.views.view import Cents, Count, ExternalRef, Id, Instant, PageView, View
 
@@ -57,7 +57,3 @@ class PricingTestView(View):
     response_status: Annotated[int | None, Meta(description="HTTP status; null when there was no response.")]
     latency_ms: Count | None
     response_body: Annotated[str | None, Meta(description="Raw response body, at most 64 KiB.")]
-
-    @classmethod
-    def of(cls, answer: PriceAnswer) -> Self:
-        return cls.from_attributes(answer)

@@ -1,7 +1,7 @@
 """The test clock, and what the sandbox gateway holds (D-45, D-46)."""
 
 from collections.abc import Mapping
-from datetime import date, datetime
+from datetime import date
 from typing import Annotated, Literal, Self
 
 from msgspec import UNSET, Meta, UnsetType
@@ -15,7 +15,7 @@ from fatura.domain.sandbox import (
     SandboxStatus,
 )
 from fatura.views.invoices import Installments
-from fatura.views.view import Id, Instant, ListView, Ordinal, TotalCents, View, instant
+from fatura.views.view import Id, Instant, ListView, Ordinal, TotalCents, View
 
 
 class TestClockView(View):
@@ -30,22 +30,6 @@ class TestClockView(View):
         Annotated[Instant, Meta(description="Where the clock advances to; left out when `ready`.")]
         | UnsetType
     ) = UNSET
-
-    @classmethod
-    def of(
-        cls,
-        now: datetime,
-        *,
-        status: Literal["ready", "advancing"],
-        processed: Mapping[str, int],
-        target: datetime | None,
-    ) -> Self:
-        return cls(
-            now=instant(now),
-            status=status,
-            processed=processed,
-            target=UNSET if target is None else instant(target),
-        )
 
 
 class SandboxChargeView(View):

@@ -80,10 +80,6 @@ class CommitmentView(View):
     completed: Annotated[Count, Meta(description="Cycles billed up to the cancellation.")]
     fulfilled: bool
 
-    @classmethod
-    def of(cls, commitment: Commitment) -> Self:
-        return cls.from_attributes(commitment)
-
 
 class CanceledSubscriptionView(SubscriptionView):
     """A canceled subscription with its commitment (spec 4.4)."""
@@ -92,7 +88,7 @@ class CanceledSubscriptionView(SubscriptionView):
 
     @classmethod
     def with_commitment(cls, subscription: Subscription, commitment: Commitment) -> Self:
-        return cls.of(subscription, commitment=CommitmentView.of(commitment))
+        return cls.of(subscription, commitment=CommitmentView.from_attributes(commitment))
 
 
 class PreviewItemView(View):

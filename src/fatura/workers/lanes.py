@@ -70,8 +70,8 @@ async def _delete_expired_keys(deps: Deps, account: Account) -> int:
     return await in_transaction(deps, account, idempotency.delete_expired, limit=EXPIRED_KEYS_BATCH)
 
 
-async def _drive_clock(deps: Deps, account: Account) -> int:
-    return await test_clock.drive(deps, account, {lane.name: lane.run for lane in ENGINE})
+async def _advance_clock(deps: Deps, account: Account) -> int:
+    return await test_clock.advance_to_target(deps, account, {lane.name: lane.run for lane in ENGINE})
 
 
 ENGINE: tuple[Lane, ...] = (
@@ -87,6 +87,6 @@ ENGINE: tuple[Lane, ...] = (
 LANES: tuple[Lane, ...] = (
     *ENGINE,
     Lane(LaneName.PROBE, due_accounts.probes, delivery.deliver, batches_at_once=MAX_PUSHES),
-    Lane(LaneName.TEST_CLOCK, due_accounts.advancing_clocks, _drive_clock, batches_at_once=MAX_CLOCKS),
+    Lane(LaneName.TEST_CLOCK, due_accounts.advancing_clocks, _advance_clock, batches_at_once=MAX_CLOCKS),
     Lane(LaneName.RETENTION, due_accounts.expired_keys, _delete_expired_keys, batches_at_once=1),
 )

@@ -162,11 +162,11 @@ async def test_a_frozen_worker_does_not_end_a_later_advance(
 
     async def sleep(_deps: Deps, _account: Account) -> int:
         await world.sql("UPDATE test_clock SET lease_until = now() WHERE account_id = $1", world.account_id)
-        await test_clock.drive(world.deps, account, {})
+        await test_clock.advance_to_target(world.deps, account, {})
         assert (await world.post("/v1/test-clock/advance", {"to": "2035-01-01"})).status == 202
         return 0
 
-    await test_clock.drive(world.deps, account, {"sleep": sleep})
+    await test_clock.advance_to_target(world.deps, account, {"sleep": sleep})
 
     clock = (await world.get("/v1/test-clock")).json
     assert (clock["status"], clock["target"]) == ("advancing", "2035-01-01T03:00:00.000Z")

@@ -61,16 +61,10 @@ async def _engine_error(request: Request, error: Exception) -> Response:
 async def _database_failure(request: Request, error: Exception) -> Response:
     current = trace_of(request.scope)
     log.warning("request.database_failed", route=current.route, error=f"{type(error).__name__}: {error}")
-    shown = EngineError(
-        UNAVAILABLE,
-        "The database cannot be reached; repeat the request with the same Idempotency-Key.",
-        retry_after_seconds=1,
-    )
+    detail = "The database cannot be reached; repeat the request with the same Idempotency-Key."
     if isinstance(error, LockTimeoutError):
-        shown = EngineError(
-            UNAVAILABLE, "Another request is changing this; try again.", retry_after_seconds=1
-        )
-    return problem_response(shown, current.request_id)
+        detail = "Another request is changing this; try again."
+    return problem_response(EngineError(UNAVAILABLE, detail, retry_after_seconds=1), current.request_id)
 
 
 async def _http_exception(request: Request, error: Exception) -> Response:

@@ -8,7 +8,7 @@ from fatura.api.openapi.operations import examples
 from fatura.api.openapi.schemas import Schema, event_name, name_of, reference
 from fatura.domain.events import CATALOGUE
 from fatura.domain.pricing import CallMode
-from fatura.views.price_calls import PriceAnswerView, PriceRequestView
+from fatura.views.price_calls import PriceAnswerView, PricePeriodView, PriceReferenceView, PriceRequestView
 from fatura.views.samples.events import sample_json
 from fatura.views.samples.story import ANA, DUE, SUBSCRIPTION, TRAINING_ITEM_ID
 
@@ -61,14 +61,14 @@ def _event_call(type_: str) -> Schema:
 
 def price_callback() -> Schema:
     """Return the callback of a product's creation: the price call of each cycle (spec 4.7)."""
-    request = PriceRequestView.of(
-        CallMode.LIVE,
+    request = PriceRequestView(
+        version=1,
+        mode=CallMode.LIVE,
         pricing_request_id=str(TRAINING_ITEM_ID),
-        product_ref="training",
-        subscription_ref=SUBSCRIPTION.external_ref or "",
-        customer_ref=ANA.external_ref,
-        period_start=DUE,
-        period_end=DUE.replace(year=2027, month=1, day=9),
+        product=PriceReferenceView(external_ref="training"),
+        subscription=PriceReferenceView(external_ref=SUBSCRIPTION.external_ref or ""),
+        customer=PriceReferenceView(external_ref=ANA.external_ref),
+        period=PricePeriodView(start=DUE, end=DUE.replace(year=2027, month=1, day=9)),
         cycle=1,
         currency="BRL",
     )

@@ -32,7 +32,7 @@ def event_name(type_: str) -> str:
 def view_schemas(views: Iterable[type[View]]) -> Schema:
     """Return the schemas of views, and of everything inside them, by name."""
     _, found = msgspec.json.schema_components([*views, *DATA.values()], ref_template=_PLACE + "{name}")
-    schemas = {name.removesuffix("View"): _without_suffix(schema) for name, schema in found.items()}
+    schemas: Schema = {name.removesuffix("View"): schema for name, schema in found.items()}
     for enum in StrEnum.__subclasses__():
         if enum.__name__ in schemas:  # msgspec sorts the values
             schemas[enum.__name__]["enum"] = [str(each) for each in enum]
@@ -65,19 +65,11 @@ def _event_schemas(event: Schema) -> Schema:
     return {**types, "Event": choice}
 
 
-def _without_suffix(node: Any) -> Any:
-    if isinstance(node, list):
-        return [_without_suffix(inner) for inner in cast("list[Any]", node)]
-    if not isinstance(node, dict):
-        return node
-    return {
-        name: inner.removesuffix("View") if name == "$ref" else _without_suffix(inner)
-        for name, inner in cast("Schema", node).items()
-    }
-
-
 def tidy(node: Any) -> Any:
-    """Return a part of the document without generated titles and citations; limits and enums get their types."""
+    """Return a part of the document without generated titles, citations and the suffix `View` of references.
+
+    Limits and enums get their types.
+    """
     if isinstance(node, list):
         return [tidy(inner) for inner in cast("list[Any]", node)]
     if isinstance(node, float) and node.is_integer():
@@ -97,6 +89,8 @@ def tidy(node: Any) -> Any:
 def _tidy_member(name: str, inner: Any) -> Any:
     if name in {"example", "examples"}:
         return inner
+    if name == "$ref":
+        return inner.removesuffix("View")
     if name == "description" and isinstance(inner, str):
         return without_citations(inner)
     return tidy(inner)

@@ -118,7 +118,7 @@ async def create_api_key(work: Work, name: str) -> tuple[ApiKey, str]:
 async def issue_api_key(work: Work, name: str) -> NewApiKeyView:
     """Create an API key; the answer contains its text, which is not shown again (D-41)."""
     key, text = await create_api_key(work, name)
-    return NewApiKeyView.with_text(key, text)
+    return NewApiKeyView.of(key, key=text)
 
 
 async def list_api_keys(work: Work) -> ApiKeyListView:

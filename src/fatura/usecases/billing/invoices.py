@@ -25,7 +25,7 @@ MAX_SORTED = 50_000
 async def read(work: Work, invoice_id: UUID) -> InvoiceView:
     """Return an invoice with its items and pricing attempts. Raises EngineError: `engine.not_found`."""
     details = await invoices.details(work.tx, [invoice_id])
-    detail = require(details.get(invoice_id), "invoice", invoice_id)
+    detail = require(details.get(invoice_id), "invoice", id_=invoice_id)
     attempts = await pricing_attempts.of_invoice(work.tx, invoice_id, limit_per_item=SHOWN_ATTEMPTS_PER_ITEM)
     return InvoiceView.of_detail(detail, attempts)
 

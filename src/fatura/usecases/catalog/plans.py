@@ -53,7 +53,7 @@ async def publish(work: Work, plan_id: UUID, *, name: str, terms: Terms) -> Plan
 
 async def read(work: Work, plan_id: UUID) -> PlanView:
     """Return a plan at its current version, with items. Raises EngineError: `engine.not_found`."""
-    plan = require(await plans.find(work.tx, plan_id), "plan", plan_id)
+    plan = require(await plans.find(work.tx, plan_id), "plan", id_=plan_id)
     return PlanView.with_items(plan, await plans.items(work.tx, plan.plan_version_id))
 
 

@@ -48,7 +48,7 @@ async def create(
 
 async def read(work: Work, product_id: UUID) -> ProductView:
     """Return a product. Raises EngineError: `engine.not_found`."""
-    return ProductView.of(require(await products.find(work.tx, product_id), "product", product_id))
+    return ProductView.of(require(await products.find(work.tx, product_id), "product", id_=product_id))
 
 
 async def read_page(work: Work, page: Page, wanted: ProductFilter) -> ProductPageView:
@@ -75,7 +75,7 @@ async def patch(work: Work, product_id: UUID, changes: Mapping[str, Any]) -> Pro
 
     Raises EngineError: `engine.not_found`, `engine.pricing_mode_immutable`.
     """
-    product = require(await products.lock(work.tx, product_id), "product", product_id)
+    product = require(await products.lock(work.tx, product_id), "product", id_=product_id)
     check_patch(product.pricing_mode, frozenset(changes))
     changed = replace(product, **{_COLUMN_OF[field]: value for field, value in changes.items()})
     await products.update(work.tx, changed)
@@ -86,7 +86,7 @@ async def patch(work: Work, product_id: UUID, changes: Mapping[str, Any]) -> Pro
 
 async def archive(work: Work, product_id: UUID) -> ProductView:
     """Archive a product; idempotent (spec 3.1, D-18). Raises EngineError: `engine.not_found`."""
-    product = require(await products.lock(work.tx, product_id), "product", product_id)
+    product = require(await products.lock(work.tx, product_id), "product", id_=product_id)
     archived = replace(product, archived_at=product.archived_at or work.now)
     await products.update(work.tx, archived)
     return ProductView.of(archived)
@@ -94,7 +94,7 @@ async def archive(work: Work, product_id: UUID) -> ProductView:
 
 async def unarchive(work: Work, product_id: UUID) -> ProductView:
     """Make a product active again; idempotent (spec 3.1, D-18). Raises EngineError: `engine.not_found`."""
-    product = require(await products.lock(work.tx, product_id), "product", product_id)
+    product = require(await products.lock(work.tx, product_id), "product", id_=product_id)
     unarchived = replace(product, archived_at=None)
     await products.update(work.tx, unarchived)
     return ProductView.of(unarchived)

@@ -44,7 +44,7 @@ async def propagate(
         version=plan.version,
         moved=moved,
         skipped=[
-            SkippedSubscriptionView.of(subscription_id, SkipReason(reason))
+            SkippedSubscriptionView(subscription_id=str(subscription_id), reason=SkipReason(reason))
             for subscription_id, reason in skipped
         ],
         next_cycle_cents_before=before,

@@ -60,7 +60,7 @@ async def cancel(work: Work, invoice_id: UUID, *, released: str | None) -> Invoi
 
     Raises EngineError: `engine.not_found`, `engine.invoice_not_cancelable`, `engine.account_recovering`.
     """
-    state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", invoice_id)
+    state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     await work.refresh()
     if state.status not in WITH_CHARGE and not await frozen_accounts.may_charge(work.tx):
         raise account_recovering()
@@ -76,7 +76,7 @@ async def cancel(work: Work, invoice_id: UUID, *, released: str | None) -> Invoi
 
 async def _reserve(work: Work, invoice_id: UUID) -> tuple[Gateway, str] | None:
     """Return the charge to cancel and its gateway; schedule a poll in case this process dies."""
-    state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", invoice_id)
+    state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     if state.status not in WITH_CHARGE:
         return None
     assert state.gateway_invoice_id is not None, "an issued invoice has a charge"

@@ -181,12 +181,12 @@ async def patch(
 
 
 async def _changed_gateway(work: Work, connection_id: UUID, changes: Mapping[str, Any]) -> Gateway:
-    stored = require(await connections.lock(work.tx, connection_id), "gateway connection", connection_id)
+    stored = require(await connections.lock(work.tx, connection_id), "gateway connection", id_=connection_id)
     return _gateway(work, stored.connection, _access_after(work, stored, changes))
 
 
 async def _write_changes(work: Work, connection_id: UUID, changes: Mapping[str, Any]) -> ConnectionView:
-    stored = require(await connections.lock(work.tx, connection_id), "gateway connection", connection_id)
+    stored = require(await connections.lock(work.tx, connection_id), "gateway connection", id_=connection_id)
     before = stored.connection
     connection = replace(
         before, label=changes.get("label", before.label), active=changes.get("active", before.active)

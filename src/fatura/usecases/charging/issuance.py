@@ -119,7 +119,7 @@ async def _reserve_one(
     work: Work, request: IdempotentRequest | None, invoice_id: UUID, *, may_lease: bool
 ) -> Sequence[GatewayCall]:
     """Lease one invoice and store its attempt. If this host's clock is wrong, only make it due for workers (D-5)."""
-    state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", invoice_id)
+    state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     if state.status is not InvoiceStatus.READY:
         raise EngineError(INVOICE_NOT_READY, f"The invoice {NOT_READY_REASONS[state.status]}.")
     if not await frozen_accounts.may_charge(work.tx):

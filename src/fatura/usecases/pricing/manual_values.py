@@ -20,10 +20,10 @@ async def close(
     Raises EngineError: `engine.not_found`, `engine.item_not_pending`.
     """
     states = await price_pulls.lock_invoices(work.tx, [invoice_id])
-    state = require(states.get(invoice_id), "invoice", invoice_id)
+    state = require(states.get(invoice_id), "invoice", id_=invoice_id)
     await work.refresh()
     found = await item_values.find_position(work.tx, invoice_id, item_id)
-    position = require(found, "invoice item", item_id)
+    position = require(found, "invoice item", id_=item_id)
     if state not in price_answers.TAKES_VALUES:
         raise EngineError(ITEM_NOT_PENDING, f"The invoice is {state}: its items await no value.")
     value = ItemValue(

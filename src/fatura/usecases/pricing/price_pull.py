@@ -23,7 +23,7 @@ from fatura.usecases.operations import call_counts
 from fatura.usecases.pricing import price_answers
 from fatura.usecases.transaction import LaneName, Work, in_transaction
 from fatura.views.invoices import RetriedView
-from fatura.views.price_calls import PriceRequestView
+from fatura.views.price_calls import PricePeriodView, PriceReferenceView, PriceRequestView
 
 LEASE = timedelta(seconds=45)
 """A worker's lease on an item, in real time: 10 seconds for the call, the rest for recording it on a busy machine."""
@@ -115,7 +115,7 @@ async def _reserve_due(work: Work, *, limit: int) -> CallBatch:
 
 async def _reserve_by_hand(work: Work, invoice_id: UUID) -> CallBatch:
     states = await price_pulls.lock_invoices(work.tx, [invoice_id])
-    state = require(states.get(invoice_id), "invoice", invoice_id)
+    state = require(states.get(invoice_id), "invoice", id_=invoice_id)
     await work.refresh()
     if state not in price_answers.TAKES_VALUES:
         return await reserve(work, (), by_hand=True)
@@ -162,14 +162,14 @@ async def reserve(work: Work, items: Sequence[ItemKey], *, by_hand: bool) -> Cal
 
 
 def _request(work: Work, item: PendingItem) -> PriceRequestView:
-    return PriceRequestView.of(
-        CallMode.LIVE,
+    return PriceRequestView(
+        version=1,
+        mode=CallMode.LIVE,
         pricing_request_id=str(item.item_id),
-        product_ref=item.product_ref or str(item.product_id),
-        subscription_ref=item.subscription_ref or str(item.subscription_id),
-        customer_ref=item.customer_ref,
-        period_start=item.period_start,
-        period_end=item.period_end,
+        product=PriceReferenceView(external_ref=item.product_ref or str(item.product_id)),
+        subscription=PriceReferenceView(external_ref=item.subscription_ref or str(item.subscription_id)),
+        customer=PriceReferenceView(external_ref=item.customer_ref),
+        period=PricePeriodView(start=item.period_start, end=item.period_end),
         cycle=item.cycle,
         currency=work.account.currency,
     )

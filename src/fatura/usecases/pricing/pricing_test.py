@@ -14,7 +14,7 @@ from fatura.store.catalog import products
 from fatura.usecases.accounts.integration_secret import signing_secrets
 from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import Work, in_transaction
-from fatura.views.price_calls import PriceRequestView
+from fatura.views.price_calls import PricePeriodView, PriceReferenceView, PriceRequestView
 from fatura.views.products import PricingTestView
 
 EXAMPLE_SUBSCRIPTION = "example-subscription"
@@ -45,7 +45,7 @@ async def call(deps: Deps, account: Account, product_id: UUID) -> PricingTestVie
     except OutOfResourcesError:
         busy = "Too many calls are open now; try again soon."
         raise EngineError(UNAVAILABLE, busy, retry_after_seconds=RETRY_AFTER_SECONDS) from None
-    return PricingTestView.of(answer)
+    return PricingTestView.from_attributes(answer)
 
 
 async def _prepare(work: Work, product_id: UUID) -> tuple[Product, str, tuple[str, ...]]:
@@ -57,14 +57,14 @@ async def _prepare(work: Work, product_id: UUID) -> tuple[Product, str, tuple[st
 
 def _example(work: Work, product: Product) -> PriceRequestView:
     following = next_period_start(work.today, charge_day=min(work.today.day, 28), period_months=1)
-    return PriceRequestView.of(
-        CallMode.TEST,
+    return PriceRequestView(
+        version=1,
+        mode=CallMode.TEST,
         pricing_request_id=f"test-{work.new_id()}",
-        product_ref=product.external_ref or str(product.product_id),
-        subscription_ref=EXAMPLE_SUBSCRIPTION,
-        customer_ref=EXAMPLE_CUSTOMER,
-        period_start=work.today,
-        period_end=following - timedelta(days=1),
+        product=PriceReferenceView(external_ref=product.external_ref or str(product.product_id)),
+        subscription=PriceReferenceView(external_ref=EXAMPLE_SUBSCRIPTION),
+        customer=PriceReferenceView(external_ref=EXAMPLE_CUSTOMER),
+        period=PricePeriodView(start=work.today, end=following - timedelta(days=1)),
         cycle=1,
         currency=work.account.currency,
     )

@@ -78,7 +78,7 @@ async def add_fault(
 ) -> QueuedFaultView:
     """Queue a fault for the next calls of an operation (D-46). Raises EngineError: `engine.not_found`."""
     found = (await in_transaction(deps, account, _open_books)).get(connection_id)
-    books = require(found, "gateway connection", connection_id)
+    books = require(found, "gateway connection", id_=connection_id)
     fault_id = await books.add_fault(operation, fault, times=times)
     return QueuedFaultView(
         id=str(fault_id), connection_id=str(connection_id), operation=operation, fault=fault, times=times

@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
 from enum import Enum, auto
 
+from msgspec import UNSET
+
 from fatura.domain.account import Account
 from fatura.domain.credentials import Mode
 from fatura.domain.errors import CLOCK_CONFLICT, EngineError, invalid_fields
@@ -30,7 +32,7 @@ WAIT_SECONDS = 100
 POLL_SECONDS = 0.05
 MAX_ADVANCE = timedelta(days=3660)
 """Maximum distance that one call may advance the clock."""
-DRIVE_SECONDS = 5
+RUN_SECONDS = 5
 """How long one run moves a clock before it ends its lease."""
 
 RunLane = Callable[[Deps, Account], Awaitable[int]]
@@ -49,8 +51,11 @@ async def read(work: Work) -> TestClockView:
     stored = await test_clock.find(work.tx)
     if stored is None:
         raise _no_test_clock()
-    return TestClockView.of(
-        work.now, status=stored.status, processed=stored.processed, target=stored.target_at
+    return TestClockView(
+        now=instant(work.now),
+        status=stored.status,
+        processed=stored.processed,
+        target=UNSET if stored.target_at is None else instant(stored.target_at),
     )
 
 
@@ -97,8 +102,8 @@ async def _start(work: Work, *, to: datetime | None, days: int | None) -> None:
     work.notify(LaneName.TEST_CLOCK)
 
 
-async def drive(deps: Deps, account: Account, lanes: Mapping[str, RunLane]) -> int:
-    """Move an account's clock towards its target for up to DRIVE_SECONDS; return how much work the lanes did.
+async def advance_to_target(deps: Deps, account: Account, lanes: Mapping[str, RunLane]) -> int:
+    """Move an account's clock towards its target for up to RUN_SECONDS; return how much work the lanes did.
 
     The next run of any worker continues. After a crash, it must wait until the lease has expired.
     """
@@ -106,7 +111,7 @@ async def drive(deps: Deps, account: Account, lanes: Mapping[str, RunLane]) -> i
     if stored is None or stored.target_at is None:
         return 0
     processed = Counter(stored.processed)
-    release_at = time.monotonic() + DRIVE_SECONDS
+    release_at = time.monotonic() + RUN_SECONDS
     while time.monotonic() < release_at:
         worked = await _run_lanes(deps, account, lanes, processed=processed)
         step = await in_transaction(deps, account, _step, stored.target_at, processed=processed)
@@ -156,7 +161,7 @@ async def _step(work: Work, target: datetime, *, processed: Counter[str]) -> Ste
         return Step.ENDED
     real_now = work.deps.clock()
     if not is_due:
-        instant = target if next_at is None else min(next_at, target)
-        await accounts.set_clock_offset(work.tx, max(instant - real_now, work.account.clock_offset))
+        reached = target if next_at is None else min(next_at, target)
+        await accounts.set_clock_offset(work.tx, max(reached - real_now, work.account.clock_offset))
     await test_clock.note_progress(work.tx, processed, lease_until=real_now + LEASE)
     return Step.WORK_IS_DUE if is_due else Step.MOVED

@@ -44,7 +44,7 @@ async def create_or_reuse(work: Work, given: CustomerInput) -> Customer:
 
 async def read(work: Work, customer_id: UUID) -> CustomerProfileView:
     """Return a customer. Raises EngineError: `engine.not_found`."""
-    found = require(await customers.find(work.tx, customer_id), "customer", customer_id)
+    found = require(await customers.find(work.tx, customer_id), "customer", id_=customer_id)
     return CustomerProfileView.of_profile(found)
 
 
@@ -64,7 +64,7 @@ async def patch(work: Work, customer_id: UUID, changes: Mapping[str, Any]) -> Cu
 
     Raises EngineError: `engine.not_found`.
     """
-    found = require(await customers.lock(work.tx, customer_id), "customer", customer_id)
+    found = require(await customers.lock(work.tx, customer_id), "customer", id_=customer_id)
     corrected = {field: value for field, value in changes.items() if field != "document"}
     profile = replace(found, customer=replace(found.customer, **corrected))
     await customers.update(work.tx, profile.customer)

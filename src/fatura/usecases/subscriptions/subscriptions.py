@@ -118,7 +118,7 @@ def _check_pinned(connection: Connection, method: PaymentMethod, max_installment
 async def read(work: Work, subscription_id: UUID) -> SubscriptionView:
     """Return a subscription. Raises EngineError: `engine.not_found`."""
     found = await subscriptions.find(work.tx, subscription_id)
-    return SubscriptionView.of(require(found, "subscription", subscription_id))
+    return SubscriptionView.of(require(found, "subscription", id_=subscription_id))
 
 
 async def read_page(work: Work, page: Page, wanted: SubscriptionFilter) -> SubscriptionPageView:
@@ -136,7 +136,7 @@ async def read_page(work: Work, page: Page, wanted: SubscriptionFilter) -> Subsc
 async def read_terms(work: Work, subscription_id: UUID) -> PlanView:
     """Return a subscription's effective terms as a plan (D-22). Raises EngineError: `engine.not_found`."""
     subscription = require(
-        await subscriptions.find(work.tx, subscription_id), "subscription", subscription_id
+        await subscriptions.find(work.tx, subscription_id), "subscription", id_=subscription_id
     )
     plan = await plans.find_version(work.tx, subscription.plan_version_id)
     assert plan is not None, "a subscription is pinned to a version"
@@ -149,7 +149,7 @@ async def preview(work: Work, subscription_id: UUID) -> PreviewView:
     Raises EngineError: `engine.not_found`, `engine.subscription_canceled`.
     """
     subscription = require(
-        await subscriptions.find(work.tx, subscription_id), "subscription", subscription_id
+        await subscriptions.find(work.tx, subscription_id), "subscription", id_=subscription_id
     )
     check_active(subscription)
     version_id = subscription.plan_version_id
@@ -164,7 +164,7 @@ async def cancel(work: Work, subscription_id: UUID) -> CanceledSubscriptionView:
     Raises EngineError: `engine.not_found`, `engine.subscription_canceled`.
     """
     subscription = require(
-        await subscriptions.lock(work.tx, subscription_id), "subscription", subscription_id
+        await subscriptions.lock(work.tx, subscription_id), "subscription", id_=subscription_id
     )
     check_active(subscription)
     await work.refresh()
@@ -186,7 +186,7 @@ async def customize(
     `engine.discount_on_variable_product`, `engine.payment_method_unsupported`, `engine.installments_unsupported`.
     """
     subscription = require(
-        await subscriptions.lock(work.tx, subscription_id), "subscription", subscription_id
+        await subscriptions.lock(work.tx, subscription_id), "subscription", id_=subscription_id
     )
     await _check_customizable(work, subscription, terms)
     method = subscription.payment_method

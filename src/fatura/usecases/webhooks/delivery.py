@@ -1,16 +1,20 @@
-"""Deliver events to the account's webhook in rounds: claim, send, record (D-39). `domain.delivery` has the rules."""
+"""Deliver events to the account's webhook in rounds: claim, send, record (D-36, D-39).
+
+`domain.delivery` has the rules.
+"""
 
 import asyncio
 import random
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
 from fatura.domain.account import Account
 from fatura.domain.delivery import (
+    HTTP_GONE,
     MAX_JITTER_PERMILLE,
     Attempt,
     AttemptResult,
@@ -32,8 +36,9 @@ from fatura.usecases.deps import Deps
 from fatura.usecases.operations import call_counts
 from fatura.usecases.operations.health import MAX_PUSH_SKEW
 from fatura.usecases.transaction import Work, in_transaction
-from fatura.usecases.webhooks import endpoint_health
-from fatura.views.events import EventView
+from fatura.views.events import EventView, WebhookDisabledDataView, WebhookErrorView
+from fatura.views.view import instant
+from fatura.views.webhooks import WebhookView
 
 LEASE = timedelta(seconds=60)
 """How long a worker may deliver to an account's endpoint, in real time; every round renews it."""
@@ -189,7 +194,36 @@ async def _record(work: Work, claimed: Round, results: Results) -> None:
     await _record_attempts(work, claimed, results, health=health)
     if outage_since := health.recovered_from(stored.health, now=work.now):
         await deliveries.reschedule_after_outage(work.tx, failed_since=outage_since, now=work.now)
-    await endpoint_health.store(work, stored, health, results=list(results.values()))
+    await _store_health(work, stored, health, results=list(results.values()))
+
+
+async def _store_health(
+    work: Work, stored: StoredWebhook, health: EndpointHealth, *, results: Sequence[AttemptResult]
+) -> None:
+    """Store the health; disable the webhook after a 410 answer or five days of failures (D-36, D-39)."""
+    if not health.should_disable(results, now=work.now):
+        await webhooks.set_health(work.tx, health, disabled_at=None)
+        return
+    await webhooks.set_health(work.tx, health, disabled_at=work.now)
+    error = _error(health, results)
+    log.warning("webhook.disabled", code=error.code, account_id=str(work.account.account_id))
+    disabled = replace(stored.webhook, disabled_at=work.now)
+    work.emit("webhook.disabled", WebhookDisabledDataView(webhook=WebhookView.of(disabled), error=error))
+
+
+def _error(health: EndpointHealth, results: Sequence[AttemptResult]) -> WebhookErrorView:
+    gone = next((result for result in results if result.response_status == HTTP_GONE), None)
+    if gone is not None:
+        code, message, last = "gone", "The endpoint answered 410 Gone.", gone
+    else:
+        code, last = "failed_for_too_long", results[-1]
+        message = f"Every delivery has failed since {instant(health.failing_since)}."
+    return WebhookErrorView(
+        code=code,
+        message=f"{message} Register it again with PUT /v1/integration/webhook to resume deliveries.",
+        last_error=last.error,
+        response_status=last.response_status,
+    )
 
 
 async def _record_attempts(

@@ -22,7 +22,7 @@ def parse_cursor(cursor: str) -> int:
 
 async def read(work: Work, event_id: UUID) -> EventView:
     """Return one event, byte for byte as in the stream (D-37). Raises EngineError: `engine.not_found`."""
-    return _view(require(await events.find(work.tx, event_id), "event", event_id))
+    return _view(require(await events.find(work.tx, event_id), "event", id_=event_id))
 
 
 def _view(event: StoredEvent) -> EventView:

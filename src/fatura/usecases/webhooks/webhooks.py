@@ -73,7 +73,7 @@ def _no_webhook() -> EngineError:
 
 async def read_deliveries(work: Work, event_id: UUID) -> DeliveriesView:
     """Return the status of an event's delivery and its attempts. Raises EngineError: `engine.not_found`."""
-    event = require(await events.find(work.tx, event_id), "event", event_id)
+    event = require(await events.find(work.tx, event_id), "event", id_=event_id)
     return await _deliveries(work, event, await webhooks.find(work.tx))
 
 
@@ -84,7 +84,7 @@ async def redeliver(work: Work, event_id: UUID) -> DeliveriesView:
     schedule starts again.
     Raises EngineError: `engine.not_found`, `engine.webhook_disabled`.
     """
-    event = require(await events.find(work.tx, event_id), "event", event_id)
+    event = require(await events.find(work.tx, event_id), "event", id_=event_id)
     stored = await webhooks.lock(work.tx)
     if stored is None or stored.webhook.disabled_at is not None:
         raise EngineError(

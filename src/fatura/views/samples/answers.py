@@ -115,7 +115,7 @@ _ALL: tuple[View, ...] = (
         status=DeliveryStatus.DELIVERED, next_attempt_at=None, data=[DeliveryAttemptView.of(_DELIVERY)]
     ),
     IntegrationView.of(story.ACCOUNT, [ConnectionView.of(CONNECTION)]),
-    NewApiKeyView.with_text(_API_KEY, _KEY),
+    NewApiKeyView.of(_API_KEY, key=_KEY),
     ApiKeyListView(data=[ApiKeyView.of(_API_KEY)]),
     NewSecretView(
         secret="whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD",  # noqa: S106 - made up
@@ -124,7 +124,7 @@ _ALL: tuple[View, ...] = (
     ConnectionView.of(CONNECTION),
     ConnectionListView(data=[ConnectionView.of(CONNECTION)]),
     ReceivedView(received=True),
-    TestClockView.of(AT, status="ready", processed={"generation": 1, "issuance": 1}, target=None),
+    TestClockView(now=instant(AT), status="ready", processed={"generation": 1, "issuance": 1}),
     SandboxChargeView.of(_CHARGE),
     SandboxChargeListView(data=[SandboxChargeView.of(_CHARGE)]),
     SandboxProductListView(data=[SandboxProductView.of(_MIRRORED)]),
