@@ -1,1 +1,1 @@
-"""Tests: the real engine on a real PostgreSQL; nothing of ours is mocked."""
+"""Tests of the real engine on a real PostgreSQL. No part of the engine is mocked."""

@@ -40,7 +40,7 @@ async def test_a_key_authenticates_its_account(world: World):
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_missing_or_invalid_key_is_refused(shared_world: World):
-    """[spec 5.3, spec 7 401]"""
+    """[spec 5.1, spec 5.2, spec 5.3, spec 7 401]"""
     key = shared_world.api_key
     theirs = (await shared_world.another()).api_key
     name = "Authorization"
@@ -49,6 +49,9 @@ async def test_a_missing_or_invalid_key_is_refused(shared_world: World):
         [(name, "")],
         [(name, key)],
         [(name, "Bearer")],
+        [(name, f"Bearer{key}")],
+        [(name, f"Bearer {key}x")],
+        [(name, "Bearer \xff\xfe")],
         [(name, "Bearer ")],
         [(name, f"Bearer  {key}")],
         [(name, f"Bearer {key} x")],

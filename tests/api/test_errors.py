@@ -1,10 +1,8 @@
-"""Problems: one body, and one status and title for each code (spec 7, D-12, D-101)."""
-
-import pytest
+"""The catalog of error codes, and the fields of a problem document (spec 7, D-12, D-101)."""
 
 from fatura.domain.errors import CATALOGUE
-from tests.support.expect import UNKNOWN_ID, problem
-from tests.support.world import World, plan_body, rows
+from tests.support.expect import UNKNOWN_ID
+from tests.support.world import World, rows
 
 CODES = rows("""
     code                                  | status
@@ -66,53 +64,3 @@ async def test_a_problem_has_at_most_six_fields(world: World):
         "requestId": "r-1",
         "meta": {"fields": [{"path": "page", "message": "must be an integer from 1 to 1000000000"}]},
     }
-
-
-async def test_a_canceled_subscription_cannot_change(world: World):
-    """[spec 7 409 canceled subscription]"""
-    subscription = await world.enroll(await world.plan())
-    path = f"/v1/subscriptions/{subscription['id']}"
-    terms = {name: value for name, value in plan_body(await world.product()).items() if name != "name"}
-    assert (await world.post(f"{path}/cancel")).status == 200
-
-    for again in (
-        await world.post(f"{path}/cancel"),
-        await world.post(f"{path}/customize", terms),
-        await world.get(f"{path}/preview"),
-    ):
-        assert problem(again) == (409, "engine.subscription_canceled", None)
-
-
-@pytest.mark.parametrize(
-    ("moves", "refused"),
-    [
-        ([], ["refund"]),
-        (["pay"], ["refuse", "cancel"]),
-        (["refuse"], ["refund"]),
-        (["cancel"], ["pay", "refuse", "refund"]),
-        (["pay", "refund"], ["pay", "refuse", "cancel"]),
-    ],
-)
-async def test_a_change_that_a_sandbox_charge_does_not_allow_is_a_conflict(world: World, moves, refused):
-    """[D-101, D-46]"""
-    await world.set_up_gateway(behaviour="never_pay")
-    subscription = await world.enroll(await world.plan())
-    await world.run()
-    invoice = (await world.invoices(subscription))[0]
-    path = f"/v1/sandbox/charges/{invoice['gatewayInvoiceId']}"
-    for move in moves:
-        assert (await world.post(f"{path}/{move}")).status == 200
-    before = (await world.get("/v1/sandbox/charges")).json
-
-    for move in moves[-1:]:
-        assert (await world.post(f"{path}/{move}")).json == before["data"][0]
-    for move in refused:
-        assert problem(await world.post(f"{path}/{move}"))[:2] == (409, "engine.sandbox_charge_conflict")
-    assert (await world.get("/v1/sandbox/charges")).json == before
-
-
-async def test_an_unknown_sandbox_charge_is_a_404(world: World):
-    """[spec 7 404, D-101]"""
-    for charge_id in ("x", UNKNOWN_ID, "%00", "%ED%A0%80", "x" * 300, "'%20OR%201=1"):
-        answer = await world.post(f"/v1/sandbox/charges/{charge_id}/pay")
-        assert problem(answer)[:2] == (404, "engine.not_found")

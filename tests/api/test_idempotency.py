@@ -1,4 +1,4 @@
-"""The Idempotency-Key: a repeated request has no second effect and gets the same answer (D-14)."""
+"""A request repeated with its Idempotency-Key has no second effect and gets the same answer (D-14)."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -20,7 +20,9 @@ def is_replay(answer: Answer) -> bool:
 @pytest.mark.parametrize("path", ["/v1/products", "/v1/plans", "/v1/subscriptions"])
 @pytest.mark.asyncio(loop_scope="module")
 async def test_creations_require_a_key(shared_world: World, path):
-    """[spec 4.2 POST /v1/products key, spec 4.3 POST /v1/plans key, spec 7 400, D-14]"""
+    """[spec 4.2 POST /v1/products key, spec 4.3 POST /v1/plans key, spec 4.4 POST /v1/subscriptions key]
+    [spec 7 400, D-14]
+    """
     plan = await shared_world.plan()
     bodies = {"/v1/products": BODY, "/v1/plans": plan_body({"productId": UNKNOWN_ID})}
     before = await shared_world.all(path)

@@ -3,8 +3,8 @@
 import pytest
 
 from fatura.domain.credentials import Mode
-from tests.support.expect import INSTANT, UNKNOWN_ID, everything, invalid, problem
-from tests.support.world import Json, World, plan_body, subscription_body
+from tests.support.expect import INSTANT, UNKNOWN_ID, invalid, problem
+from tests.support.world import Json, World, plan_body
 
 GATEWAYS = "/v1/integration/gateways"
 ALL_METHODS = ["card", "pix", "boleto"]
@@ -156,34 +156,9 @@ async def test_a_live_account_cannot_connect_the_sandbox(world: World):
     shown = (await live.get("/v1/integration")).json
 
     assert (shown["mode"], shown["gateways"]) == ("live", [])
-    assert list(invalid(await live.post(GATEWAYS, sandbox()))) == ["provider"]
+    for body in (sandbox(), sandbox(provider="x")):
+        assert list(invalid(await live.post(GATEWAYS, body))) == ["provider"]
     assert (await live.get(GATEWAYS)).json == {"data": []}
-
-
-async def test_an_inactive_connection_bills_no_new_subscription(world: World):
-    """[spec 7 422 gateway, spec 7 engine.gateway_choice_required, spec 7 engine.gateway_connection_not_found]
-    [D-43]
-    """
-    plan = await world.plan()
-    first = (await world.get(GATEWAYS)).json["data"][0]
-    second = await world.connect()
-    silent = await world.connect(issuesCharges=False)
-    both = [{"connectionId": each["connectionId"], "provider": "sandbox"} for each in (first, second)]
-    before = await everything(world)
-
-    refused = await world.post("/v1/subscriptions", subscription_body(plan))
-    assert problem(refused) == (422, "engine.gateway_choice_required", {"options": both})
-    for named in (UNKNOWN_ID, silent["connectionId"]):
-        body = subscription_body(plan, gatewayConnectionId=named)
-        answer = await world.post("/v1/subscriptions", body)
-        assert problem(answer) == (422, "engine.gateway_connection_not_found", None)
-    assert await everything(world) == before
-
-    await world.patch(f"{GATEWAYS}/{second['connectionId']}", {"active": False})
-    body = subscription_body(plan, gatewayConnectionId=second["connectionId"])
-    answer = await world.post("/v1/subscriptions", body)
-    assert problem(answer) == (422, "engine.gateway_connection_not_found", None)
-    assert (await world.enroll(plan))["gatewayConnectionId"] == first["connectionId"]
 
 
 async def test_credentials_are_stored_encrypted_and_never_shown(world: World):

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 MOST_CENTS = 999_999_999_999
 GRAPE = "🍇"
-"""One code point, two UTF-16 units, four bytes: lengths count the first (D-11)."""
+"""One code point, two UTF-16 units, four bytes. Limits count code points (D-11)."""
 
 
 def product_body(**fields: Json) -> Json:
@@ -105,7 +105,7 @@ async def test_cents_must_be_written_as_integers(shared_world: World, cents):
 
 
 def plan_with(product: Json, **fields: Any) -> Json:
-    """Return a plan's body with `count` items; `discounts` are those of its only item."""
+    """Return the body of a plan with `count` items. `discounts` belong to the first item."""
     one = {"productId": product["id"], "discounts": fields.pop("discounts", [])}
     items = [one] * fields.pop("count", 1)
     return plan_body() | {"items": items} | fields

@@ -1,4 +1,4 @@
-"""The links of `/docs-json`: each parameter gets a value of the type that its operation accepts."""
+"""Each link of `/docs-json` passes a value of the type that the target operation accepts."""
 
 import re
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ def links() -> Iterator[tuple[str, Json, Json]]:
 
 
 def schema_at(schema: Json, steps: list[str]) -> Json:
-    """Return the schema of the value at a pointer; an array has one schema for all places."""
+    """Return the schema of the value at a pointer. All elements of an array have one schema."""
     for step in steps:
         schema = CONTRACT.resolve(schema)
         schema = CONTRACT.resolve(schema["oneOf"][0]) if "oneOf" in schema else schema

@@ -1,4 +1,4 @@
-"""Filters of lists: each returns all records that match and their count; invalid filters are refused (D-16)."""
+"""Each filter of a list returns all records that match and their count. Invalid filters are refused (D-16)."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ class FilledWorld:
 
 
 async def fill(world: World) -> None:
-    """Bill a few customers for two months; some of them pay."""
+    """Bill a few customers for two months. Some of them pay."""
     await world.set_up_gateway(behaviour="never_pay")
     products = [await world.product(externalRef=ref) for ref in ("p-1", "p-1", "p-2", "50%", None)]
     plans = [await world.plan(each) for each in products[:3]]
@@ -84,7 +84,7 @@ def matches(wanted: Sequence[str | None], found: Sequence[str | None]) -> bool:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def filled(server_url: str) -> AsyncIterator[FilledWorld]:
-    """One world for all filters; no test changes it."""
+    """A world for all tests of this module. No test may change it."""
     async with fresh_database(server_url) as url, open_world(url) as world:
         await fill(world)
         yield FilledWorld(world, {noun: (await world.all(f"/v1/{noun}"))[::-1] for noun in LISTS})

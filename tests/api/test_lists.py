@@ -1,4 +1,4 @@
-"""Pages of lists: order, totals and limits (spec 2.7, 8, D-16)."""
+"""The order, totals and limits of pages (spec 2.7, 8, D-16)."""
 
 from collections.abc import Mapping
 

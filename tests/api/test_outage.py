@@ -62,7 +62,7 @@ async def test_the_api_recovers_with_the_database(data_dir: Path):
 
 
 def stop(pid: int) -> None:
-    """Stop a server as an operator does; it restarts at the same address."""
+    """Stop a server as an operator does. It can restart at the same address."""
     os.kill(pid, signal.SIGINT)
     until(lambda: not is_running(pid))
 

@@ -1,8 +1,6 @@
-"""Products after creation: archived, restored, billed, mirrored to gateways (spec 2.2, 3.1, 4.2)."""
+"""Archiving, restoring and repricing products (spec 2.2, 3.1, 4.2)."""
 
 from datetime import datetime, timedelta
-
-import pytest
 
 from tests.support.expect import INSTANT, problem
 from tests.support.world import World, plan_body
@@ -39,18 +37,6 @@ async def test_new_plans_cannot_use_an_archived_product(world: World):
     assert (await world.post("/v1/plans", plan_body(product))).status == 201
 
 
-async def test_existing_plans_of_an_archived_product_are_billed(world: World):
-    """[spec 3.1 active to archived]"""
-    product = await world.product(5000)
-    plan = await world.plan(product)
-    await world.post(f"/v1/products/{product['id']}/archive")
-    subscription = await world.enroll(plan)
-
-    await world.advance(days=4)
-
-    assert [invoice["totalCents"] for invoice in await world.invoices(subscription)] == [5000]
-
-
 async def test_a_new_price_applies_to_the_next_invoice(world: World):
     """[spec 4.2 new price, spec 2.2 monthly price]"""
     product = await world.product(5000)
@@ -73,25 +59,6 @@ async def test_a_product_cannot_be_deleted(world: World):
 
     assert problem(answer) == (405, "engine.method_not_allowed", None)
     assert await world.all("/v1/products") == [product]
-
-
-@pytest.mark.parametrize("fault", ["timeout_before", "server_error", "rejected"])
-async def test_creation_does_not_wait_for_gateways(world: World, fault):
-    """[spec 2.2 mirroring]"""
-    await world.set_up_gateway(productCatalog=True)
-    gateways = (await world.get("/v1/integration")).json["gateways"]
-    sick = {"connectionId": gateways[0]["connectionId"], "operation": "create_product", "fault": fault}
-    await world.made("/v1/sandbox/faults", sick)
-
-    product = await world.product()
-    assert (await world.get("/v1/sandbox/products")).json == {"data": []}
-    await world.run("mirroring")
-    assert await world.all("/v1/products") == [product]
-
-    healthy = await world.product()
-    await world.advance(days=2)
-    mirrored = {each["productId"] for each in (await world.get("/v1/sandbox/products")).json["data"]}
-    assert mirrored == {healthy["id"]} | ({product["id"]} if fault != "rejected" else set())
 
 
 async def test_instants_are_of_the_account_s_clock(world: World):

@@ -1,4 +1,4 @@
-"""Products: created, read, listed and changed (spec 2.2, 4.2); for the rest see test_product_life."""
+"""Creating, reading, listing and changing products (spec 2.2, 4.2)."""
 
 import re
 

@@ -106,10 +106,3 @@ async def test_the_version_is_in_the_path(world: World) -> None:
     for operations in paths.values():
         for operation in operations.values():
             assert "x-sunset" in operation or not operation.get("deprecated")
-
-
-async def test_health_needs_no_key(world: World) -> None:
-    """[spec 5.8]"""
-    for path in ("/health", "/health/ready"):
-        answer = await world.get(path, headers={"Authorization": ""})
-        assert (answer.status, answer.json["status"]) == (200, "ok")

@@ -105,7 +105,7 @@ def failing(answered: dict[str, Counter[str]], tags: Sequence[str]) -> dict[str,
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(server_url: str, tmp_path_factory) -> AsyncIterator[Engine]:
-    """An engine shared by the tests of this module; each has an account of its own."""
+    """An engine shared by the tests of this module. Each test has its own account."""
     async with fresh_database(server_url) as url:
         with running_engine(url, tmp_path_factory.mktemp("engine")) as running:
             yield running

@@ -22,7 +22,7 @@ TEMPTING = (
     "enable_material",
     "enable_memoize",
 )
-"""Without these PostgreSQL may run a sub-select once per row, and lock other rows each time."""
+"""Planner settings. If all are off, PostgreSQL may run a sub-select once per row and lock other rows each time."""
 
 
 async def fill(world: World) -> None:

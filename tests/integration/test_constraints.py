@@ -1,4 +1,4 @@
-"""What the constraints of the database accept; tests/faults/constraints tries what they refuse."""
+"""Statements that the constraints accept. tests/faults/constraints tries those that they refuse."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Deliveries that wait for an earlier one of their invoice: claims skip them until their turn."""
+"""Claims skip deliveries that wait for an earlier delivery of their invoice."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""`fatura demo`: its story adds up, and it stops with every process that it started."""
+"""The tables of `fatura demo` are consistent, and it stops with every process that it started."""
 
 import re
 import signal

@@ -30,7 +30,7 @@ CREATE FUNCTION create_distributed_table(name regclass, by text, colocate_with t
 $$;
 CREATE FUNCTION truncate_local_data_after_distributing_table(name regclass) RETURNS void LANGUAGE sql AS ''
 """
-"""The catalogue tables and functions of Citus, which record their calls and distribute nothing."""
+"""The catalog tables and functions of Citus. The functions only record their calls."""
 _CALLS = "SELECT arguments FROM citus_calls.call ORDER BY place"
 _CONSTRAINTS = """
 SELECT (SELECT count(*) FROM pg_class WHERE relrowsecurity AND relforcerowsecurity),

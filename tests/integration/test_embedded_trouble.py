@@ -21,7 +21,7 @@ AS_ROOT = pytest.mark.skipif(not IS_ROOT, reason="only root can become another u
 
 @pytest.fixture
 def open_dir() -> Generator[Path]:
-    """A folder that all users may enter; only its owner may enter tmp_path."""
+    """A folder that all users may enter. Only its owner may enter tmp_path."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)

@@ -29,19 +29,19 @@ class Follower:
     async def follow(self, written: asyncio.Event) -> None:
         """Poll until the writers have finished and the stream has ended."""
         while True:
-            last_look = written.is_set()
+            is_last_poll = written.is_set()
             limit = random.randint(1, MAX_LIMIT)  # noqa: S311 - page sizes, not secrets
             page = (await self.merchant.get(f"/v1/events?cursor={self.cursor}&limit={limit}")).json
             assert len(page["data"]) <= limit
             self.seen += page["data"]
             self.cursor = page["nextCursor"]
-            if last_look and not page["data"]:
+            if is_last_poll and not page["data"]:
                 return
             await asyncio.sleep(0.005)
 
 
 async def write(merchant: Merchant, plan: Json, terms: Json) -> None:
-    """Enroll, customize and cancel, with refused requests in between: one event each, or none."""
+    """Enroll, customize and cancel. Each request emits one event. Refused requests in between emit none."""
     for _ in range(ROUNDS):
         subscription = await merchant.enroll(plan)
         assert (
@@ -54,7 +54,7 @@ async def write(merchant: Merchant, plan: Json, terms: Json) -> None:
 
 
 async def bill(world: World, subscriptions: Sequence[Json]) -> None:
-    """Run the billing lanes: many events in a transaction, many invoices in a transaction."""
+    """Run the billing lanes, which emit many events in one transaction."""
     for _ in subscriptions:
         await run_until_idle(world.deps, ENGINE)
         await asyncio.sleep(0.01)

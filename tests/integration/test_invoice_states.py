@@ -26,7 +26,7 @@ WAYS: dict[str, tuple[str, ...]] = {
     "overdue": ("ready", "issued", "overdue"),
     "canceled": ("ready", "issued", "canceled"),
 }
-"""How a draft gets to each state, by legal moves."""
+"""Allowed moves from a draft to each state."""
 
 MOVE: dict[str, str] = {
     "draft": "UPDATE invoice SET status = 'draft' WHERE invoice_id = $1",
@@ -47,7 +47,7 @@ MOVE: dict[str, str] = {
         UPDATE invoice SET status = 'canceled', canceled_at = coalesce(canceled_at, now()) WHERE invoice_id = $1
     """,
 }
-"""A hand-written UPDATE that would be a complete move to each state, were it legal from where the invoice is."""
+"""An update to each status that sets all columns which the status requires."""
 
 
 @pytest.fixture
@@ -196,11 +196,11 @@ COUNT = """
     UPDATE account_counter SET invoices_STATE = invoices_STATE + 1;
     UPDATE account_counter SET invoices_draft = invoices_draft - 1
 """
-"""What the engine keeps in step, and moves by hand leave behind."""
+"""Corrects the counters, which the engine updates with each move and the updates above do not."""
 
 
 async def reported(world: World, invoice_id: UUID, fact: Fact) -> str:
-    """Report a fact; return the new status, `-`, or the code of the refusal."""
+    """Report a fact. Return the new status, `-` without a change, or the code of the refusal."""
     before = await world.get(f"/v1/invoices/{invoice_id}")
 
     async def effect(work: Work) -> set[UUID]:

@@ -26,7 +26,7 @@ from tests.support.world import World
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 MANY = 2000
 MAX_STALL_SECONDS = 0.5
-"""How long the calls, and the server of this same thread that answers them, may hold other tasks up."""
+"""Maximum delay of other tasks by the calls and by the server, which runs in the same thread."""
 
 
 @dataclass(slots=True)

@@ -87,7 +87,7 @@ async def test_the_server_gets_the_name_in_handshake_and_request() -> None:
     [
         pytest.param(lambda: AUTHORITY.issue_cert("other.example"), id="another name"),
         pytest.param(lambda: AUTHORITY.issue_cert("127.0.0.1"), id="the address"),
-        pytest.param(lambda: AUTHORITY.issue_cert("*.shop.example"), id="names below"),
+        pytest.param(lambda: AUTHORITY.issue_cert("*.shop.example"), id="subdomains"),
         pytest.param(
             lambda: AUTHORITY.issue_cert(NAME, not_before=LONG_AGO, not_after=LONG_AGO + timedelta(days=1)),
             id="expired",

@@ -26,9 +26,9 @@ WITHIN_SECONDS = 10.5
 MAX_STALL_SECONDS = 0.5
 MAX_GROWN_MB = 10
 RUNS = 3
-"""On a machine that does other things meanwhile, one run of these keeps to the bounds; the outcomes hold in each."""
+"""One run must stay within the limits of time, because other programs may delay a run. Outcomes hold in every run."""
 MAX_SENT_BYTES = 3 * 500_000
-"""Of three calls that are cut off: what the kernel holds of them for both sides, and nothing that grows with time."""
+"""Maximum that the kernel buffers of three calls, on both sides. It must not grow with time."""
 SECRETS = ["whsec_c2VjcmV0"]
 ENDINGS = """
     behaviour                        | ended         | status | outcome of a price call

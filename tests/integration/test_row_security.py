@@ -40,7 +40,7 @@ POLICIES = {
 _SAMPLE = "SELECT to_jsonb(x) FROM TABLE x ORDER BY x DESC LIMIT 1"
 _INSERT = "INSERT INTO TABLE SELECT r.* FROM jsonb_populate_record(NULL::TABLE, $1::jsonb) AS r"
 _WITHOUT_ACCOUNT: LiteralString = "SELECT a.account_id FROM account a WHERE $1::uuid IS NOT NULL"
-"""A statement that takes the account and does not compare it."""
+"""A statement with the account as a parameter, but without a condition on it."""
 
 
 @pytest.fixture(params=["policies of PostgreSQL", "policies for Citus"])

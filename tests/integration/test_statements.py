@@ -17,7 +17,7 @@ _SESSION = re.compile(
     r"(BEGIN\b[^;]*|COMMIT|ROLLBACK)?;?( *SET LOCAL (ROLE fatura_app|[a-z_.]+ = '[^']*');?)*"
     r"|NOTIFY fatura_work, '[a-z_,]*'"
 )
-"""What begins and ends a transaction, and hints."""
+"""Statements that begin, configure or end a transaction, and notifications."""
 
 sent: set[str] = set()
 

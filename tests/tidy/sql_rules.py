@@ -12,7 +12,7 @@ from pglast.enums import CTEMaterialize
 from tests.tidy.sql_statements import conjuncts, function_names, nodes, walk_level
 
 SYSTEM_TABLES = ("pg_", "schema_migration")
-"""What is not the engine's data: PostgreSQL's catalog, and the list of migrations."""
+"""Tables without data of accounts: PostgreSQL's catalogs and the list of migrations."""
 UNSTEADY = {
     "now", "clock_timestamp", "statement_timestamp", "transaction_timestamp", "timeofday", "random", "random_normal",
     "gen_random_uuid", "uuidv4", "uuidv7", "uuid_generate_v4", "nextval", "current_date", "current_time",

@@ -23,7 +23,7 @@ LISTENERS = {
     "src/fatura/bootstrap.py": "tries whether a port is free",
     "src/fatura/postgres/address.py": "finds the embedded server's socket",
 }
-"""Who else may know sockets, and what for."""
+"""Modules that may use sockets, with the reason."""
 
 
 def network_calls(source: Source) -> Iterator[Finding]:

@@ -31,11 +31,11 @@ def terms(*products: BilledProduct, months: int = 1, installments: int = 1) -> B
 @pytest.mark.parametrize(
     ("products", "status", "total", "fixed_total"),
     [
-        pytest.param([fixed(500)], "ready", 500, 500, id="something to charge"),
+        pytest.param([fixed(500)], "ready", 500, 500, id="positive total"),
         pytest.param([fixed(0)], "paid", 0, 0, id="a free product"),
         pytest.param([fixed(500, (100, 1, None))], "paid", 0, 0, id="100 % off"),
-        pytest.param([fixed(1, (51, 1, 1))], "paid", 0, 0, id="rounded down to nothing"),
-        pytest.param([fixed(0), fixed(500)], "ready", 500, 500, id="free and not"),
+        pytest.param([fixed(1, (51, 1, 1))], "paid", 0, 0, id="rounded down to zero"),
+        pytest.param([fixed(0), fixed(500)], "ready", 500, 500, id="free and priced"),
         pytest.param([variable()], "draft", None, 0, id="variable alone"),
         pytest.param([fixed(500), variable()], "draft", None, 500, id="variable and fixed"),
         pytest.param([fixed(0), variable()], "draft", None, 0, id="variable and free"),

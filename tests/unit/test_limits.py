@@ -51,12 +51,6 @@ def test_a_refusal_says_when_to_retry():
     limiter.take("key")
 
 
-def test_keys_do_not_share_a_bucket():
-    """[D-48]"""
-    limiter = RateLimiter(5, clock=FakeClock())
-    assert (taken(limiter, "one"), taken(limiter, "two")) == (10, 10)
-
-
 def test_zero_is_no_limit():
     """[D-48]"""
     limiter = RateLimiter(0)

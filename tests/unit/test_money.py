@@ -54,11 +54,11 @@ def test_more_discount_never_costs_more(cents, months, percent):
         pytest.param(17, 1, 50, 9, id="8.5 goes up"),
         pytest.param(1, 1, 51, 0, id="0.49 goes down"),
         pytest.param(1, 1, 50, 1, id="0.5 goes up"),
-        pytest.param(33, 3, 50, 50, id="49.5: rounded once, over all months"),
+        pytest.param(33, 3, 50, 50, id="49.5 is rounded once, over all months"),
         pytest.param(9990, 12, 100, 0, id="a whole discount is free"),
         pytest.param(0, 12, 10, 0, id="free stays free"),
         pytest.param(MAX_CENTS, 12, 0, 11_999_999_999_988, id="the largest"),
-        pytest.param(MAX_CENTS, 12, 1, 11_879_999_999_988, id="beyond what a float tells apart"),
+        pytest.param(MAX_CENTS, 12, 1, 11_879_999_999_988, id="beyond the precision of a float"),
     ],
 )
 def test_an_item_costs_months_at_its_price_less_the_discount(monthly, months, percent, amount):

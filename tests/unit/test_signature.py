@@ -117,7 +117,7 @@ GOOD = V1.removeprefix("v1=")
         f"t={NOW},nonsense,,=,{V1}",
         f"t={NOW}," + "v1=00," * 1000 + V1,
     ],
-    ids=["plain", "blank", "turned", "other schemes", "wrong ones before", "nonsense beside", "many"],
+    ids=["plain", "blank", "reordered", "other schemes", "wrong signatures first", "unknown fields", "many"],
 )
 def test_any_matching_v1_is_accepted(header):
     """[D-40 receiver]"""

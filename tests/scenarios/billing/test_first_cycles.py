@@ -30,7 +30,7 @@ async def covered(world: World, subscription: Json) -> list[tuple[str, ...]]:
             2     | 2035-02-28 | 2035-02-28 | 2035-03-27
             3     | 2035-03-28 | 2035-03-28 | 2035-04-27
             """,
-            id="neither: at once, anchored to the capped day of creation",
+            id="neither: charged at once, then on the day of creation, at most 28",
         ),
         pytest.param(
             {"chargeDay": 10},
@@ -66,7 +66,7 @@ async def covered(world: World, subscription: Json) -> list[tuple[str, ...]]:
             2     | 2035-02-28 | 2035-02-28 | 2035-03-27
             3     | 2035-03-28 | 2035-03-28 | 2035-04-27
             """,
-            id="today: due at once, inside the lead",
+            id="today: inside the lead",
         ),
         pytest.param(
             {"firstChargeDate": "2035-02-20", "chargeDay": 5},

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.support.expect import UNKNOWN_ID, invalid, problem
+from tests.support.expect import UNKNOWN_ID, problem
 from tests.support.sandbox_steps import charges
-from tests.support.world import Json, World, columns, item, rows
+from tests.support.world import Json, World, columns, item
 
 
 async def detail(world: World, invoice: Json) -> Json:
@@ -141,11 +141,13 @@ async def test_archived_products_and_plans_keep_billing(world: World):
     await world.advance("2035-01-05")
     product = await world.product(1000)
     plan = await world.plan(product)
-    subscription = await world.enroll(plan, chargeDay=10)
+    early = await world.enroll(plan, chargeDay=10)
     await world.post(f"/v1/products/{product['id']}/archive")
+    late = await world.enroll(plan, chargeDay=10)
     await world.post(f"/v1/plans/{plan['id']}/archive")
     await world.advance("2035-02-08")
-    assert columns(await world.invoices(subscription), "totalCents") == [("1000",), ("1000",)]
+    for subscription in (early, late):
+        assert columns(await world.invoices(subscription), "totalCents") == [("1000",), ("1000",)]
 
 
 async def in_several_states(world: World) -> dict[str, Json]:
@@ -185,24 +187,6 @@ async def test_lists_are_paged_newest_first(world: World):
         "data": [],
         "pagination": {"page": 1, "pageSize": 25, "totalRecords": 0, "totalPages": 0},
     }
-
-
-async def test_a_malformed_query_is_refused_with_its_parameter(world: World):
-    """[D-16, D-11, spec 8 page size]"""
-    queries = rows("""
-        query                    | named
-        status=open              | status
-        status=                  | status
-        status=PAID              | status
-        status=paid&status=draft | status
-        page=0                   | page
-        page=1000000001          | page
-        page=1.0                 | page
-        pageSize=0               | pageSize
-        pageSize=101             | pageSize
-    """)
-    for query, named in queries:
-        assert (query, list(invalid(await world.get(f"/v1/invoices?{query}")))) == (query, [named])
 
 
 async def test_unknown_malformed_and_foreign_ids_are_not_found(world: World):

@@ -113,7 +113,7 @@ async def test_a_payment_emits_one_event_however_often_it_is_polled(world: World
 @pytest.mark.parametrize(
     ("cents", "discounts"),
     [(0, []), (9990, [(100, 1, None)]), (1, [(51, 1, None)])],
-    ids=["free product", "100 % off", "half a cent less rounds to zero"],
+    ids=["free product", "100 % off", "rounded down to zero"],
 )
 async def test_a_total_of_zero_never_reaches_the_gateway(
     world: World, cents: int, discounts: list[tuple[int, int, int | None]]

@@ -11,49 +11,11 @@ from tests.support.sandbox_steps import (
     issued_invoice,
     move,
     pass_time,
-    patch_connection,
     queue_fault,
     read,
     ready_invoice,
 )
 from tests.support.world import Json, World, rows, subscription_body
-
-
-async def test_a_sandbox_account_comes_with_a_connection(world: World) -> None:
-    """[D-44, D-46]"""
-    integration = (await world.get("/v1/integration")).json
-
-    assert integration["mode"] == "sandbox"
-    (gateway,) = integration["gateways"]
-    shown = {
-        key: gateway[key]
-        for key in ("provider", "active", "issuesCharges", "maxInstallments", "productCatalog")
-    }
-    assert shown == {
-        "provider": "sandbox",
-        "active": True,
-        "issuesCharges": True,
-        "maxInstallments": 12,
-        "productCatalog": False,
-    }
-    assert sorted(gateway["methods"]) == ["boleto", "card", "pix"]
-
-
-@pytest.mark.parametrize(
-    ("mode", "provider"), [(Mode.SANDBOX, "stripe"), (Mode.LIVE, "sandbox"), (Mode.LIVE, "x")]
-)
-async def test_sandbox_connections_are_for_sandbox_accounts_only(
-    world: World, mode: Mode, provider: str
-) -> None:
-    """[D-44]"""
-    merchant = await world.another(mode)
-    before = (await merchant.get("/v1/integration/gateways")).json
-
-    answer = await merchant.post("/v1/integration/gateways", {"provider": provider, "credentials": {}})
-
-    assert (answer.status, answer.type) == (400, "engine.invalid_request")
-    assert [each["path"] for each in answer.json["meta"]["fields"]] == ["provider"]
-    assert (await merchant.get("/v1/integration/gateways")).json == before
 
 
 async def test_a_live_account_has_no_sandbox(world: World) -> None:
@@ -66,49 +28,6 @@ async def test_a_live_account_has_no_sandbox(world: World) -> None:
     assert (await live.post(f"/v1/sandbox/charges/sbx_{0:032x}/pay")).status == 404
     fault = {"connectionId": await connection_id(world), "operation": "get_charge", "fault": "rejected"}
     assert (await live.post("/v1/sandbox/faults", fault)).status == 404
-
-
-async def test_settings_are_merged_key_by_key(world: World) -> None:
-    """[D-46]"""
-    await world.set_up_gateway(methods=["pix", "card"], maxInstallments=6)
-    changed = await patch_connection(world, settings={"productCatalog": True})
-
-    shown = {key: changed[key] for key in ("methods", "maxInstallments", "productCatalog", "issuesCharges")}
-    assert shown == {
-        "methods": ["pix", "card"],
-        "maxInstallments": 6,
-        "productCatalog": True,
-        "issuesCharges": True,
-    }
-
-
-WRONG_SETTINGS: tuple[Json, ...] = (
-    {"methods": []},
-    {"methods": ["cash"]},
-    {"methods": ["pix", "pix"]},
-    {"maxInstallments": 0},
-    {"maxInstallments": 13},
-    {"maxInstallments": True},
-    {"issuesCharges": "yes"},
-    {"productCatalog": 1},
-    {"behaviour": "pay_sometimes"},
-    {"behavior": "refuse"},
-    {"methods": None},
-)
-
-
-async def test_settings_outside_the_contract_are_refused(world: World) -> None:
-    """[D-46, D-43]"""
-    before = (await world.get("/v1/integration/gateways")).json
-    path = f"/v1/integration/gateways/{await connection_id(world)}"
-
-    for settings in WRONG_SETTINGS:
-        answer = await world.patch(path, {"label": "New", "settings": {"maxInstallments": 2, **settings}})
-        assert (answer.status, answer.type) == (400, "engine.invalid_request"), settings
-        paths = [each["path"] for each in answer.json["meta"]["fields"]]
-        assert paths == [f"settings.{name}" for name in settings]
-
-    assert (await world.get("/v1/integration/gateways")).json == before
 
 
 BEHAVIOURS = rows("""
@@ -175,7 +94,7 @@ WAY_TO = {
 
 
 async def test_impossible_moves_are_refused_in_every_status(world: World) -> None:
-    """[D-46]"""
+    """[D-46, D-101]"""
     await world.set_up_gateway(behaviour="never_pay")
     plan = await world.plan()
     for _ in MOVES:
@@ -198,8 +117,8 @@ async def test_impossible_moves_are_refused_in_every_status(world: World) -> Non
 
 @pytest.mark.parametrize("deed", ["pay", "refuse", "cancel", "refund"])
 async def test_an_unknown_charge_is_a_404(world: World, deed: str) -> None:
-    """[D-46, spec 5.4]"""
-    for charge_id in (f"sbx_{7:032x}", "sbx_7", "x" * 300, "%00", "%F0%9F%92%B8"):
+    """[D-46, D-101, spec 5.4, spec 7 404]"""
+    for charge_id in (f"sbx_{7:032x}", "sbx_7", "x" * 300, "%00", "%ED%A0%80", "%F0%9F%92%B8"):
         answer = await world.post(f"/v1/sandbox/charges/{charge_id}/{deed}")
         assert (answer.status, answer.type) == (404, "engine.not_found"), charge_id
 

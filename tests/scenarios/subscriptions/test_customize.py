@@ -34,7 +34,7 @@ async def test_customizing_changes_only_the_terms_and_the_default_method(world: 
 
 
 async def test_customizing_changes_no_other_subscription(world: World):
-    """[spec 4.4 customize is private]"""
+    """[spec 4.4 customize is private, spec 9.2]"""
     product = await world.product(1000)
     plan = await world.plan(product)
     mine, neighbour = [await world.enroll(plan) for _ in range(2)]

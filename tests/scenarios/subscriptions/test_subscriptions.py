@@ -180,7 +180,7 @@ async def test_a_missing_document_is_filled_in_once(world: World):
 
 
 async def test_a_new_version_applies_to_new_subscriptions_only(world: World):
-    """[spec 2.4 planVersion, spec 9.2, spec 4.3 pinned subscribers]"""
+    """[spec 2.4 planVersion, spec 9.2, spec 4.3 pinned subscribers, spec 3.2 plan new version]"""
     cheap, dear = await world.product(1000), await world.product(5000)
     plan = await world.plan(cheap, commitmentCycles=6)
     first = await world.enroll(plan)

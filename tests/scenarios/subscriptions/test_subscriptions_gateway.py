@@ -2,10 +2,9 @@
 
 import pytest
 
-from fatura.domain.credentials import Mode
 from tests.support.expect import UNKNOWN_ID, everything, problem
 from tests.support.sandbox_steps import connection_id, patch_connection
-from tests.support.world import Json, Merchant, World, item, subscription_body
+from tests.support.world import Json, Merchant, World, subscription_body
 
 NOT_FOUND = (422, "engine.gateway_connection_not_found", None)
 
@@ -71,22 +70,6 @@ async def test_without_an_issuing_connection_a_subscription_is_refused(world: Wo
     plan = await world.plan()
     await patch_connection(world, **change)
     assert await refused(world, plan) == NOT_FOUND
-
-
-async def test_a_live_account_without_a_gateway_cannot_create_a_plan(world: World):
-    """[D-44, D-21]"""
-    live = await world.another(Mode.LIVE)
-    body = {
-        "name": "Plan",
-        "periodMonths": 1,
-        "defaultPaymentMethod": "pix",
-        "items": [item(await live.product())],
-    }
-    assert problem(await live.post("/v1/plans", body)) == (
-        422,
-        "engine.payment_method_unsupported",
-        {"paymentMethod": "pix", "options": []},
-    )
 
 
 async def test_the_pinned_connection_must_issue_the_method(world: World):
