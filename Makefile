@@ -1,4 +1,4 @@
-# The project's commands; `make` alone lists them. `make test ARGS="-k preview"` passes words on.
+# The project's commands; `make` alone lists them. `make test ARGS="-k preview"` passes arguments on.
 
 .DEFAULT_GOAL := help
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
@@ -12,7 +12,7 @@ LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generat
 help: ## list the commands
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
-install: .venv/dev.stamp ## make .venv with everything that building and testing need
+install: .venv/dev.stamp ## create .venv with everything that building and testing need
 
 demo: .venv/run.stamp ## bill three months of twenty subscribers, then keep serving
 	@$(BIN)/fatura demo $(ARGS)
@@ -20,11 +20,11 @@ demo: .venv/run.stamp ## bill three months of twenty subscribers, then keep serv
 up: .venv/run.stamp ## start the database, the API and a worker
 	@$(BIN)/fatura up $(ARGS)
 
-test: .venv/dev.stamp ## run all tests, on a real PostgreSQL that nobody has to install
+test: .venv/dev.stamp ## run all tests, on a real PostgreSQL that comes with the packages
 	@$(BIN)/pytest -n auto --dist worksteal $(ARGS)
 	@$(if $(ARGS),,$(BIN)/pytest -m last)
 
-faults: .venv/dev.stamp ## kill, race and deceive the engine for half an hour; SEED=2 draws another, ARGS="crashes --short" one
+faults: .venv/dev.stamp ## run the fault programme for half an hour; SEED=2 changes the faults, ARGS="crashes --short" selects one run
 	@FATURA_BREAK=$(BREAK) $(BIN)/python -m tests.faults --seed $(or $(SEED),1) $(ARGS)
 
 check: .venv/dev.stamp ## lint, formatting, types, import contracts, house rules, citations
@@ -35,28 +35,28 @@ check: .venv/dev.stamp ## lint, formatting, types, import contracts, house rules
 	$(BIN)/pytest -q tests/tidy
 	$(BIN)/python -m tools.spec
 
-format: .venv/dev.stamp ## put the code into its form and mend what can be mended by itself
+format: .venv/dev.stamp ## format the code and apply automatic fixes
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 
 contract: .venv/dev.stamp ## check the OpenAPI document with common linters and client generators
 	@$(BIN)/python -m tools.contract $(ARGS)
 
-spec: .venv/dev.stamp ## list what is built and cited by no test; ALL=1 lists what comes later, too
+spec: .venv/dev.stamp ## list clauses that no test cites; ALL=1 also lists clauses that are not built yet
 	@$(BIN)/python -m tools.spec $(if $(ALL),--all)
 
-docs: .venv/dev.stamp ## write the generated pages of docs/reference anew
+docs: .venv/dev.stamp ## write the generated pages of docs/reference again
 	@$(BIN)/python -m tools.generated
 
-lock: .venv/dev.stamp ## pin the dependencies again; ARGS=--upgrade takes the newest
+lock: .venv/dev.stamp ## pin the dependencies again; ARGS=--upgrade selects the newest versions
 	$(LOCK) $(ARGS) pyproject.toml --group build -o requirements.lock
 	$(LOCK) $(ARGS) pyproject.toml --group dev -c requirements.lock -o requirements-dev.lock
 	$(LOCK) $(ARGS) tools/contract/requirements.in -o tools/contract/requirements.lock
 
-bench: .venv/dev.stamp ## measure, as ratios
+bench: .venv/dev.stamp ## measure the performance as ratios
 	@$(BIN)/python -m bench $(ARGS)
 
-bench-peers: .venv/dev.stamp ## install two other billing programs under bench/peers, and measure beside them
+bench-peers: .venv/dev.stamp ## install two other billing programs under bench/peers and compare with them
 	@$(BIN)/python -m bench peers $(ARGS)
 
 .PHONY: help install demo up test faults check contract format spec docs lock bench bench-peers

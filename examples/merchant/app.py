@@ -44,7 +44,7 @@ class Meter:
     cents: int
     most_a_month: int
     fails_first: int = 0
-    """How many calls for an item fail before one succeeds, as with a slow meter."""
+    """Number of calls for an item that fail before one succeeds."""
     is_broken: bool = False
 
 
@@ -53,10 +53,10 @@ METERS = {
     "towels": Meter("towel", "towels", cents=250, most_a_month=12, fails_first=2),
     "smoothies": Meter("smoothie", "smoothies", cents=1800, most_a_month=9, is_broken=True),
 }
-"""By the product's `externalRef`: the first always answers, the second fails at first, the third always fails."""
+"""Meters by the product's `externalRef`. The first always answers, the second fails twice, the third always fails."""
 
 
-class Books:
+class Counts:
     """Counts of calls and events. A real program stores them in its database."""
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ class Books:
             self._handled.add(event_id)
             return True
 
-    def act(self, event: dict[str, Any]) -> None:
+    def handle(self, event: dict[str, Any]) -> None:
         """Handle an event. A real program might send an e-mail to the customer. This one only counts."""
         with self._lock:
             self._types[event["type"]] += 1
@@ -112,16 +112,16 @@ class Books:
             }
 
 
-def price(request: dict[str, Any], books: Books) -> Answer:
+def price(request: dict[str, Any], counts: Counts) -> Answer:
     """Return an item's price in a cycle: `amount` in cents, or `skip` if nothing was used."""
     product = request["product"]["externalRef"]
     meter = METERS.get(product)
     if meter is None:
         return HTTPStatus.NOT_FOUND, {"error": "no such product is metered here"}
-    asked = books.count_price_call(product, request["pricingRequestId"])
-    is_late = request["mode"] == "live" and asked <= meter.fails_first
+    calls = counts.count_price_call(product, request["pricingRequestId"])
+    is_late = request["mode"] == "live" and calls <= meter.fails_first
     if meter.is_broken or is_late:
-        books.count_price_failure(product)
+        counts.count_price_failure(product)
         return HTTPStatus.SERVICE_UNAVAILABLE, {"error": f"the meter of {meter.many} cannot be read"}
     used = _used(meter, f"{request['subscription']['externalRef']} {request['cycle']}")
     if used == 0:
@@ -158,7 +158,7 @@ class Endpoints(BaseHTTPRequestHandler):
         try:
             verify(body, self.headers.get(HEADER), secret=self._merchant.secret)
         except SignatureError as error:
-            self._merchant.books.count("refused")
+            self._merchant.counts.count("refused")
             self._answer(HTTPStatus.UNAUTHORIZED, {"error": str(error)})
             return
         routes = {"/price": self._price, "/webhooks": self._take_event}
@@ -168,22 +168,22 @@ class Endpoints(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.path == "/summary":
-            self._answer(HTTPStatus.OK, self._merchant.books.summary())
+            self._answer(HTTPStatus.OK, self._merchant.counts.summary())
         else:
             self._answer(HTTPStatus.NOT_FOUND, {"error": "no such route"})
 
     def _price(self, body: bytes) -> Answer:
-        return price(json.loads(body), self._merchant.books)
+        return price(json.loads(body), self._merchant.counts)
 
     def _take_event(self, body: bytes) -> Answer:
         """Answer immediately and handle the event later, so that slow handling does not cause a retry."""
-        event, books = json.loads(body), self._merchant.books
-        books.count("received")
-        books.count("verified")
-        if books.is_new(event["id"]):
+        event, counts = json.loads(body), self._merchant.counts
+        counts.count("received")
+        counts.count("verified")
+        if counts.is_new(event["id"]):
             self._merchant.inbox.put(event)
         else:
-            books.count("duplicates")
+            counts.count("duplicates")
         return HTTPStatus.OK, {}
 
     def _answer(self, status: HTTPStatus, answer: dict[str, Any]) -> None:
@@ -204,13 +204,13 @@ class Merchant(ThreadingHTTPServer):
     def __init__(self, host: str, port: int, *, secret: str) -> None:
         super().__init__((host, port), Endpoints)
         self.secret = secret
-        self.books = Books()
+        self.counts = Counts()
         self.inbox: SimpleQueue[dict[str, Any]] = SimpleQueue()
 
     def handle_events(self) -> None:
         """Handle queued events one after another, in a thread of its own."""
         while True:
-            self.books.act(self.inbox.get())
+            self.counts.handle(self.inbox.get())
 
 
 def main() -> None:
