@@ -117,7 +117,6 @@ async def prices(world: World) -> None:
 
 
 async def webhook(world: World) -> None:
-    """Send a gateway's webhook."""
     secret = "sixteen-or-more!"
     await world.set_up_gateway(webhookSecret=secret)
     connection_id = (await world.get("/v1/integration")).json["gateways"][0]["connectionId"]

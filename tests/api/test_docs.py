@@ -275,7 +275,6 @@ async def test_every_body_and_answer_has_an_example(contract: Contract):
 
 
 def contents(node: Json, pointer: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Json]]:
-    """Yield every media type of a body or an answer."""
     if isinstance(node, dict):
         for media_type, content in node["content"].items() if "content" in node else ():
             yield (*pointer, "content", media_type), content

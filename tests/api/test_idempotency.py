@@ -13,7 +13,6 @@ KEYS = "/v1/integration/api-keys"
 
 
 def is_replay(answer: Answer) -> bool:
-    """Return whether an answer is marked as a replay."""
     return answer.headers.get("idempotent-replayed") == "true"
 
 

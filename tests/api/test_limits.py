@@ -112,12 +112,10 @@ def plan_with(product: Json, **fields: Any) -> Json:
 
 
 def rule(percent: Json = 5, start: Json = 1, end: Json = None) -> Json:
-    """Return a discount rule."""
     return {"percent": percent, "fromCycle": start, "toCycle": end}
 
 
 def card(installments: Json) -> Json:
-    """Return the fields of card terms."""
     return {"defaultPaymentMethod": "card", "maxInstallments": installments}
 
 

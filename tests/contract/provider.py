@@ -22,9 +22,7 @@ class Provider(Protocol):
         """Pay the charge as the payer."""
         ...
 
-    async def refuse(self, gateway: Gateway, charge: Charge) -> None:
-        """Refuse the payment."""
-        ...
+    async def refuse(self, gateway: Gateway, charge: Charge) -> None: ...
 
     async def cancel(self, gateway: Gateway, charge: Charge) -> None:
         """Cancel the charge in the provider's own dashboard."""

@@ -23,8 +23,6 @@ from tests.contract.provider import NOW
 
 @dataclass(frozen=True, slots=True)
 class SandboxProvider:
-    """Creates sandbox connections in a real database."""
-
     db: Database
 
     async def add(self, *, account_id: UUID | None = None, **settings: Any) -> ConnectionConfig:

@@ -32,7 +32,6 @@ async def gateway(db: Database) -> SandboxGateway:
 async def run(
     gateway: SandboxGateway, operation: SandboxOperation, charge_id: str, product_id: UUID
 ) -> object:
-    """Call the gateway method of an operation."""
     match operation:
         case SandboxOperation.CREATE_CHARGE:
             return await gateway.create_charge(charge_request())

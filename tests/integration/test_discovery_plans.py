@@ -21,10 +21,7 @@ _plans: list[Json] = []
 
 
 class Explaining(asyncpg.Connection):
-    """Explains every query when it runs."""
-
     async def fetch(self, query: str, *args: Any, **options: Any) -> Any:
-        """Record the plan of a query, then run it."""
         plan = await super().fetch(f"EXPLAIN (ANALYZE, FORMAT JSON) {query}", *args)
         _plans.append(json.loads(plan[0][0])[0]["Plan"])
         return await super().fetch(query, *args, **options)

@@ -22,7 +22,6 @@ OLD = "whsec_" + base64.b64encode(bytes(32)).decode()
 
 @pytest.fixture(scope="module")
 def merchant() -> Iterator[ExampleMerchant]:
-    """The running example."""
     with example_merchant(SECRET) as running:
         yield running
 
@@ -30,7 +29,7 @@ def merchant() -> Iterator[ExampleMerchant]:
 def signed(
     merchant: ExampleMerchant, path: str, message: Json, *, off: int = 0, secrets: str = SECRET
 ) -> Json:
-    """Post a message as the engine would; return status and body."""
+    """Post a message as the engine would. Return the status and the body."""
     body = json.dumps(message).encode()
     header = sign(body, secrets.split(","), timestamp=int(time.time()) + off)
     answer = merchant.post(path, body, X_Service_Signature=header)

@@ -48,7 +48,6 @@ class Canary:
     answer: bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Count, answer and close."""
         self.accepted += 1
         try:
             self.heads.append(await reader.readuntil(b"\r\n\r\n"))
@@ -101,7 +100,6 @@ class Names:
 
 
 async def post(client: MerchantClient, url: str) -> Exchange:
-    """Call over a new client."""
     async with client.session() as session:
         return await session.post(url, body=b"{}", headers={})
 

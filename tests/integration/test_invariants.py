@@ -138,7 +138,7 @@ VIOLATIONS = rows(r"""
 
 
 def expanded(violation: str) -> str:
-    """Replace the fragments in a violation by their SQL."""
+    """Replace the placeholders in a violation by their SQL."""
     if violation.startswith("EVENT "):
         violation = EVENT.replace("TYPE", violation.removeprefix("EVENT "))
     for name, fragment in FRAGMENTS.items():

@@ -74,7 +74,6 @@ async def bring(connection: "asyncpg.Connection[Any]", invoice_id: UUID, state: 
 
 
 async def in_every_state(world: World, connection: "asyncpg.Connection[Any]") -> dict[str, UUID]:
-    """Return an invoice in each status."""
     found = dict(zip(STATES, await drafts(world, len(STATES)), strict=True))
     for state, invoice_id in found.items():
         await bring(connection, invoice_id, state)

@@ -35,10 +35,7 @@ NAME_AND_EMAIL = """
 
 
 class Explaining(asyncpg.Connection):
-    """Records the plan of every query."""
-
     async def fetch(self, query: str, *args: Any, **options: Any) -> Any:
-        """Explain a query, then run it."""
         plan = await super().fetch(f"EXPLAIN (ANALYZE, FORMAT JSON) {query}", *args)
         PLANS.append(json.loads(plan[0][0])[0]["Plan"])
         return await super().fetch(query, *args, **options)

@@ -26,7 +26,6 @@ from tests.support.world import World
 
 @pytest.fixture
 async def api(world: World) -> AsyncGenerator[Api]:
-    """The API of the world over HTTP."""
     served = Api(world)
     await served.start()
     yield served

@@ -73,7 +73,6 @@ class Merchant:
 
 @pytest.fixture
 async def merchant() -> AsyncIterator[Merchant]:
-    """A merchant on 127.0.0.1."""
     opened = Merchant()
     async with await asyncio.start_server(opened.serve, "127.0.0.1", 0, backlog=4096) as server:
         opened.port = server.sockets[0].getsockname()[1]
@@ -91,7 +90,7 @@ async def post(session: MerchantSession, url: str) -> Exchange:
 
 
 async def eventually(holds: Callable[[], bool]) -> None:
-    """Wait a short time for a condition."""
+    """Wait a short time until a condition holds."""
     async with asyncio.timeout(5):
         while not holds():  # noqa: ASYNC110 - what a peer sees is polled
             await asyncio.sleep(0.01)

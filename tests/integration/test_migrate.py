@@ -43,7 +43,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[Server]:
 
 @pytest.fixture
 def url(server: Server) -> str:
-    """The URL of an empty database."""
     name = f"migrated_{next(_numbers)}"
     value(server.url, f"CREATE DATABASE {name}")
     return server.url.replace("/fatura?", f"/{name}?")
@@ -64,7 +63,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def write(folder: Path, **files: str) -> None:
-    """Write migrations; `_0001_person=...` becomes 0001_person.sql."""
+    """Write migrations. The argument `_0001_person` becomes the file 0001_person.sql."""
     for name, sql in files.items():
         (folder / f"{name.removeprefix('_')}.sql").write_text(sql)
 

@@ -136,7 +136,7 @@ class Merchants:
 
 @contextmanager
 def misbehaving_merchants() -> Generator[Merchants]:
-    """Start them in their own process, so that their cost is not measured as ours."""
+    """Run the servers in their own process, so that their cost is not measured."""
     command = [sys.executable, "-m", "tests.support.misbehaving"]
     with (
         subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process,

@@ -59,7 +59,6 @@ class Up:
         return answer.json()
 
     def bill_one(self) -> None:
-        """Subscribe a customer to a monthly plan."""
         pricing = {"mode": "fixed", "monthlyPriceCents": 9990}
         product = self.call("POST", "/v1/products", {"name": "Gym", "pricing": pricing})
         plan = self.call("POST", "/v1/plans", plan_body(product))

@@ -65,7 +65,7 @@ async def counts(connection: Any) -> dict[str, int]:
 
 
 async def changed(connection: Any) -> set[str]:
-    """Update and delete all rows of each table; return the tables where any row was found."""
+    """Update and delete all rows of each table. Return the tables where any row was found."""
     return {
         table
         for table in await tables(connection)
@@ -75,7 +75,7 @@ async def changed(connection: Any) -> set[str]:
 
 
 async def newest_rows(connection: Any) -> dict[str, str]:
-    """Return the newest row of every table as JSON: the newest invoice still has its first status."""
+    """Return the newest row of every table as JSON. The newest invoice still has its first status."""
     return {
         table: await connection.fetchval(_SAMPLE.replace("TABLE", table))
         for table in await tables(connection)
@@ -83,7 +83,7 @@ async def newest_rows(connection: Any) -> dict[str, str]:
 
 
 async def refused_inserts(connection: Any, samples: dict[str, str]) -> set[str]:
-    """Add a row to each table; return the tables where Row Level Security refused it."""
+    """Add a row to each table. Return the tables where Row Level Security refused it."""
     refused: set[str] = set()
     for table, sample in samples.items():
         try:

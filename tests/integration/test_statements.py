@@ -23,8 +23,6 @@ sent: set[str] = set()
 
 
 class Recording(asyncpg.Connection):  # pyright: ignore[reportMissingTypeArgument] - the class takes none when run
-    """A connection that records all statements."""
-
     async def execute(self, query: str, *args: Any, **options: Any) -> str:
         sent.add(query)
         return await super().execute(query, *args, **options)

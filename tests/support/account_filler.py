@@ -43,7 +43,6 @@ class Account:
         return self("GET", path)["data"]
 
     def product(self, **pricing: Any) -> str:
-        """Create a product and return its id."""
         return self("POST", "/v1/products", {"name": "Gym", "pricing": pricing})["id"]
 
     def plan(self, product_id: str) -> str:

@@ -19,7 +19,7 @@ HEADERS = ("x-request-id", "retry-after", "idempotent-replayed")
 
 
 def closed(document: Json) -> Json:
-    """Return a document that allows no fields besides the documented ones; clients must accept new ones."""
+    """Return a document that allows no undocumented fields. Real clients must accept new fields."""
     document = copy.deepcopy(document)
     for schema in document["components"]["schemas"].values():
         if schema.get("type") == "object":
@@ -38,7 +38,6 @@ class Contract:
         self._paths = {path: re.compile(re.sub(r"\{\w+\}", "[^/]+", path)) for path in document["paths"]}
 
     def operations(self) -> Iterator[tuple[str, str, Json]]:
-        """Yield every operation with its method and path."""
         for path, operations in self.document["paths"].items():
             for method, operation in operations.items():
                 yield method.upper(), path, operation

@@ -43,8 +43,6 @@ SUBSCRIBE_MANY = """
 
 
 class Crowd:
-    """An account with many due subscriptions."""
-
     def __init__(self, merchant: Merchant, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
         self.merchant = merchant
         self._connection = connection

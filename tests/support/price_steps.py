@@ -13,6 +13,5 @@ async def usage(
 
 
 async def only_invoice(world: World) -> Json:
-    """Return the detail of the account's only invoice."""
     (invoice,) = await world.invoices()
     return (await world.get(f"/v1/invoices/{invoice['id']}")).json

@@ -45,13 +45,11 @@ async def skip(world: World, duration: timedelta) -> None:
 
 
 async def event_at(merchant: Merchant, sequence: int) -> Json:
-    """Return the event with this number."""
     (found,) = (await merchant.get(f"/v1/events?cursor={sequence - 1}&limit=1")).json["data"]
     return found
 
 
 async def deliveries(merchant: Merchant, sequence: int) -> Json:
-    """Return the delivery log of an event."""
     event = await event_at(merchant, sequence)
     answer = await merchant.get(f"/v1/events/{event['id']}/deliveries")
     assert answer.status == 200, answer.body

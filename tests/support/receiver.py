@@ -23,7 +23,6 @@ class Received:
 
     @property
     def sequence(self) -> int:
-        """The event's number."""
         return self.json["sequence"]
 
 
@@ -60,7 +59,6 @@ class Receiver:
         return [each.sequence for each in self.received]
 
     def forget(self) -> None:
-        """Clear the recorded requests."""
         self.received.clear()
         self.most_at_once = 0
 

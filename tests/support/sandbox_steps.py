@@ -12,12 +12,10 @@ from tests.support.world import Json, Merchant, World
 
 
 async def connection_id(merchant: Merchant) -> str:
-    """Return the id of the account's first connection."""
     return (await merchant.get("/v1/integration")).json["gateways"][0]["connectionId"]
 
 
 async def patch_connection(merchant: Merchant, **changes: Json) -> Json:
-    """PATCH the account's first connection."""
     answer = await merchant.patch(f"/v1/integration/gateways/{await connection_id(merchant)}", changes)
     assert answer.status == 200, answer.body
     return answer.json
@@ -48,7 +46,6 @@ async def ready_invoice(world: World, **terms: Json) -> Json:
 
 
 async def issued_invoice(world: World, **terms: Json) -> Json:
-    """Generate an invoice and issue it."""
     invoice = await ready_invoice(world, **terms)
     await world.run("issuance")
     issued = await read(world, invoice)
@@ -72,7 +69,6 @@ async def pass_time(merchant: Merchant, **duration: float) -> None:
 
 
 async def move(merchant: Merchant, charge: Json, deed: str) -> Json:
-    """Pay, refuse, cancel or refund a sandbox charge."""
     return await merchant.made(f"/v1/sandbox/charges/{charge['chargeId']}/{deed}")
 
 
@@ -115,7 +111,6 @@ async def table_held(world: World, table: str) -> AsyncGenerator[None]:
 
 @asynccontextmanager
 async def row_held(world: World, table: str, **key: str) -> AsyncGenerator[None]:
-    """Lock a row during the block."""
     ((column, value),) = key.items()
     connection = await asyncpg.connect(world.database_url)
     try:

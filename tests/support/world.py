@@ -50,8 +50,6 @@ class Answer:
 
 
 class Merchant:
-    """An API client for one account."""
-
     def __init__(self, deps: Deps, client: httpx.AsyncClient, opened: accounts.OpenedAccount) -> None:
         self.deps = deps
         self._client = client

@@ -49,7 +49,7 @@ def account_leads(statements: Statements) -> Iterator[str]:
 
 
 def names_of_constraints(statements: Statements) -> Iterator[str]:
-    """Rule 8: every constraint and index has a short, unique name; none is deferrable or sets null."""
+    """Rule 8: every constraint and index has a short, unique name. None is deferrable or sets null."""
     seen: set[str] = set()
     for node in nodes(tuple(statements), ast.Constraint, ast.IndexStmt):
         is_index = isinstance(node, ast.IndexStmt)

@@ -72,7 +72,7 @@ def account_stays(tree: Any) -> Iterator[str]:
 
 
 def deterministic(tree: Any) -> Iterator[str]:
-    """Rule 5: instants, random values and counters are parameters; only UPDATE and DELETE may use now()."""
+    """Rule 5: instants, random values and counters are parameters. Only UPDATE and DELETE may use now()."""
     if not any(nodes(tree, ast.RangeVar)):
         return
     allowed = {"now"} if isinstance(tree, ast.UpdateStmt | ast.DeleteStmt) else set[str]()
@@ -82,7 +82,7 @@ def deterministic(tree: Any) -> Iterator[str]:
 
 
 def plain_conflict(tree: Any) -> Iterator[str]:
-    """Rule 6: ON CONFLICT DO UPDATE uses columns, EXCLUDED and parameters only; RETURNING gives plain columns."""
+    """Rule 6: ON CONFLICT DO UPDATE uses columns, EXCLUDED and parameters only. RETURNING gives plain columns."""
     for clause in nodes(tree, ast.OnConflictClause):
         for node in nodes((clause.targetList, clause.whereClause), *COMPUTING):
             yield f"{type(node).__name__} in ON CONFLICT DO UPDATE: columns, EXCLUDED and parameters only"
@@ -99,7 +99,7 @@ def no_insert_inside(tree: Any) -> Iterator[str]:
 
 
 def claims_once(tree: Any) -> Iterator[str]:
-    """Rule 4: a claim chooses its rows in a materialized CTE; PostgreSQL may run a sub-select once per row."""
+    """Rule 4: a claim chooses its rows in a materialized CTE. PostgreSQL may run a sub-select once per row."""
     chosen = [
         cte.ctequery
         for cte in nodes(tree, ast.CommonTableExpr)

@@ -23,7 +23,7 @@ _ANY_STATEMENT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A parsed SQL literal and its place; `owner` is the enclosing function or constant."""
+    """A parsed SQL literal and its place. `owner` is the enclosing function or constant."""
 
     path: str
     line: int
@@ -101,7 +101,6 @@ def walk(node: Any) -> Iterator[Any]:
 
 
 def nodes(tree: Any, *kinds: type[ast.Node]) -> Iterator[Any]:
-    """Yield the nodes of some types."""
     return (node for node in walk(tree) if isinstance(node, kinds))
 
 

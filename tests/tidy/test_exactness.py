@@ -69,14 +69,14 @@ def clocks_and_randomness(source: Source) -> Iterator[Finding]:
                 pass
 
 
-def is_exact_room(path: str) -> bool:
+def needs_exactness(path: str) -> bool:
     """Return whether the file may contain no float at all."""
     return path.startswith(EXACT_ROOMS) and not path.startswith(tuple(SECONDS_AND_PATHS))
 
 
 def test_domain_and_store_use_no_floats():
     """[spec 2.1 money, D-7]"""
-    rooms = [source for source in repository(".py", under="src/") if is_exact_room(source.path)]
+    rooms = [source for source in repository(".py", under="src/") if needs_exactness(source.path)]
     assert rooms
     assert none(finding for source in rooms for finding in floats(source))
 

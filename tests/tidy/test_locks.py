@@ -20,7 +20,7 @@ def lock(path: str) -> Source:
 
 
 def pins(source: Source) -> dict[str, set[str]]:
-    """Return the versions of each package; platforms may have different ones."""
+    """Return the versions of each package. Platforms may have different versions."""
     found: dict[str, set[str]] = {}
     for pin in filter(None, map(_PIN.match, source.lines)):
         found.setdefault(pin[1], set()).add(pin[2])
@@ -51,7 +51,7 @@ def unhashed(source: Source) -> Iterator[Finding]:
 
 
 def disagreeing(run: Source, dev: Source) -> Iterator[Finding]:
-    """Refuse locks that disagree: the larger one must contain the smaller."""
+    """Refuse locks that disagree. The larger lock must contain the smaller one."""
     pinned = pins(dev)
     for name, versions in pins(run).items():
         if pinned.get(name) != versions:

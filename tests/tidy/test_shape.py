@@ -18,7 +18,6 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def functions(source: Source) -> Iterator[Function]:
-    """Yield every function and method."""
     return (node for node in ast.walk(source.tree) if isinstance(node, Function))
 
 

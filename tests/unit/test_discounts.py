@@ -14,7 +14,7 @@ LAST = 12
 Rule = tuple[int, int, int | None]
 
 
-def painted(rules: list[Rule]) -> list[int | None]:
+def expected_percents(rules: list[Rule]) -> list[int | None]:
     """Return the discount of each cycle. Rules are written last to first, so that the first matching rule wins."""
     canvas: list[int | None] = [None] * LAST
     for percent, first, last in reversed(rules):
@@ -23,7 +23,7 @@ def painted(rules: list[Rule]) -> list[int | None]:
     return canvas
 
 
-def chosen(rules: list[Rule]) -> list[int | None]:
+def actual_percents(rules: list[Rule]) -> list[int | None]:
     schedule = [Discount(*rule) for rule in rules]
     return [discount_percent(schedule, cycle) for cycle in range(1, LAST + 1)]
 
@@ -51,7 +51,7 @@ def test_the_first_rule_that_covers_the_cycle_applies(schedule, cycles):
         first, last = ends.split("-")
         rules.append((int(percent), int(first), int(last) if last else None))
     expected = [None if text == "-" else int(text) for text in cycles.split()]
-    assert chosen(rules)[:6] == expected
+    assert actual_percents(rules)[:6] == expected
 
 
 RANGES = [(first, last) for first in range(1, 5) for last in (*range(first, 5), None)]
@@ -61,12 +61,11 @@ def test_every_ordered_pair_of_ranges_resolves_alike():
     """[spec 2.3 discount resolution]"""
     for one, other in permutations(RANGES, 2):
         rules: list[Rule] = [(11, *one), (22, *other)]
-        assert chosen(rules) == painted(rules)
+        assert actual_percents(rules) == expected_percents(rules)
 
 
 @st.composite
 def schedules(draw: st.DrawFn) -> list[Rule]:
-    """Generate schedules of up to twenty rules."""
     rules: list[Rule] = []
     for _ in range(draw(st.integers(0, 20))):
         first = draw(st.integers(1, LAST + 2))
@@ -78,4 +77,4 @@ def schedules(draw: st.DrawFn) -> list[Rule]:
 @given(schedules())
 def test_any_twenty_rules_resolve_alike(rules):
     """[spec 2.3 discount resolution]"""
-    assert chosen(rules) == painted(rules)
+    assert actual_percents(rules) == expected_percents(rules)

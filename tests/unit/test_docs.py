@@ -13,7 +13,6 @@ from tests.unit.tiny_api import client_of, tiny_api
 
 @pytest.fixture(scope="module")
 def document():
-    """The OpenAPI document of all routes."""
     return create_app().openapi()
 
 
@@ -27,7 +26,6 @@ async def test_only_the_inline_script_with_the_allowed_hash_runs():
 
 
 def operations(document):
-    """Yield every operation with its method and path."""
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             yield f"{method.upper()} {path}", operation

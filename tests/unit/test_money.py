@@ -11,7 +11,6 @@ from fatura.domain.money import MAX_CENTS, item_amount_cents
 
 
 def half_up(exact: Fraction) -> int:
-    """Round a non-negative fraction half up."""
     return floor(exact + Fraction(1, 2))
 
 

@@ -52,7 +52,6 @@ async def connect(monkeypatch) -> AsyncGenerator[Connect]:
 
 
 async def answer(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], bytes]:
-    """Read one response and return its status, headers and body."""
     async with asyncio.timeout(GRACE):
         head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
         headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)

@@ -197,7 +197,6 @@ def test_signatures_are_compared_in_constant_time(monkeypatch):
 
 
 def stripe_accepts(body: bytes, header: str, secret: str) -> bool:
-    """Return whether Stripe's library accepts a header."""
     try:
         return WebhookSignature.verify_header(body, header, secret, tolerance=300)
     except SignatureVerificationError:

@@ -44,22 +44,16 @@ ThingId = Annotated[UUID, PathId("thing")]
 
 
 class ByTable(Body):
-    """A fixed price."""
-
     mode: Literal["fixed"]
     cents: Cents
 
 
 class ByEndpoint(Body):
-    """A price from an endpoint."""
-
     mode: Literal["endpoint"]
     cap: Cents
 
 
 class Discount(Body):
-    """A list element with a rule that involves two fields."""
-
     percent: Annotated[int, IntRange(1, 100)]
     first: Count
     last: Count | None = None
@@ -72,15 +66,11 @@ class Discount(Body):
 
 
 class Item(Body):
-    """A list element that contains a list."""
-
     product: Id
     discounts: Annotated[tuple[Discount, ...], Field(max_length=2)] = ()
 
 
 class NewThing(Body):
-    """A request body with nested objects and lists."""
-
     name: Annotated[str, Text(1, 120)]
     ref: ExternalRef | None = None
     pricing: Annotated[ByTable | ByEndpoint, Field(discriminator="mode")] | None = None
@@ -90,15 +80,11 @@ class NewThing(Body):
 
 
 class ThingPatch(Body):
-    """The fields to change."""
-
     name: Annotated[str, Text(1, 120)] = unsent()
     note: Annotated[str, Text(0, 500)] | None = unsent()
 
 
 class ThingQuery(Paging):
-    """The filters of the list."""
-
     archived: Flag | None = None
     plan: Id | None = None
 
@@ -166,7 +152,6 @@ async def fail(call: Call, failure: Annotated[str, PathId("failure", read_text_i
 
 
 async def authenticate(_deps: Deps, key: str | None) -> Account:
-    """Accept the two API keys."""
     if key not in ACCOUNTS:
         raise EngineError(UNAUTHORIZED, "Send a valid API key.")
     return ACCOUNTS[key]

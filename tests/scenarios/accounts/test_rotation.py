@@ -20,25 +20,21 @@ ROTATE = "/v1/integration/secret/rotate"
 
 
 async def rotate(merchant: Merchant) -> str:
-    """Rotate the secret and return the new one."""
     answer = await merchant.post(ROTATE)
     assert answer.status == 200, answer.body
     return answer.json["secret"]
 
 
 def by_ours(each: Received, body: bytes, secret: str) -> None:
-    """Verify with Fatura's own library."""
     verify(body, each.headers["X-Service-Signature"], secret=secret)
 
 
 def by_stripe(each: Received, body: bytes, secret: str) -> None:
-    """Verify with Stripe's library."""
     header = each.headers["X-Service-Signature"]
     stripe.WebhookSignature.verify_header(body.decode(), header, secret, 300)
 
 
 def by_standard_webhooks(each: Received, body: bytes, secret: str) -> None:
-    """Verify with the Standard Webhooks library."""
     headers = {name: each.headers[name] for name in ("webhook-id", "webhook-timestamp", "webhook-signature")}
     standardwebhooks.Webhook(secret).verify(body, headers)
 

@@ -146,7 +146,7 @@ LATE = f"sbx_{0:032x}"
 
 
 async def _appear(world: World, invoice: Json, *, amount_cents: int) -> None:
-    """Insert a charge at the gateway that Fatura does not know."""
+    """Insert a charge at the gateway that Fatura has not recorded."""
     await world.sql(
         """
         INSERT INTO sandbox_charge (account_id, charge_id, connection_id, invoice_id, attempt, amount_cents,

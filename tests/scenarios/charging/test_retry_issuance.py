@@ -56,7 +56,6 @@ async def test_after_a_refusal_the_next_attempt_is_sent(world: World):
 
 
 def invoice_items(invoice: Json) -> Json:
-    """Return the invoice's items. Fails if there are none."""
     assert invoice["items"]
     return invoice["items"]
 

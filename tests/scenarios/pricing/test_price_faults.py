@@ -187,15 +187,15 @@ POISON = (
     """
 CREATE FUNCTION refuse_poison() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF NEW.url LIKE '%/poison' THEN RAISE EXCEPTION 'poison'; END IF;
+    IF NEW.url LIKE '%/make_unsettleable' THEN RAISE EXCEPTION 'make_unsettleable'; END IF;
     RETURN NEW;
 END $$
 """,
-    "CREATE TRIGGER poison BEFORE UPDATE ON pricing_attempt FOR EACH ROW EXECUTE FUNCTION refuse_poison()",
+    "CREATE TRIGGER make_unsettleable BEFORE UPDATE ON pricing_attempt FOR EACH ROW EXECUTE FUNCTION refuse_poison()",
 )
 
 
-async def poison(world: World) -> None:
+async def make_unsettleable(world: World) -> None:
     """Make the database refuse to settle the calls to one path."""
     for statement in POISON:
         await world.sql(statement)
@@ -203,10 +203,10 @@ async def poison(world: World) -> None:
 
 async def test_a_call_that_cannot_be_settled_delays_no_other(world: World, prices: PriceServer) -> None:
     """[D-31]"""
-    await enroll(world, prices, "/poison", "/a", "/b")
+    await enroll(world, prices, "/make_unsettleable", "/a", "/b")
     await crash(world, prices, limit=3)
     await expire_leases(world)
-    await poison(world)
+    await make_unsettleable(world)
     await enroll(world, prices, "/c")
 
     await pull(world)
@@ -221,7 +221,7 @@ async def test_a_call_that_cannot_be_settled_delays_no_other(world: World, price
     await world.sql("UPDATE price_pull SET next_attempt_at = '2033-11-20' WHERE next_attempt_at IS NOT NULL")
     await pull(world)
     assert sorted(call.path for call in prices.calls) == ["/a", "/b", "/c"]
-    await world.sql("DROP TRIGGER poison ON pricing_attempt")
+    await world.sql("DROP TRIGGER make_unsettleable ON pricing_attempt")
     await expire_leases(world)
     await world.advance(days=1)
     assert {invoice["totalCents"] for invoice in await world.invoices()} == {1250}
@@ -230,8 +230,8 @@ async def test_a_call_that_cannot_be_settled_delays_no_other(world: World, price
 
 async def test_one_unrecordable_answer_does_not_drop_the_others(world: World, prices: PriceServer) -> None:
     """[D-31]"""
-    await enroll(world, prices, "/poison", "/a", "/b")
-    await poison(world)
+    await enroll(world, prices, "/make_unsettleable", "/a", "/b")
+    await make_unsettleable(world)
     account = await load_account(world.deps, world.account_id)
     batch = await reserve(world)
     async with world.deps.merchants.session() as session:

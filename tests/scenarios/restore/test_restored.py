@@ -31,8 +31,6 @@ from tests.support.world import Json, World
 
 
 async def gateway_of(world: World) -> Gateway:
-    """Return the adapter of the account's first connection."""
-
     async def effect(work: Work) -> Gateway | None:
         return gateway_connections.open_gateway(work, (await connections.find_all(work.tx))[0])
 
@@ -41,7 +39,7 @@ async def gateway_of(world: World) -> Gateway:
     return opened
 
 
-async def charge_unknown_here(world: World, invoice_id: UUID, cents: int, *, attempt: int = 1) -> Charge:
+async def create_unmatched_charge(world: World, invoice_id: UUID, cents: int, *, attempt: int = 1) -> Charge:
     """Create a charge at the gateway that is not in the database."""
     request = ChargeRequest(
         invoice_id=invoice_id,
@@ -76,7 +74,7 @@ async def issued_by(world: World, invoice: Json) -> str | None:
 async def test_an_invoice_charged_after_the_backup_is_issued_with_that_charge(world: World):
     """[D-123, D-33]"""
     invoice = await ready_invoice(world)
-    charge = await charge_unknown_here(world, UUID(invoice["id"]), invoice["totalCents"])
+    charge = await create_unmatched_charge(world, UUID(invoice["id"]), invoice["totalCents"])
 
     assert (await compare(world, dry_run=True)).counts == {MatchKind.ADOPTED: 1}
     assert await attempts(world) == []
@@ -93,7 +91,7 @@ async def test_a_cycle_billed_after_the_backup_gets_the_same_invoice_id(world: W
     subscription = await world.enroll(await world.plan())
     billed = [(UUID(subscription["id"]), cycle) for cycle in (1, 2)]
     lost = ids.invoice_ids(await now(world) - timedelta(seconds=5), billed)
-    made = [await charge_unknown_here(world, invoice_id, 9990) for invoice_id in lost]
+    made = [await create_unmatched_charge(world, invoice_id, 9990) for invoice_id in lost]
 
     assert (await compare(world)).counts == {MatchKind.LOST: 2}
     await pass_time(world, seconds=1)
@@ -110,7 +108,7 @@ async def test_a_charge_with_another_amount_waits_for_a_person(world: World):
     """Retries are parked until the charge is canceled at the gateway. [D-123]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
-    await charge_unknown_here(world, UUID(invoice["id"]), invoice["totalCents"] + 1)
+    await create_unmatched_charge(world, UUID(invoice["id"]), invoice["totalCents"] + 1)
     await compare(world)
 
     assert await issued_by(world, invoice) is None
@@ -131,7 +129,7 @@ async def test_two_live_charges_wait_for_a_person(world: World):
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     for attempt in (1, 2):
-        await charge_unknown_here(world, UUID(invoice["id"]), invoice["totalCents"], attempt=attempt)
+        await create_unmatched_charge(world, UUID(invoice["id"]), invoice["totalCents"], attempt=attempt)
     assert (await compare(world)).counts == {MatchKind.ADOPTED: 2}
 
     assert await issued_by(world, invoice) is None
@@ -149,7 +147,7 @@ async def test_a_charge_canceled_after_the_backup_cancels_its_invoice(world: Wor
     """[D-123, D-27]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
-    await charge_unknown_here(world, UUID(invoice["id"]), invoice["totalCents"])
+    await create_unmatched_charge(world, UUID(invoice["id"]), invoice["totalCents"])
     await move(world, (await charges(world))[0], "cancel")
     await compare(world)
 
@@ -186,7 +184,7 @@ async def test_unmatched_charges_are_reported(world: World):
     await world.post(f"/v1/subscriptions/{canceled['id']}/cancel")
     [lost] = ids.invoice_ids(await now(world), [(UUID(canceled["id"]), 1)])
     for invoice_id in (uuid4(), UUID(invoice["id"]), lost):
-        await charge_unknown_here(world, invoice_id, 500, attempt=2)
+        await create_unmatched_charge(world, invoice_id, 500, attempt=2)
 
     report = await compare(world)
 
@@ -218,7 +216,7 @@ async def test_a_charge_sent_during_the_comparison_is_looked_up_with_the_others(
     """A person must choose between the worker's charge and the one from before the restore. [D-123, D-33]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
-    await charge_unknown_here(world, UUID(invoice["id"]), invoice["totalCents"], attempt=2)
+    await create_unmatched_charge(world, UUID(invoice["id"]), invoice["totalCents"], attempt=2)
     async with table_held(world, "sandbox_charge"):
         sending = asyncio.create_task(world.run("issuance"))
         await until_waiting(world)

@@ -132,7 +132,6 @@ async def test_a_corrected_customer_is_found_by_what_it_is_now(world: World) -> 
 
 
 async def search(world: World, document: str, *ring: str) -> list[str]:
-    """Search with the given key ring."""
     deps = replace(world.deps, vault=Vault(ring))
     account = await load_account(deps, world.account_id)
     wanted = CustomerFilter(document=document)

@@ -180,7 +180,6 @@ async def test_a_page_has_50_events_by_default_and_200_at_most(world: World, lim
 
 
 async def _emit(world: World, count: int) -> None:
-    """Emit `count` events."""
     subscription = await world.enroll(await world.plan())
     terms = plan_body(await world.product(100))
     del terms["name"]
