@@ -2,7 +2,7 @@
 
 from tests.support.world import rows
 
-# Unique columns; `where` selects the rows of a partial index.
+# Unique columns. `where` selects the rows of a partial index.
 UNIQUE_ROWS = rows("""
     index                          | table              | once                             | where
     invoice_one_per_cycle          | invoice            | subscription_id cycle            |
@@ -117,7 +117,7 @@ CHECKS = rows("""
     sandbox_fault_times             | sandbox_fault      | "times_left": -1
 """)  # noqa: E501 - a table is read by its columns
 
-# Columns that may not change in rows that match `when`; `*` is every column.
+# Columns that may not change in rows that match `when`. `*` is every column.
 FROZEN = rows("""
     trigger                | table            | when                       | columns
     event_kept             | event            |                            | *

@@ -1,4 +1,4 @@
-"""Measure that hanging endpoints and large billing runs of some merchants do not delay other merchants (H19)."""
+"""Measure that hanging endpoints and large billing runs of some merchants do not delay other merchants."""
 
 import asyncio
 import tempfile
