@@ -15,7 +15,6 @@ from fatura.store.vault import new_key
 from fatura.usecases.accounts import accounts
 from fatura.usecases.deps import Deps
 from fatura.workers.lanes import LANES
-from fatura.workers.loop import run_until_idle
 from tests.faults import ledgers
 from tests.faults.clock import FastClock, started
 from tests.faults.engine import open_engine
@@ -23,7 +22,7 @@ from tests.faults.external_gateway import external_providers
 from tests.faults.external_process import external, share_secrets
 from tests.faults.gateway.faults import GatewayFaults
 from tests.faults.journal import Journal
-from tests.support.world import Json, Merchant, api_client, subscription_body
+from tests.support.world import Json, Merchant, api_client, run_until_idle, subscription_body
 
 JOURNAL_ERRORS = (
     (

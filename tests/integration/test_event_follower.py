@@ -9,8 +9,7 @@ from fatura.usecases.transaction import load_account, open_work
 from fatura.views.events import SubscriptionDataView
 from fatura.views.samples.story import SUBSCRIPTION
 from fatura.workers.lanes import ENGINE
-from fatura.workers.loop import run_until_idle
-from tests.support.world import Json, Merchant, World, plan_body, subscription_body
+from tests.support.world import Json, Merchant, World, plan_body, run_until_idle, subscription_body
 
 WRITERS = 16
 FOLLOWERS = 6

@@ -25,8 +25,8 @@ from fatura.store.vault import Vault, new_key
 from fatura.usecases.accounts import accounts
 from fatura.usecases.deps import Deps
 from fatura.usecases.operations import checks
-from fatura.workers.lanes import LANES
-from fatura.workers.loop import run_until_idle
+from fatura.workers.lanes import LANES, Lane
+from fatura.workers.loop import run_batch
 
 Json = Any
 NOW = datetime(2033, 11, 20, 15, tzinfo=UTC)
@@ -264,3 +264,13 @@ def rows(table: str) -> list[tuple[str, ...]]:
 def columns(records: Sequence[Json], *names: str) -> list[tuple[str, ...]]:
     """Return the named fields of each record as a tuple of text, to compare with `rows`."""
     return [tuple(str(record[name]) for name in names) for record in records]
+
+
+async def run_until_idle(deps: Deps, lanes: Sequence[Lane]) -> int:
+    """Run all lanes until none has due work; return how much was done."""
+    total = 0
+    while True:
+        done = sum([await run_batch(deps, lane, each) for lane in lanes for each in await lane.due(deps)])
+        if not done:
+            return total
+        total += done

@@ -12,8 +12,7 @@ from fatura.api.http.declare import Routes
 from fatura.api.http.observer import Observer
 from fatura.api.http.rate_limits import RateLimiter
 from fatura.api.openapi.document import document
-from fatura.api.v1 import gateway_webhook
-from fatura.api.v1.routes import RESOURCES
+from fatura.api.v1 import RESOURCES, gateway_webhook
 from fatura.usecases.accounts import accounts
 from fatura.usecases.deps import Deps
 

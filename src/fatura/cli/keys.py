@@ -23,7 +23,7 @@ class _State:
 
     ring: tuple[bytes, ...]
     used: Counter[bytes]
-    resealed: int = 0
+    reencrypted: int = 0
     unreadable: int = 0
 
     @property
@@ -75,26 +75,26 @@ async def _read_state(deps: Deps) -> _State:
 
 
 async def _rotate(deps: Deps) -> _State:
-    resealed = unreadable = 0
+    reencrypted = unreadable = 0
     accounts = await all_accounts(deps)
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        shown = progress.add_task("resealing", total=len(accounts))
+        shown = progress.add_task("re-encrypting", total=len(accounts))
         for account_id in accounts:
-            async for batch in key_ring.reseal(deps, account_id):
-                resealed += batch.resealed
+            async for batch in key_ring.reencrypt(deps, account_id):
+                reencrypted += batch.reencrypted
                 unreadable += batch.unreadable
-                progress.update(shown, description=f"{resealed} resealed")
+                progress.update(shown, description=f"{reencrypted} re-encrypted")
             progress.advance(shown)
-    return replace(await _read_state(deps), resealed=resealed, unreadable=unreadable)
+    return replace(await _read_state(deps), reencrypted=reencrypted, unreadable=unreadable)
 
 
 def _print(state: _State, *, json_: bool) -> None:
     if json_:
         keys_ = [{"keyId": key, "values": count, "state": advice} for key, count, advice in state.lines()]
-        typer.echo(json.dumps({"resealed": state.resealed, "unreadable": state.unreadable, "keys": keys_}))
+        typer.echo(json.dumps({"resealed": state.reencrypted, "unreadable": state.unreadable, "keys": keys_}))
         return
     table = Table(
-        "key", "sealed values", "", title=f"{state.resealed} resealed, {state.unreadable} unreadable"
+        "key", "values", "", title=f"{state.reencrypted} re-encrypted, {state.unreadable} unreadable"
     )
     for key, count, advice in state.lines():
         table.add_row(key, str(count), advice)

@@ -33,7 +33,7 @@ class SealedColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class ResealedValue:
+class ReencryptedValue:
     """A newly sealed value of a row, with its hash if its column has one."""
 
     row_id: RowId
@@ -154,7 +154,7 @@ async def page(
     return [(row["row_id"], row["sealed"]) for row in rows]
 
 
-async def rewrite(tx: Tx, column: SealedColumn, values: Sequence[ResealedValue]) -> None:
+async def rewrite(tx: Tx, column: SealedColumn, values: Sequence[ReencryptedValue]) -> None:
     """Replace the values that `page` returned in this transaction by newly sealed ones."""
     arrays: list[list[object]] = [[each.row_id for each in values], [each.sealed for each in values]]
     if column.keyed_hash is not None:

@@ -130,13 +130,3 @@ async def _wait(event: asyncio.Event, seconds: int) -> None:
             await event.wait()
     except TimeoutError:
         return
-
-
-async def run_until_idle(deps: Deps, lanes: Sequence[Lane]) -> int:
-    """Run all lanes until none has due work; return how much was done."""
-    total = 0
-    while True:
-        done = sum([await run_batch(deps, lane, each) for lane in lanes for each in await lane.due(deps)])
-        if not done:
-            return total
-        total += done

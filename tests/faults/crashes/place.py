@@ -19,7 +19,6 @@ from fatura.store.db import Database, connect
 from fatura.usecases.accounts.accounts import OpenedAccount
 from fatura.usecases.deps import Deps
 from fatura.workers.lanes import LANES
-from fatura.workers.loop import run_until_idle
 from tests.faults import clock
 from tests.faults.clock import FastClock
 from tests.faults.crashes.external import CLOCK_FILE
@@ -27,7 +26,7 @@ from tests.faults.crashes.points import CountedGateway, CountedMerchants, Points
 from tests.faults.engine import OnClock, engine_on
 from tests.faults.external_gateway import external_providers
 from tests.faults.external_process import share_secrets
-from tests.support.world import LANE, Merchant, api_client
+from tests.support.world import LANE, Merchant, api_client, run_until_idle
 
 NOTES_FILE = "notes.json"
 STATEMENTS = 1000

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from fatura.usecases.restore import comparison
 from fatura.workers.lanes import LANES
-from fatura.workers.loop import run_until_idle
 from tests.faults import breaks
 from tests.faults.place import server
 from tests.faults.report import Options, Report, Scale
 from tests.faults.restore.story import Story
 from tests.faults.restore.truth import Truth, judge
+from tests.support.world import run_until_idle
 
 STORIES = 4
 RESTORES_A_STORY = 5

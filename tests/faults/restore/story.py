@@ -22,13 +22,12 @@ from fatura.usecases.deps import Deps
 from fatura.usecases.restore import comparison
 from fatura.usecases.transaction import Work, in_transaction, load_account
 from fatura.workers.lanes import LANES
-from fatura.workers.loop import run_until_idle
 from tests.conftest import database_url_of
 from tests.faults.engine import open_engine
 from tests.faults.journal import Journal
 from tests.faults.restore.compare_process import counting
 from tests.faults.restore.gateway import PROVIDER, journal_providers
-from tests.support.world import Json, Merchant, api_client, item
+from tests.support.world import Json, Merchant, api_client, item, run_until_idle
 
 BEGIN = datetime(2033, 1, 10, 15, tzinfo=UTC)
 OTHER_PRICE_EVERY = 6

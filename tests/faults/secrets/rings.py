@@ -34,8 +34,8 @@ async def rotate_under_load(world: World, report: Report) -> None:
                 *[enroll(each, f"529.982.247-{number}") for number, each in enumerate(pair, 10)]
             )
             await pair[1].run()
-        resealed = await _seal_anew(worlds[2], made, report=report)
-        report.count("secrets encrypted again during requests", resealed, at_least=2 * REPEATED)
+        reencrypted = await _seal_anew(worlds[2], made, report=report)
+        report.count("secrets encrypted again during requests", reencrypted, at_least=2 * REPEATED)
         used = await key_ring.usage(worlds[3].deps, worlds[3].account_id)
         old_ones = sum(used.values()) - used[worlds[3].deps.vault.sealing_id]
         report.count("secrets still encrypted with the old key", old_ones, at_most=0)
@@ -50,15 +50,15 @@ async def _seal_anew(world: World, made: Sequence[bytes], *, report: Report) -> 
     """Re-encrypt in small batches, with an interruption and concurrent requests. Return the number of values."""
 
     async def rotate(*, batches: int) -> int:
-        resealed = 0
-        async with aclosing(key_ring.reseal(world.deps, world.account_id, limit=4)) as rotating:
+        reencrypted = 0
+        async with aclosing(key_ring.reencrypt(world.deps, world.account_id, limit=4)) as rotating:
             async for batch in rotating:
-                resealed += batch.resealed
+                reencrypted += batch.reencrypted
                 report.problems += ["a secret does not open"] * batch.unreadable
                 batches -= 1
                 if not batches:
                     break
-        return resealed
+        return reencrypted
 
     async def use() -> None:
         for number, body in enumerate(made):

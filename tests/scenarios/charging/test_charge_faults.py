@@ -7,7 +7,6 @@ from datetime import datetime
 import pytest
 
 from fatura.workers.lanes import ENGINE
-from fatura.workers.loop import run_until_idle
 from tests.support.sandbox_steps import (
     attempts,
     charges,
@@ -20,7 +19,7 @@ from tests.support.sandbox_steps import (
     table_held,
     until_waiting,
 )
-from tests.support.world import Json, World
+from tests.support.world import Json, World, run_until_idle
 
 FAULTS = ("timeout_before", "timeout_after", "server_error", "rate_limited", "rejected")
 

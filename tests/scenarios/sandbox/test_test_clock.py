@@ -12,9 +12,8 @@ from fatura.domain.credentials import Mode
 from fatura.usecases.deps import Deps
 from fatura.usecases.sandbox import test_clock
 from fatura.usecases.transaction import load_account
-from fatura.workers.loop import run_until_idle
 from tests.support.sandbox_steps import now, pass_time
-from tests.support.world import LANE, Json, World, columns
+from tests.support.world import LANE, Json, World, columns, run_until_idle
 
 
 async def test_the_clock_shows_real_time_until_it_is_moved(world: World) -> None:

@@ -154,7 +154,7 @@ async def test_documents_are_found_while_keys_rotate(world: World, document: str
     expected = ["c-1", "c-5"]
     assert await search(world, document, old) == expected
     rotating = replace(world.deps, vault=Vault([new, old]))
-    async for _ in key_ring.reseal(rotating, world.account_id, limit=1):
+    async for _ in key_ring.reencrypt(rotating, world.account_id, limit=1):
         assert await search(world, document, new, old) == expected
     assert await search(world, document, new) == expected
     assert await search(world, document, old) == []

@@ -5,7 +5,6 @@ FastAPI itself would read the body before authentication.
 
 import difflib
 import inspect
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -17,6 +16,7 @@ from fastapi import Path
 from fastapi import Query as QueryParameter
 from fastapi.routing import APIRoute
 from pydantic import TypeAdapter, ValidationError
+from pydantic.alias_generators import to_camel
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match
@@ -25,6 +25,7 @@ from starlette.types import Receive, Scope, Send
 from fatura.api.http import body, validation_errors
 from fatura.api.http.authentication import Gate, check_media_type, content_length, idempotency_key
 from fatura.api.http.fields import read_uuid
+from fatura.api.http.forms import Examples
 from fatura.api.http.trace import trace_of
 from fatura.domain.account import Account
 from fatura.domain.errors import Problem, invalid_fields, not_found
@@ -100,44 +101,10 @@ class PathId:
             raise not_found(self.resource, text) from None
 
 
-@dataclass(frozen=True, slots=True)
-class _Inputs:
-    """The inputs of an endpoint by its parameters: `query`, `body`; all others but `call` are ids in the path."""
-
-    ids: tuple[tuple[str, str, PathId], ...]
-    query: TypeAdapter[Any] | None
-    scalars: frozenset[str]
-    body: TypeAdapter[Any] | None
-
-
-def _inputs(parameters: Mapping[str, inspect.Parameter]) -> _Inputs:
-    query = parameters.get("query")
-    taken = parameters.get("body")
-    return _Inputs(
-        ids=tuple(
-            (name, wire_name(name), _path_id(parameter.annotation))
-            for name, parameter in parameters.items()
-            if name not in {"call", "query", "body"}
-        ),
-        query=None if query is None else TypeAdapter(query.annotation),
-        scalars=frozenset() if query is None else frozenset(query.annotation.model_fields),
-        body=None if taken is None else TypeAdapter(taken.annotation),
-    )
-
-
 def _path_id(annotation: Any) -> PathId:
     found = [each for each in get_args(annotation) if isinstance(each, PathId)]
     assert len(found) == 1, f"a path parameter is Annotated with its PathId: {annotation}"
     return found[0]
-
-
-def _body_examples(parameters: Mapping[str, inspect.Parameter]) -> Mapping[str, Any]:
-    return parameters["body"].annotation.examples if "body" in parameters else {}
-
-
-def wire_name(name: str) -> str:
-    """Return a parameter's name in the path: `product_id` is `productId`."""
-    return re.sub(r"_(\w)", lambda found: found[1].upper(), name)
 
 
 def _documented(signature: inspect.Signature) -> inspect.Signature:
@@ -150,7 +117,7 @@ def _documented(signature: inspect.Signature) -> inspect.Signature:
             shown.append(parameter)
         elif name != "call":
             shown.append(
-                parameter.replace(annotation=Annotated[parameter.annotation, Path(alias=wire_name(name))])
+                parameter.replace(annotation=Annotated[parameter.annotation, Path(alias=to_camel(name))])
             )
     return signature.replace(parameters=shown)
 
@@ -169,11 +136,19 @@ class ApiRoute(APIRoute):
         holds_secret: bool,
     ) -> None:
         signature = inspect.signature(endpoint, eval_str=True)
-        self._inputs = _inputs(signature.parameters)
+        query, taken = signature.parameters.get("query"), signature.parameters.get("body")
+        self._query = None if query is None else TypeAdapter[Any](query.annotation)
+        self._query_names = frozenset[str](() if query is None else query.annotation.model_fields)
+        self._body = None if taken is None else TypeAdapter[Any](taken.annotation)
+        self._ids = [
+            (name, to_camel(name), _path_id(parameter.annotation))
+            for name, parameter in signature.parameters.items()
+            if name not in {"call", "query", "body"}
+        ]
         self._run: Endpoint = endpoint
         self.documentation = documentation
         self.key = key
-        self.body_examples = _body_examples(signature.parameters)
+        self.body_examples: Examples = {} if taken is None else taken.annotation.examples
         self._success_status = next(iter(documentation.answers))
         self._holds_secret = holds_secret
         endpoint.__signature__ = _documented(signature)
@@ -211,11 +186,11 @@ class ApiRoute(APIRoute):
         if raw:
             check_media_type(headers)
         value = body.parse(raw) if raw else None
-        if self._inputs.body is None:
+        if self._body is None:
             value = _nothing(value, sent=bool(raw))
         arguments = self._validated(scope["query_string"], value, gate.deps.settings)
-        for name, wire, path_id in self._inputs.ids:
-            arguments[name] = path_id.read(scope["path_params"][wire])
+        for name, wire_name, path_id in self._ids:
+            arguments[name] = path_id.read(scope["path_params"][wire_name])
         call = Call(
             gate.deps,
             account,
@@ -232,16 +207,16 @@ class ApiRoute(APIRoute):
 
         Raises EngineError: `engine.invalid_request` with every invalid field of both.
         """
-        inputs, arguments = self._inputs, dict[str, Any]()
-        parameters, refused = read_query(query_string, inputs.scalars)
-        if inputs.query is not None:
+        arguments = dict[str, Any]()
+        parameters, refused = read_query(query_string, self._query_names)
+        if self._query is not None:
             try:
-                arguments["query"] = inputs.query.validate_python(parameters)
+                arguments["query"] = self._query.validate_python(parameters)
             except ValidationError as error:
                 refused += validation_errors.listed(error, parameters)
-        if inputs.body is not None:
+        if self._body is not None:
             try:
-                arguments["body"] = inputs.body.validate_python(value, context=settings)
+                arguments["body"] = self._body.validate_python(value, context=settings)
             except ValidationError as error:
                 refused += validation_errors.listed(error, value)
         if refused:

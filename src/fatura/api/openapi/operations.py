@@ -46,6 +46,10 @@ def examples(named: Mapping[str, Any]) -> Schema:
     return {name: {"summary": name.capitalize(), "value": value} for name, value in named.items()}
 
 
+def content(schema_name: str, examples: Schema, *, media_type: str = MEDIA_TYPE) -> Schema:
+    return {media_type: {"schema": reference(schema_name), "examples": examples}}
+
+
 def sample_of(view: type[View]) -> Any:
     return json.loads(SAMPLES[view].json())
 
@@ -65,12 +69,7 @@ def _answer(documentation: Documentation, status: int, operation_id: str, *, tak
     answer: Schema = {"description": "Done.", "headers": headers}
     if view is not None:
         answer["description"] = view.__doc__
-        answer["content"] = {
-            MEDIA_TYPE: {
-                "schema": reference(name_of(view)),
-                "examples": {name_of(view): {"value": sample_of(view)}},
-            }
-        }
+        answer["content"] = content(name_of(view), {name_of(view): {"value": sample_of(view)}})
     if links := links_of(operation_id):
         answer["links"] = links
     return answer
@@ -85,15 +84,11 @@ def _problem_answers(found: Iterable[Problem]) -> dict[str, Schema]:
         str(status): {
             "description": " ".join(f"`{problem.type}`: {problem.when}" for problem in group),
             "headers": _headers(status),
-            "content": {
-                problems.MEDIA_TYPE: {
-                    "schema": reference(name_of(ProblemView)),
-                    "examples": {
-                        problem.type: {"summary": problem.title, "value": _example(problem)}
-                        for problem in group
-                    },
-                }
-            },
+            "content": content(
+                name_of(ProblemView),
+                {problem.type: {"summary": problem.title, "value": _example(problem)} for problem in group},
+                media_type=problems.MEDIA_TYPE,
+            ),
         }
         for status, group in by_status.items()
     }

@@ -3,9 +3,8 @@
 import json
 
 from fatura import signature
-from fatura.api.http.replies import MEDIA_TYPE
-from fatura.api.openapi.operations import examples
-from fatura.api.openapi.schemas import Schema, event_name, name_of, reference
+from fatura.api.openapi.operations import content, examples
+from fatura.api.openapi.schemas import Schema, event_name, name_of
 from fatura.domain.events import CATALOGUE
 from fatura.domain.pricing import CallMode
 from fatura.views.price_calls import PriceAnswerView, PricePeriodView, PriceReferenceView, PriceRequestView
@@ -42,12 +41,7 @@ def _event_call(type_: str) -> Schema:
         "parameters": [_SIGNATURE, *_EVENT_HEADERS],
         "requestBody": {
             "required": True,
-            "content": {
-                MEDIA_TYPE: {
-                    "schema": reference(event_name(type_)),
-                    "examples": examples({type_: sample_json(type_)}),
-                }
-            },
+            "content": content(event_name(type_), examples({type_: sample_json(type_)})),
         },
         "responses": {
             "2XX": {"description": "Delivered."},
@@ -88,22 +82,14 @@ def price_callback() -> Schema:
                 "parameters": [_SIGNATURE],
                 "requestBody": {
                     "required": True,
-                    "content": {
-                        MEDIA_TYPE: {
-                            "schema": reference(name_of(PriceRequestView)),
-                            "examples": examples({"a cycle": json.loads(request.json())}),
-                        }
-                    },
+                    "content": content(
+                        name_of(PriceRequestView), examples({"a cycle": json.loads(request.json())})
+                    ),
                 },
                 "responses": {
                     "2XX": {
                         "description": "The price.",
-                        "content": {
-                            MEDIA_TYPE: {
-                                "schema": reference(name_of(PriceAnswerView)),
-                                "examples": examples(prices),
-                            }
-                        },
+                        "content": content(name_of(PriceAnswerView), examples(prices)),
                     },
                     "4XX": {"description": "No price; Fatura calls again later."},
                 },

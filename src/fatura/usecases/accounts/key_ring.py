@@ -7,7 +7,7 @@ from uuid import UUID
 
 from fatura.observability import log
 from fatura.store import sealed_columns
-from fatura.store.sealed_columns import ResealedValue, RowId, SealedColumn
+from fatura.store.sealed_columns import ReencryptedValue, RowId, SealedColumn
 from fatura.store.vault import KeyRingError
 from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import Work, in_snapshot, in_transaction, load_account
@@ -20,7 +20,7 @@ BATCH = 500
 class Batch:
     """The result of one transaction; `unreadable` values could not be decrypted and were not changed."""
 
-    resealed: int
+    reencrypted: int
     unreadable: int
     last: RowId | None
 
@@ -37,7 +37,7 @@ async def _usage(work: Work) -> Counter[bytes]:
     return used
 
 
-async def reseal(deps: Deps, account_id: UUID, *, limit: int = BATCH) -> AsyncGenerator[Batch]:
+async def reencrypt(deps: Deps, account_id: UUID, *, limit: int = BATCH) -> AsyncGenerator[Batch]:
     """Re-encrypt an account's values in batches. Safe to repeat after an interruption.
 
     Raises DatabaseUnavailableError, LockTimeoutError.
@@ -46,29 +46,29 @@ async def reseal(deps: Deps, account_id: UUID, *, limit: int = BATCH) -> AsyncGe
     for column in sealed_columns.COLUMNS:
         after: RowId | None = column.first
         while after is not None:
-            batch = await in_transaction(deps, account, _reseal, column, after=after, limit=limit)
+            batch = await in_transaction(deps, account, _reencrypt, column, after=after, limit=limit)
             after = batch.last
             yield batch
 
 
-async def _reseal(work: Work, column: SealedColumn, *, after: RowId, limit: int) -> Batch:
+async def _reencrypt(work: Work, column: SealedColumn, *, after: RowId, limit: int) -> Batch:
     vault = work.deps.vault
     page = await sealed_columns.page(work.tx, column, after=after, sealing_id=vault.sealing_id, limit=limit)
-    resealed: list[ResealedValue] = []
+    reencrypted: list[ReencryptedValue] = []
     for row_id, value in page:
         try:
-            resealed.append(_reseal_value(work, column, row_id=row_id, value=value))
+            reencrypted.append(_reencrypt_value(work, column, row_id=row_id, value=value))
         except KeyRingError as error:
             log.error("key_ring.unreadable", account_id=str(work.account.account_id), error=str(error))
-    if resealed:
-        await sealed_columns.rewrite(work.tx, column, resealed)
-    return Batch(len(resealed), len(page) - len(resealed), page[-1][0] if page else None)
+    if reencrypted:
+        await sealed_columns.rewrite(work.tx, column, reencrypted)
+    return Batch(len(reencrypted), len(page) - len(reencrypted), page[-1][0] if page else None)
 
 
-def _reseal_value(work: Work, column: SealedColumn, *, row_id: RowId, value: bytes) -> ResealedValue:
+def _reencrypt_value(work: Work, column: SealedColumn, *, row_id: RowId, value: bytes) -> ReencryptedValue:
     plain = work.open(value, place=column.place, row_id=row_id)
     sealed = work.seal(plain, place=column.place, row_id=row_id)
     keyed_hash = None
     if column.keyed_hash is not None:
         keyed_hash = column.keyed_hash(work.deps.vault, work.account.account_id, plain)
-    return ResealedValue(row_id, sealed, keyed_hash)
+    return ReencryptedValue(row_id, sealed, keyed_hash)
