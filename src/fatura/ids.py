@@ -27,7 +27,6 @@ def new_ids(at: datetime, count: int) -> list[UUID]:
 
 
 def new_id(at: datetime) -> UUID:
-    """Return one id with the timestamp `at`."""
     return new_ids(at, 1)[0]
 
 

@@ -65,7 +65,6 @@ def _cell(state: InvoiceStatus, fact: Fact) -> str:
 
 
 def errors_page() -> str:
-    """Return docs/reference/errors.md: every error code."""
     rows = [(f"`{each.type}`", str(each.status), each.title, each.when) for each in errors.CATALOGUE]
     return (
         "# Errors\n\n"
@@ -77,7 +76,6 @@ def errors_page() -> str:
 
 
 def events_page() -> str:
-    """Return docs/reference/events.md: every event type."""
     rows = [
         (f"[`{type_}`](#{type_.replace('.', '')})", meaning) for type_, meaning in events.CATALOGUE.items()
     ]
@@ -97,7 +95,6 @@ def _sample_section(type_: str) -> str:
 
 
 def settings_page() -> str:
-    """Return docs/reference/settings.md: every environment variable."""
     rows = [
         (f"`{each.name}`", f"`{each.default}`" if each.default else "", each.meaning) for each in VARIABLES
     ]
@@ -105,7 +102,6 @@ def settings_page() -> str:
 
 
 def metrics_page() -> str:
-    """Return docs/reference/metrics.md: every metric."""
     rows = [
         (f"`{each.name}`", each.kind, ", ".join(f"`{label}`" for label in each.labels), each.meaning)
         for each in sorted(DESCRIBED, key=attrgetter("name"))

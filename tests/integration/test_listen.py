@@ -12,7 +12,7 @@ from standardwebhooks import Webhook
 from typer.testing import CliRunner
 
 from fatura.cli import app
-from fatura.cli.client import ApiError, Client
+from fatura.cli.client import ApiError, connect
 from fatura.cli.listen.forwarding import Forwarding, Position, forward
 from fatura.signature import HEADER, sign, standard_signature, verify
 from tests.support.example_merchant import example_merchant
@@ -166,7 +166,7 @@ async def test_a_refused_key_ends_the_command(world: World, api: Api, receiver: 
     forwarding = Forwarding(
         receiver.url, SECRET, skip_failures=False, report=lambda *_: None, print_note=lambda _: None
     )
-    async with Client(api.url, world.api_key) as client:
+    async with connect(api.url, world.api_key) as client:
         with pytest.raises(ApiError, match=r"engine\.unauthorized"):
             await forward(client, Position(None), of=forwarding)
 
@@ -176,7 +176,7 @@ async def test_a_server_that_is_not_the_api_is_reported(world: World, receiver: 
     forwarding = Forwarding(
         receiver.url, SECRET, skip_failures=False, report=lambda *_: None, print_note=lambda _: None
     )
-    async with Client(receiver.url.removesuffix("/events"), world.api_key) as client:
+    async with connect(receiver.url.removesuffix("/events"), world.api_key) as client:
         with pytest.raises(ApiError, match="not a page of events"):
             await forward(client, Position(0), of=forwarding)
 

@@ -10,7 +10,7 @@ import httpx
 
 from fatura.api.app import create_app
 from fatura.api.http.server import run_server
-from fatura.cli.client import Client
+from fatura.cli.client import connect
 from fatura.cli.listen.event_stream import StreamEvent
 from fatura.cli.listen.forwarding import Forwarding, Position, Post, forward
 from tests.support.fatura_processes import free_port
@@ -72,7 +72,7 @@ async def listening(
     forwarding = Forwarding(
         receiver.url, SECRET, skip_failures, report=seen.report, print_note=seen.said.append
     )
-    async with Client(api.url, world.api_key) as client:
+    async with connect(api.url, world.api_key) as client:
         task = asyncio.create_task(forward(client, seen.place, of=forwarding))
         try:
             yield seen

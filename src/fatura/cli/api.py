@@ -1,7 +1,5 @@
 """`fatura api`: serve the HTTP API without background work."""
 
-import asyncio
-
 from fatura import bootstrap
 from fatura.cli.options import DEFAULT_HOST, DEFAULT_PORT, DataDir, Host, Port, WithParent, read_settings
 from fatura.cli.processes import run_until_stopped
@@ -18,8 +16,7 @@ def api(
     settings = read_settings(data_dir)
     bootstrap.check_port(host, port)
     with bootstrap.migrated_database(settings) as url:
-
-        async def serve(stop: asyncio.Event) -> None:
-            await bootstrap.serve(settings, url, stop=stop, host=host, port=port)
-
-        run_until_stopped(serve, with_parent=until_stdin_closes)
+        run_until_stopped(
+            lambda stop: bootstrap.serve(settings, url, stop=stop, host=host, port=port),
+            with_parent=until_stdin_closes,
+        )

@@ -2,9 +2,10 @@
 
 import asyncio
 import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from http import HTTPStatus
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from uuid import uuid4
 
 import aiohttp
@@ -21,31 +22,21 @@ class ApiUnavailableError(ApiError):
     """The API cannot be reached or is overloaded; the same call may succeed later."""
 
 
-class Client:
-    """Calls the API of one account; use as an async context manager."""
+@asynccontextmanager
+async def connect(base_url: str, api_key: str) -> AsyncGenerator["Client"]:
+    headers = {"Authorization": f"Bearer {api_key}"}
+    timeout = aiohttp.ClientTimeout(total=CALL_WITHIN_SECONDS)
+    async with aiohttp.ClientSession(base_url, headers=headers, timeout=timeout) as session:
+        yield Client(session, base_url, api_key=api_key)
 
-    def __init__(self, base_url: str, api_key: str) -> None:
+
+class Client:
+    """Calls the API of one account."""
+
+    def __init__(self, session: aiohttp.ClientSession, base_url: str, *, api_key: str) -> None:
+        self._session = session
         self.base_url = base_url
         self.api_key = api_key
-        self._session: aiohttp.ClientSession | None = None
-
-    async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(
-            base_url=self.base_url,
-            headers={"Authorization": f"Bearer {self.api_key}"},
-            timeout=aiohttp.ClientTimeout(total=CALL_WITHIN_SECONDS),
-        )
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._opened.close()
-
-    @property
-    def _opened(self) -> aiohttp.ClientSession:
-        assert self._session is not None, "used outside `async with`"
-        return self._session
 
     async def wait_until_ready(self) -> None:
         """Wait until the API is ready. Raises TimeoutError."""
@@ -55,7 +46,7 @@ class Client:
 
     async def _is_ready(self) -> bool:
         try:
-            async with self._opened.get("/health/ready") as response:
+            async with self._session.get("/health/ready") as response:
                 return response.ok
         except aiohttp.ClientConnectionError:
             return False
@@ -78,7 +69,7 @@ class Client:
         """Call the API and return the response body. Raises ApiUnavailableError, ApiError."""
         headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
         try:
-            async with self._opened.request(method, path, json=body, headers=headers) as response:
+            async with self._session.request(method, path, json=body, headers=headers) as response:
                 answer, status = await response.read(), response.status
         except (aiohttp.ClientError, TimeoutError) as error:
             message = f"{self.base_url} does not answer: {error or type(error).__name__}"

@@ -1,7 +1,5 @@
 """`fatura worker`: run background work without the HTTP API."""
 
-import asyncio
-
 from fatura import bootstrap
 from fatura.cli.options import DEFAULT_HOST, DataDir, Host, MetricsPort, WithParent, read_settings
 from fatura.cli.processes import run_until_stopped
@@ -19,8 +17,7 @@ def worker(
     if metrics_port is not None:
         bootstrap.check_port(host, metrics_port)
     with bootstrap.migrated_database(settings) as url:
-
-        async def work(stop: asyncio.Event) -> None:
-            await bootstrap.work(settings, url, stop=stop, host=host, metrics_port=metrics_port)
-
-        run_until_stopped(work, with_parent=until_stdin_closes)
+        run_until_stopped(
+            lambda stop: bootstrap.work(settings, url, stop=stop, host=host, metrics_port=metrics_port),
+            with_parent=until_stdin_closes,
+        )

@@ -13,8 +13,6 @@ RETRY_AFTER_SECONDS = 10
 
 
 class OpenCallLimit:
-    """Counts each account's open calls."""
-
     def __init__(self) -> None:
         self._open: Counter[UUID] = Counter()
 

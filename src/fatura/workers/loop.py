@@ -104,8 +104,6 @@ async def run_batch(deps: Deps, lane: Lane, account: Account) -> int:
 
 
 class Loop:
-    """Runs lanes concurrently in one process."""
-
     def __init__(self, deps: Deps, lanes: Sequence[Lane]) -> None:
         self._runners = {lane.name: LaneRunner(deps, lane) for lane in lanes}
 
@@ -115,7 +113,6 @@ class Loop:
             self._runners[lane].notified.set()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Run all lanes until `stop` is set."""
         async with asyncio.TaskGroup() as group:
             for name, runner in self._runners.items():
                 group.create_task(runner.run(stop), name=f"lane {name}")

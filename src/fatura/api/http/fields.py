@@ -97,8 +97,6 @@ class OneOfInts:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """One of a few texts."""
-
     allowed: tuple[str, ...]
 
     def __get_pydantic_core_schema__(self, _source: Any, _handler: GetCoreSchemaHandler) -> CoreSchema:

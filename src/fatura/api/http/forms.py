@@ -30,11 +30,7 @@ class Body(BaseModel):
 
 def unsent() -> Any:
     """Return the default of a PATCH's field: it may be left out, but null is refused unless its type allows it."""
-    return Field(default_factory=_nothing)
-
-
-def _nothing() -> None:
-    return None
+    return Field(default_factory=lambda: None)
 
 
 class Query(BaseModel):

@@ -61,7 +61,6 @@ class LimitedProtocol(HttpToolsProtocol):
             )
 
     def on_response_complete(self) -> None:
-        """Discard the rest of the body."""
         super().on_response_complete()
         self._watch()
 

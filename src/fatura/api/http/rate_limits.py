@@ -27,7 +27,6 @@ class RateLimiter:
         self._limit = FEWEST_REMEMBERED
 
     def __len__(self) -> int:
-        """Return the number of stored buckets."""
         return len(self._full_at)
 
     def take(self, key: str, *, who: str = "This API key") -> None:

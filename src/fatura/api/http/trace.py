@@ -22,7 +22,6 @@ class Trace:
 
 
 def begin(scope: Scope) -> Trace:
-    """Start the trace of a request and store it in its scope."""
     trace = scope[_KEY] = Trace(_request_id(scope["headers"]))
     return trace
 

@@ -77,7 +77,6 @@ LEADS: tuple[Lead, ...] = (
 
 
 def links_of(operation_id: str) -> Schema:
-    """Return the links of an operation's success by name."""
     return {name: link for lead in LEADS if operation_id in lead.answers for name, link in _links(lead)}
 
 

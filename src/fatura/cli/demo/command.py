@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from fatura import bootstrap
-from fatura.cli.client import Client
+from fatura.cli.client import connect
 from fatura.cli.demo.merchant_process import example_merchant
 from fatura.cli.demo.story import run_story
 from fatura.cli.options import DEFAULT_HOST, DEFAULT_PORT, DataDir, Host, Port, read_settings
@@ -49,7 +49,7 @@ def demo(
             async with example_merchant(opened.secret) as merchant:
 
                 async def meanwhile() -> None:
-                    async with Client(f"http://{host}:{port}", opened.api_key) as client:
+                    async with connect(f"http://{host}:{port}", opened.api_key) as client:
                         await run_story(client, console, merchant=merchant)
                     if once:
                         stop.set()

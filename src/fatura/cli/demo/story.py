@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from fatura.cli.client import Client
+from fatura.cli.client import Client, connect
 from fatura.cli.demo.catalog import enroll, make_catalog
 from fatura.cli.demo.tables import events, invoices, metered_table, months_table, webhooks_line
 
@@ -71,7 +71,7 @@ async def _summary(client: Client, progress: Progress, *, merchant: str) -> tupl
     """Wait for the webhooks; return the merchant's summary and the number of emitted events."""
     emitted = len([event async for event in events(client)])
     task = progress.add_task("waiting for webhooks", total=emitted, note="")
-    async with Client(merchant, api_key="") as example:
+    async with connect(merchant, api_key="") as example:
         summary = await example.get("/summary")
         for _ in range(round(WEBHOOKS_WITHIN_SECONDS / POLL_SECONDS)):
             arrived = sum(summary["events"].values())

@@ -14,7 +14,6 @@ STATUSES = ("paid", "overdue", "issued", "awaiting_value")
 
 
 async def months_table(client: Client) -> Table:
-    """Return the invoices by due month."""
     months: dict[str, Counter[str]] = defaultdict(Counter)
     total = Counter[str]()
     async for invoice in invoices(client):

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from fatura.cli.client import ApiError, Client
+from fatura.cli.client import ApiError, connect
 from fatura.cli.listen.event_lines import EventLines
 from fatura.cli.listen.forwarding import Forwarding, Position, forward
 from fatura.cli.options import Json
@@ -110,7 +110,7 @@ def listen(
     position = Position(0 if all_ else from_cursor)
 
     async def work(stop: asyncio.Event) -> None:
-        async with Client(api, api_key) as client:
+        async with connect(api, api_key) as client:
             await run_until_set(stop, lambda: forward(client, position, of=forwarding))
 
     try:

@@ -14,8 +14,6 @@ TYPE_CHARS = 26
 
 
 class EventLines:
-    """Prints each attempt as a line of text or as a JSON object."""
-
     def __init__(self, *, as_json: bool, skip_failures: bool) -> None:
         self._as_json = as_json
         self._after_failure = "skipped" if skip_failures else "retrying"

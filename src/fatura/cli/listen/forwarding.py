@@ -31,7 +31,6 @@ class Post:
 
     @property
     def is_delivered(self) -> bool:
-        """Return whether the status is 2xx (D-39)."""
         return self.status is not None and HTTPStatus.OK <= self.status < HTTPStatus.MULTIPLE_CHOICES
 
 

@@ -1,6 +1,7 @@
 """Create, read, publish and archive plans (spec 4.3)."""
 
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from uuid import UUID
 
@@ -23,7 +24,7 @@ async def create(work: Work, *, name: str, terms: Terms) -> PlanView:
     `engine.discount_on_variable_product`, `engine.payment_method_unsupported`, `engine.installments_unsupported`.
     """
     await check_terms(work, terms, await account_connections(work))
-    plan = _plan(work.new_id(), work.new_id(), name=name, version=1, terms=terms, work=work)
+    plan = _plan(work, work.new_id(), name=name, version=1, terms=terms, created_at=work.now)
     await plans.insert(work.tx, plan.plan_id, created_at=work.now)
     await store_version(work, plan, terms)
     work.totals["plans"] += 1
@@ -42,10 +43,8 @@ async def publish(work: Work, plan_id: UUID, *, name: str, terms: Terms) -> Plan
             PLAN_ARCHIVED, "The plan is archived and takes no new version; create another plan."
         )
     await check_terms(work, terms, await account_connections(work))
-    plan = replace(
-        _plan(plan_id, work.new_id(), name=name, version=current.version + 1, terms=terms, work=work),
-        created_at=current.created_at,
-    )
+    version = current.version + 1
+    plan = _plan(work, plan_id, name=name, version=version, terms=terms, created_at=current.created_at)
     await store_version(work, plan, terms)
     await plans.publish_version(work.tx, plan_id, version=plan.version)
     return PlanView.with_items(plan, terms.items)
@@ -124,10 +123,10 @@ async def store_version(work: Work, plan: Plan, terms: Terms, *, subscription_id
     await plans.insert_discounts(work.tx, plan.plan_version_id, terms.items)
 
 
-def _plan(plan_id: UUID, plan_version_id: UUID, *, name: str, version: int, terms: Terms, work: Work) -> Plan:
+def _plan(work: Work, plan_id: UUID, *, name: str, version: int, terms: Terms, created_at: datetime) -> Plan:
     return Plan(
         plan_id=plan_id,
-        plan_version_id=plan_version_id,
+        plan_version_id=work.new_id(),
         name=name,
         version=version,
         period_months=terms.period_months,
@@ -135,5 +134,5 @@ def _plan(plan_id: UUID, plan_version_id: UUID, *, name: str, version: int, term
         max_installments=terms.max_installments,
         commitment_cycles=terms.commitment_cycles,
         archived_at=None,
-        created_at=work.now,
+        created_at=created_at,
     )

@@ -199,14 +199,3 @@ async def _make_due(work: Work, connection_id: UUID, webhook: Webhook) -> None:
         )
     if due:
         work.notify(LaneName.RECONCILIATION)
-
-
-__all__ = [
-    "POLLED_STATES",
-    "WEBHOOK_MAX_BYTES",
-    "Webhook",
-    "poll_now",
-    "receive_webhook",
-    "reconcile",
-    "webhook_refused",
-]

@@ -44,7 +44,6 @@ async def list_charges(deps: Deps, account: Account, invoice_id: UUID | None) ->
 
 
 async def list_products(deps: Deps, account: Account) -> SandboxProductListView:
-    """Return the products in the sandbox gateways' catalogs."""
     books = await in_transaction(deps, account, _open_books)
     products = [product for each in books.values() for product in await each.products()]
     return SandboxProductListView(data=[SandboxProductView.of(product) for product in products])

@@ -39,8 +39,6 @@ RunLane = Callable[[Deps, Account], Awaitable[int]]
 
 
 class Step(Enum):
-    """The result of one step towards the target."""
-
     MOVED = auto()
     WORK_IS_DUE = auto()
     ENDED = auto()
