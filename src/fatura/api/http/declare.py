@@ -4,19 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from fatura.api.http.route import ApiRoute, Documentation, KeyPolicy
-from fatura.domain.errors import (
-    IDEMPOTENCY_IN_PROGRESS,
-    IDEMPOTENCY_KEY_REQUIRED,
-    IDEMPOTENCY_KEY_REUSED,
-    INTERNAL,
-    INVALID_REQUEST,
-    NOT_FOUND,
-    PAYLOAD_TOO_LARGE,
-    RATE_LIMITED,
-    UNAUTHORIZED,
-    UNAVAILABLE,
-    Problem,
-)
+from fatura.domain import errors
+from fatura.domain.errors import Problem
 from fatura.views.view import View
 
 EndpointT = TypeVar("EndpointT", bound=Callable[..., Any])
@@ -103,12 +92,18 @@ class Routes:
 
 
 def _usual_problems(method: str, path: str, key: KeyPolicy) -> Iterable[Problem]:
-    yield from (INVALID_REQUEST, UNAUTHORIZED, RATE_LIMITED, INTERNAL, UNAVAILABLE)
+    yield from (
+        errors.INVALID_REQUEST,
+        errors.UNAUTHORIZED,
+        errors.RATE_LIMITED,
+        errors.INTERNAL,
+        errors.UNAVAILABLE,
+    )
     if "{" in path:
-        yield NOT_FOUND
+        yield errors.NOT_FOUND
     if method != "GET":
-        yield from (PAYLOAD_TOO_LARGE, IDEMPOTENCY_IN_PROGRESS)
+        yield from (errors.PAYLOAD_TOO_LARGE, errors.IDEMPOTENCY_IN_PROGRESS)
     if key is KeyPolicy.REQUIRED:
-        yield IDEMPOTENCY_KEY_REQUIRED
+        yield errors.IDEMPOTENCY_KEY_REQUIRED
     if key is not KeyPolicy.IGNORED:
-        yield IDEMPOTENCY_KEY_REUSED
+        yield errors.IDEMPOTENCY_KEY_REUSED

@@ -11,15 +11,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 
 from fatura.api.http.trace import trace_of
-from fatura.domain.errors import (
-    INTERNAL,
-    INVALID_REQUEST,
-    METHOD_NOT_ALLOWED,
-    NOT_FOUND,
-    UNAUTHORIZED,
-    UNAVAILABLE,
-    EngineError,
-)
+from fatura.domain import errors
+from fatura.domain.errors import EngineError
 from fatura.observability import log
 from fatura.usecases.database_errors import DatabaseUnavailableError, DeadlockError, LockTimeoutError
 from fatura.views.problems import ProblemView
@@ -33,7 +26,7 @@ def problem_response(
     """Return the answer for an error (spec 7, D-12, D-13)."""
     problem = error.problem
     sent = {"cache-control": "no-store", **(headers or {})}
-    if problem is UNAUTHORIZED:
+    if problem is errors.UNAUTHORIZED:
         sent["www-authenticate"] = "Bearer"
     if error.retry_after_seconds is not None:
         sent["retry-after"] = str(error.retry_after_seconds)
@@ -42,7 +35,7 @@ def problem_response(
 
 def internal_error() -> EngineError:
     """Return the error for an unexpected failure; it contains no details (spec 7)."""
-    return EngineError(INTERNAL, "Something failed on our side; give the requestId to support.")
+    return EngineError(errors.INTERNAL, "Something failed on our side; give the requestId to support.")
 
 
 def register(app: FastAPI) -> None:
@@ -64,7 +57,9 @@ async def _database_failure(request: Request, error: Exception) -> Response:
     detail = "The database cannot be reached; repeat the request with the same Idempotency-Key."
     if isinstance(error, LockTimeoutError):
         detail = "Another request is changing this; try again."
-    return problem_response(EngineError(UNAVAILABLE, detail, retry_after_seconds=1), current.request_id)
+    return problem_response(
+        EngineError(errors.UNAVAILABLE, detail, retry_after_seconds=1), current.request_id
+    )
 
 
 async def _http_exception(request: Request, error: Exception) -> Response:
@@ -72,14 +67,14 @@ async def _http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException), error
     headers: Mapping[str, str] | None = None
     match error.status_code:
-        case NOT_FOUND.status:
-            shown = EngineError(NOT_FOUND, "There is no such route; /docs lists all routes.")
-        case METHOD_NOT_ALLOWED.status:
+        case errors.NOT_FOUND.status:
+            shown = EngineError(errors.NOT_FOUND, "There is no such route; /docs lists all routes.")
+        case errors.METHOD_NOT_ALLOWED.status:
             methods = _allowed_methods(request)
-            shown = EngineError(METHOD_NOT_ALLOWED, f"This route accepts only {methods}.")
+            shown = EngineError(errors.METHOD_NOT_ALLOWED, f"This route accepts only {methods}.")
             headers = {"allow": methods}
         case _:
-            shown = EngineError(INVALID_REQUEST, "The request cannot be read.")
+            shown = EngineError(errors.INVALID_REQUEST, "The request cannot be read.")
     return problem_response(shown, trace_of(request.scope).request_id, headers=headers)
 
 

@@ -10,14 +10,7 @@ from fatura.api.http.authentication import Gate, content_length
 from fatura.api.http.fields import read_uuid
 from fatura.api.http.replies import answer
 from fatura.api.http.route import Documentation, OpenRoute
-from fatura.domain.errors import (
-    INTERNAL,
-    INVALID_REQUEST,
-    NOT_FOUND,
-    PAYLOAD_TOO_LARGE,
-    RATE_LIMITED,
-    UNAVAILABLE,
-)
+from fatura.domain import errors
 from fatura.usecases.charging import polling
 from fatura.usecases.charging.polling import WEBHOOK_MAX_BYTES, Webhook
 from fatura.views.integration import ReceivedView
@@ -54,7 +47,16 @@ def _path_id(name: str) -> dict[str, Any]:
     return {"name": name, "in": "path", "required": True, "schema": {"type": "string", "format": "uuid"}}
 
 
-_PROBLEMS = frozenset({INVALID_REQUEST, NOT_FOUND, PAYLOAD_TOO_LARGE, RATE_LIMITED, INTERNAL, UNAVAILABLE})
+_PROBLEMS = frozenset(
+    {
+        errors.INVALID_REQUEST,
+        errors.NOT_FOUND,
+        errors.PAYLOAD_TOO_LARGE,
+        errors.RATE_LIMITED,
+        errors.INTERNAL,
+        errors.UNAVAILABLE,
+    }
+)
 _INPUTS = {
     "parameters": [_path_id("accountId"), _path_id("connectionId")],
     "requestBody": {

@@ -11,12 +11,7 @@ from fatura.api.http.fields import Cents, Day, ExternalRef, Id, Text, refusals
 from fatura.api.http.forms import Body, Examples, Paging
 from fatura.api.http.replies import answer, replay, run, run_once
 from fatura.api.http.route import Call, KeyPolicy, PathId
-from fatura.domain.errors import (
-    ACCOUNT_RECOVERING,
-    INVOICE_NOT_CANCELABLE,
-    INVOICE_NOT_READY,
-    ITEM_NOT_PENDING,
-)
+from fatura.domain import errors
 from fatura.domain.filters import InvoiceFilter
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.usecases.billing import invoices
@@ -95,7 +90,7 @@ async def retry_pricing(call: Call, invoice_id: InvoiceId) -> Response:
     "/v1/invoices/{invoiceId}/items/{itemId}/value",
     "Enter an item's value",
     answers=InvoiceView,
-    problems=[ITEM_NOT_PENDING],
+    problems=[errors.ITEM_NOT_PENDING],
 )
 async def close_item(call: Call, invoice_id: InvoiceId, item_id: ItemId, body: ManualValue) -> Response:
     """Set the value of a pending item. When no item is pending any more, the invoice is issued."""
@@ -113,7 +108,7 @@ async def close_item(call: Call, invoice_id: InvoiceId, item_id: ItemId, body: M
     "/v1/invoices/{invoiceId}/cancel",
     "Cancel an invoice",
     answers=InvoiceView,
-    problems=[INVOICE_NOT_CANCELABLE, ACCOUNT_RECOVERING],
+    problems=[errors.INVOICE_NOT_CANCELABLE, errors.ACCOUNT_RECOVERING],
 )
 async def cancel_invoice(call: Call, invoice_id: InvoiceId) -> Response:
     """Cancel an invoice for good.
@@ -131,7 +126,7 @@ async def cancel_invoice(call: Call, invoice_id: InvoiceId) -> Response:
     "/v1/invoices/{invoiceId}/retry-issuance",
     "Retry issuance",
     answers=InvoiceView,
-    problems=[INVOICE_NOT_READY, ACCOUNT_RECOVERING],
+    problems=[errors.INVOICE_NOT_READY, errors.ACCOUNT_RECOVERING],
 )
 async def retry_issuance(call: Call, invoice_id: InvoiceId) -> Response:
     """Issue a `ready` invoice now, after its gateway refused it or before its next attempt is due.

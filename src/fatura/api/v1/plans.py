@@ -12,14 +12,7 @@ from fatura.api.http.forms import Body, Examples, Paging
 from fatura.api.http.replies import run, run_once
 from fatura.api.http.route import Call, KeyPolicy, PathId
 from fatura.api.v1.terms import TermsForm
-from fatura.domain.errors import (
-    DISCOUNT_ON_VARIABLE_PRODUCT,
-    INSTALLMENTS_UNSUPPORTED,
-    NOT_FOUND,
-    PAYMENT_METHOD_UNSUPPORTED,
-    PLAN_ARCHIVED,
-    PRODUCT_ARCHIVED,
-)
+from fatura.domain import errors
 from fatura.domain.filters import PlanFilter
 from fatura.usecases.catalog import plans, propagation
 from fatura.views.plans import PlanPageView, PlanSummaryView, PlanView, PropagationView
@@ -27,11 +20,11 @@ from fatura.views.plans import PlanPageView, PlanSummaryView, PlanView, Propagat
 routes = Routes("Plans", "What customers subscribe to: products, period, payment method and discounts.")
 PlanId = Annotated[UUID, PathId("plan")]
 TERMS_PROBLEMS = (
-    NOT_FOUND,
-    PRODUCT_ARCHIVED,
-    DISCOUNT_ON_VARIABLE_PRODUCT,
-    PAYMENT_METHOD_UNSUPPORTED,
-    INSTALLMENTS_UNSUPPORTED,
+    errors.NOT_FOUND,
+    errors.PRODUCT_ARCHIVED,
+    errors.DISCOUNT_ON_VARIABLE_PRODUCT,
+    errors.PAYMENT_METHOD_UNSUPPORTED,
+    errors.INSTALLMENTS_UNSUPPORTED,
 )
 """The problems of any terms."""
 
@@ -95,7 +88,7 @@ async def read_plan(call: Call, plan_id: PlanId) -> Response:
     "/v1/plans/{planId}",
     "Publish a plan's new version",
     answers=PlanView,
-    problems=[*TERMS_PROBLEMS, PLAN_ARCHIVED],
+    problems=[*TERMS_PROBLEMS, errors.PLAN_ARCHIVED],
 )
 async def publish_plan(call: Call, plan_id: PlanId, body: PlanForm) -> Response:
     """Publish a new version, for new subscribers. Send the complete plan. Existing subscribers keep their version."""
@@ -112,7 +105,7 @@ async def archive_plan(call: Call, plan_id: PlanId) -> Response:
     "/v1/plans/{planId}/propagate",
     "Move subscribers to the current version",
     answers=PropagationView,
-    problems=[PLAN_ARCHIVED],
+    problems=[errors.PLAN_ARCHIVED],
 )
 async def propagate_plan(call: Call, plan_id: PlanId, body: PropagationForm) -> Response:
     """Move the plan's active subscribers to its current version, from their next cycle on.

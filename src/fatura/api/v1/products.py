@@ -12,7 +12,7 @@ from fatura.api.http.fields import Cents, EndpointUrl, ExternalRef, Flag, Positi
 from fatura.api.http.forms import Body, Examples, Paging, unsent
 from fatura.api.http.replies import answer, run, run_once
 from fatura.api.http.route import Call, KeyPolicy, PathId
-from fatura.domain.errors import PRICING_MODE_IMMUTABLE
+from fatura.domain import errors
 from fatura.domain.filters import ProductFilter
 from fatura.domain.product import PricingMode
 from fatura.usecases.catalog import products
@@ -128,7 +128,10 @@ async def read_product(call: Call, product_id: ProductId) -> Response:
 
 
 @routes.patch(
-    "/v1/products/{productId}", "Change a product", answers=ProductView, problems=[PRICING_MODE_IMMUTABLE]
+    "/v1/products/{productId}",
+    "Change a product",
+    answers=ProductView,
+    problems=[errors.PRICING_MODE_IMMUTABLE],
 )
 async def patch_product(call: Call, product_id: ProductId, body: ProductPatch) -> Response:
     """Change the fields that are sent. A new price applies to the invoices generated from now on."""

@@ -10,7 +10,7 @@ from fatura.api.http.fields import Id, Instant, IntRange
 from fatura.api.http.forms import Body, Examples, Query
 from fatura.api.http.replies import answer, run
 from fatura.api.http.route import Call, KeyPolicy, PathId, read_text_id
-from fatura.domain.errors import CLOCK_CONFLICT, NOT_FOUND, SANDBOX_CHARGE_CONFLICT
+from fatura.domain import errors
 from fatura.domain.sandbox import MAX_FAULT_TIMES, SandboxFault, SandboxMove, SandboxOperation
 from fatura.usecases.sandbox import sandbox_gateway, test_clock
 from fatura.views.samples.story import CONNECTION
@@ -91,7 +91,7 @@ class FaultForm(Body):
     ] = 1
 
 
-@routes.get("/v1/test-clock", "Read the test clock", answers=TestClockView, problems=[CLOCK_CONFLICT])
+@routes.get("/v1/test-clock", "Read the test clock", answers=TestClockView, problems=[errors.CLOCK_CONFLICT])
 async def read_test_clock(call: Call) -> Response:
     """Return the account's time, and the progress of an advance."""
     return await run(call, test_clock.read)
@@ -103,7 +103,7 @@ async def read_test_clock(call: Call) -> Response:
     answers=TestClockView,
     other_status=202,
     key=KeyPolicy.IGNORED,
-    problems=[CLOCK_CONFLICT],
+    problems=[errors.CLOCK_CONFLICT],
 )
 async def advance_test_clock(call: Call, body: AdvanceForm) -> Response:
     """Move the clock, and run all work that becomes due on the way. Answers 202 when that takes more than 100 s."""
@@ -139,7 +139,7 @@ def _charge_route(move: SandboxMove, summary: str) -> Declare[Any]:
         summary,
         answers=SandboxChargeView,
         key=KeyPolicy.IGNORED,
-        problems=[SANDBOX_CHARGE_CONFLICT],
+        problems=[errors.SANDBOX_CHARGE_CONFLICT],
     )
 
 
@@ -173,7 +173,7 @@ async def refund_sandbox_charge(call: Call, charge_id: ChargeId) -> Response:
     answers=QueuedFaultView,
     status=201,
     key=KeyPolicy.IGNORED,
-    problems=[NOT_FOUND],
+    problems=[errors.NOT_FOUND],
 )
 async def add_sandbox_fault(call: Call, body: FaultForm) -> Response:
     """Make the next calls to the sandbox gateway fail."""

@@ -14,16 +14,8 @@ from fatura.api.http.route import Call, KeyPolicy, PathId
 from fatura.api.v1.customers import CustomerName, Document
 from fatura.api.v1.plans import TERMS_PROBLEMS
 from fatura.api.v1.terms import TermsForm
+from fatura.domain import errors
 from fatura.domain.calendar import LAST_CHARGE_DAY
-from fatura.domain.errors import (
-    GATEWAY_CHOICE_REQUIRED,
-    GATEWAY_CONNECTION_NOT_FOUND,
-    INSTALLMENTS_UNSUPPORTED,
-    NOT_FOUND,
-    PAYMENT_METHOD_UNSUPPORTED,
-    PLAN_ARCHIVED,
-    SUBSCRIPTION_CANCELED,
-)
 from fatura.domain.filters import SubscriptionFilter
 from fatura.domain.offer import PaymentMethod
 from fatura.domain.subscription import SubscriptionStatus
@@ -122,12 +114,12 @@ class SubscriptionQuery(Paging):
     status=201,
     key=KeyPolicy.REQUIRED,
     problems=[
-        NOT_FOUND,
-        PLAN_ARCHIVED,
-        GATEWAY_CHOICE_REQUIRED,
-        GATEWAY_CONNECTION_NOT_FOUND,
-        PAYMENT_METHOD_UNSUPPORTED,
-        INSTALLMENTS_UNSUPPORTED,
+        errors.NOT_FOUND,
+        errors.PLAN_ARCHIVED,
+        errors.GATEWAY_CHOICE_REQUIRED,
+        errors.GATEWAY_CONNECTION_NOT_FOUND,
+        errors.PAYMENT_METHOD_UNSUPPORTED,
+        errors.INSTALLMENTS_UNSUPPORTED,
     ],
 )
 async def create_subscription(call: Call, body: SubscriptionForm) -> Response:
@@ -168,7 +160,7 @@ async def read_terms(call: Call, subscription_id: SubscriptionId) -> Response:
     "/v1/subscriptions/{subscriptionId}/preview",
     "Preview the next invoice",
     answers=PreviewView,
-    problems=[SUBSCRIPTION_CANCELED],
+    problems=[errors.SUBSCRIPTION_CANCELED],
 )
 async def preview_subscription(call: Call, subscription_id: SubscriptionId) -> Response:
     """Return the next invoice as the billing run would build it now. Nothing is stored."""
@@ -179,7 +171,7 @@ async def preview_subscription(call: Call, subscription_id: SubscriptionId) -> R
     "/v1/subscriptions/{subscriptionId}/customize",
     "Customize a subscription",
     answers=SubscriptionView,
-    problems=[*TERMS_PROBLEMS, SUBSCRIPTION_CANCELED],
+    problems=[*TERMS_PROBLEMS, errors.SUBSCRIPTION_CANCELED],
 )
 async def customize_subscription(call: Call, subscription_id: SubscriptionId, body: TermsForm) -> Response:
     """Give the subscription terms of its own, from its next cycle on. Send the complete terms."""
@@ -197,7 +189,7 @@ async def customize_subscription(call: Call, subscription_id: SubscriptionId, bo
     "/v1/subscriptions/{subscriptionId}/cancel",
     "Cancel a subscription",
     answers=CanceledSubscriptionView,
-    problems=[SUBSCRIPTION_CANCELED],
+    problems=[errors.SUBSCRIPTION_CANCELED],
 )
 async def cancel_subscription(call: Call, subscription_id: SubscriptionId) -> Response:
     """End the subscription for good. Invoices that were generated already are not affected."""

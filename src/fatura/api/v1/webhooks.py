@@ -11,7 +11,7 @@ from fatura.api.http.forms import Body, Examples
 from fatura.api.http.replies import run, run_once
 from fatura.api.http.route import Call
 from fatura.api.v1.events import EventId
-from fatura.domain.errors import NOT_FOUND, WEBHOOK_DISABLED
+from fatura.domain import errors
 from fatura.usecases.webhooks import webhooks
 from fatura.views.samples.story import WEBHOOK_URL
 from fatura.views.webhooks import DeliveriesView, WebhookView
@@ -36,13 +36,13 @@ async def put_webhook(call: Call, body: WebhookForm) -> Response:
     return await run(call, webhooks.register, body.url)
 
 
-@routes.get(PATH, "Read the webhook", answers=WebhookView, problems=[NOT_FOUND])
+@routes.get(PATH, "Read the webhook", answers=WebhookView, problems=[errors.NOT_FOUND])
 async def read_webhook(call: Call) -> Response:
     """Return the webhook."""
     return await run(call, webhooks.read)
 
 
-@routes.delete(PATH, "Remove the webhook", problems=[NOT_FOUND])
+@routes.delete(PATH, "Remove the webhook", problems=[errors.NOT_FOUND])
 async def delete_webhook(call: Call) -> Response:
     """Remove the webhook and give up its open deliveries. The list of events keeps every event."""
     return await run(call, webhooks.remove)
@@ -59,7 +59,7 @@ async def read_deliveries(call: Call, event_id: EventId) -> Response:
     "Redeliver an event",
     answers=DeliveriesView,
     status=202,
-    problems=[WEBHOOK_DISABLED],
+    problems=[errors.WEBHOOK_DISABLED],
 )
 async def redeliver_event(call: Call, event_id: EventId) -> Response:
     """Deliver an event again now, even one that was delivered, given up, or emitted before the webhook existed."""
