@@ -5,10 +5,9 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-import asyncpg
-
 from tests.support.expect import problem
-from tests.support.sandbox_steps import row_held
+from tests.support.populated import connected
+from tests.support.sandbox_steps import row_held, until_waiting
 from tests.support.world import World
 
 BODY = {"name": "Gym", "pricing": {"mode": "fixed", "monthlyPriceCents": 9990}}
@@ -17,9 +16,7 @@ BODY = {"name": "Gym", "pricing": {"mode": "fixed", "monthlyPriceCents": 9990}}
 @asynccontextmanager
 async def held(world: World, key: str) -> AsyncGenerator[None]:
     """Hold a key as a running request does, and roll back at the end."""
-    connection = await asyncpg.connect(world.database_url)
-    try:
-        await connection.execute(f"SET app.account = '{world.account_id}'")
+    async with connected(world.database_url, world.account_id) as connection:
         running = connection.transaction()
         await running.start()
         await connection.execute(
@@ -30,16 +27,6 @@ async def held(world: World, key: str) -> AsyncGenerator[None]:
         )
         yield
         await running.rollback()
-    finally:
-        await connection.close()
-
-
-async def waiting(world: World) -> None:
-    """Wait until a transaction of the database waits for a lock."""
-    locked = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-    async with asyncio.timeout(4):
-        while not await world.sql(locked):
-            pass  # each query takes some time
 
 
 async def test_a_request_waits_5_seconds_for_a_key_in_use(world: World):
@@ -71,7 +58,7 @@ async def test_the_second_request_runs_when_the_first_fails(world: World):
     """[D-14]"""
     async with held(world, "k"):
         second = asyncio.create_task(world.post("/v1/products", BODY, key="k"))
-        await waiting(world)
+        await until_waiting(world)
 
     answer = await second
     assert (answer.status, "idempotent-replayed" in answer.headers) == (201, False)

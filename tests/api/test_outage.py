@@ -2,16 +2,9 @@
 
 import os
 import signal
-from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 
-import httpx
-import pytest
-
 from fatura import postgres
-from fatura.api.app import create_app
-from fatura.bootstrap import real_clock
 from fatura.store.migrations.runner import migrate
 from tests.conftest import FAST
 from tests.support.expect import problem
@@ -73,18 +66,6 @@ async def test_health_needs_no_key(world: World):
         for headers in ({}, {"Authorization": "Bearer nonsense"}):
             response = await world._client.get(path, headers=headers)
             assert (response.status_code, response.json()) == (200, shown)
-
-
-@pytest.mark.parametrize(("off_seconds", "trusted"), [(-25, True), (25, True), (-35, False), (35, False)])
-async def test_a_wrong_clock_shows_in_readiness_and_the_api_serves(world: World, off_seconds, trusted):
-    """[D-5, spec 4.1 GET /health/ready 200]"""
-    deps = replace(world.deps, clock=lambda: real_clock() + timedelta(seconds=off_seconds))
-    transport = httpx.ASGITransport(create_app(deps))
-    async with httpx.AsyncClient(transport=transport, base_url="http://fatura.test") as client:
-        ready = await client.get("/health/ready")
-
-    assert ready.status_code == 200
-    assert ready.json() == {"status": "ok", "checks": {"database": True, "clock": trusted}}
 
 
 async def test_a_500_shows_no_details(world: World):

@@ -2,7 +2,6 @@
 
 from datetime import timedelta
 
-import asyncpg
 import pytest
 
 from fatura.domain.invoice_states import InvoiceStatus
@@ -10,6 +9,7 @@ from fatura.store.catalog import mirrors
 from fatura.store.charging import claims
 from fatura.store.db import Tx
 from fatura.store.pricing import price_pulls
+from tests.support.populated import connected
 from tests.support.world import World
 
 DUE = 10
@@ -41,9 +41,7 @@ async def fill(world: World) -> None:
 async def test_no_claim_exceeds_its_limit(world: World, tempted: bool) -> None:  # noqa: FBT001 - a table's column
     """[D-28]"""
     await fill(world)
-    connection = await asyncpg.connect(world.database_url)
-    try:
-        await connection.execute(f"SET app.account = '{world.account_id}'")
+    async with connected(world.database_url, world.account_id) as connection:
         for setting in TEMPTING if tempted else ():
             await connection.execute(f"SET {setting} = off")
         tx, real_now = Tx(connection, world.account_id), world.deps.clock()
@@ -59,5 +57,3 @@ async def test_no_claim_exceeds_its_limit(world: World, tempted: bool) -> None: 
                 tx, now=now, real_now=real_now, lease_until=lease_until, limit=LIMIT
             )
             assert (len(ready), len(pulls), len(mirrored)) == (LIMIT, LIMIT, LIMIT)
-    finally:
-        await connection.close()

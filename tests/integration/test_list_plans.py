@@ -1,13 +1,10 @@
 """The plans of lists: a filter uses its index, and a page reads no more customers than it shows (D-16, D-130)."""
 
-import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import date
-from typing import Any
 
-import asyncpg
 import pytest
 
 from fatura.domain.filters import CustomerFilter, InvoiceFilter
@@ -18,7 +15,8 @@ from fatura.usecases.paging import Page
 from fatura.usecases.subscriptions import customers
 from fatura.usecases.transaction import in_transaction, load_account
 from tests.support.crowd import SUBSCRIBE_MANY
-from tests.support.world import Json, World
+from tests.support.explaining import PLANS, Explaining, nodes
+from tests.support.world import World
 
 SUBSCRIPTIONS = 3_000
 PAGE = Page(2, 25)
@@ -32,16 +30,6 @@ NAME_AND_EMAIL = """
     ) n
     WHERE c.customer_id = n.customer_id
 """
-
-
-class Explaining(asyncpg.Connection):
-    async def fetch(self, query: str, *args: Any, **options: Any) -> Any:
-        plan = await super().fetch(f"EXPLAIN (ANALYZE, FORMAT JSON) {query}", *args)
-        PLANS.append(json.loads(plan[0][0])[0]["Plan"])
-        return await super().fetch(query, *args, **options)
-
-
-PLANS: list[Json] = []
 
 
 @asynccontextmanager
@@ -58,11 +46,6 @@ async def explaining(world: World) -> AsyncGenerator[Deps]:
         yield replace(world.deps, db=db)
     finally:
         await db.close()
-
-
-def nodes(plan: Json) -> list[Json]:
-    """Return a plan's nodes, however deep."""
-    return [plan, *(each for below in plan.get("Plans", []) for each in nodes(below))]
 
 
 async def test_each_filter_of_customers_uses_its_index(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,7 @@ import pytest
 
 from fatura.store.db import DatabaseUnavailableError
 from fatura.store.migrations.runner import migrate
-from tests.support.plain_policies import with_plain_policies
-from tests.support.populated import connected, populate, tables
+from tests.support.populated import connected, populate, tables, with_plain_policies
 from tests.support.world import World, open_world
 
 DISCOVERED = {

@@ -6,10 +6,8 @@ from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
 import asyncpg
-import httpx
 
 from fatura import settings
-from fatura.api.app import create_app
 from fatura.bootstrap import wire
 from fatura.domain.credentials import Mode
 from fatura.store.db import connect
@@ -17,7 +15,7 @@ from fatura.store.vault import Vault
 from fatura.usecases.accounts import accounts
 from tests.support.fatura_processes import KEY_RING
 from tests.support.populated import connected
-from tests.support.world import Answer, Json, Merchant, ignore_notification
+from tests.support.world import Answer, Json, Merchant, api_client, ignore_notification
 
 SUBSCRIBE_MANY = """
     WITH made AS (
@@ -86,8 +84,7 @@ async def open_crowd(database_url: str) -> AsyncGenerator[Crowd]:
     db = await connect(database_url, max_connections=5)
     try:
         deps = wire(read, db, vault=Vault([KEY_RING]), notify=ignore_notification)
-        transport = httpx.ASGITransport(create_app(deps))
-        async with httpx.AsyncClient(transport=transport, base_url="http://fatura.test") as client:
+        async with api_client(deps) as client:
             opened = await accounts.open_account(deps, name="Crowd", mode=Mode.SANDBOX)
             async with connected(database_url, opened.account_id) as connection:
                 yield Crowd(Merchant(deps, client, opened), connection)

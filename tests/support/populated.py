@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 import asyncpg
 
 from fatura.store.charging import late_charge_checks
+from fatura.store.migrations.distribute import use_plain_policies
 from fatura.store.restore import lost_invoices
 from fatura.store.restore.lost_invoices import LostInvoice
 from tests.support.world import Json, Merchant, item
@@ -92,3 +93,10 @@ async def refused_by(connection: Connection, statement: str, *values: object) ->
         return "yes"
     finally:
         await transaction.rollback()
+
+
+async def with_plain_policies(url: str) -> None:
+    """Replace the row policies of all tables by those used with Citus."""
+    async with connected(url) as connection:
+        for table in await tables(connection):
+            await use_plain_policies(connection, table)

@@ -6,9 +6,8 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
-import asyncpg
-
-from tests.support.world import Json, Merchant, World
+from tests.support.populated import connected
+from tests.support.world import Answer, Json, Merchant, World
 
 
 async def connection_id(merchant: Merchant) -> str:
@@ -79,6 +78,19 @@ async def end_leases(world: World) -> None:
     )
 
 
+async def cancel(world: World, invoice: Json, *, key: str = "fresh") -> Answer:
+    return await world.post(f"/v1/invoices/{invoice['id']}/cancel", key=key)
+
+
+async def cancel_refused(world: World, invoice: Json) -> str:
+    """Cancel an invoice, check that it is refused and unchanged, and return the error's detail."""
+    before = await read(world, invoice)
+    answer = await cancel(world, invoice)
+    assert (answer.status, answer.type) == (409, "engine.invoice_not_cancelable")
+    assert await read(world, invoice) == before
+    return answer.json["detail"]
+
+
 async def attempts(world: World) -> list[Json]:
     """Return the stored issuance attempts."""
     found = await world.sql(
@@ -100,27 +112,18 @@ async def park(world: World) -> None:
 @asynccontextmanager
 async def table_held(world: World, table: str) -> AsyncGenerator[None]:
     """Lock a table against writers during the block."""
-    connection = await asyncpg.connect(world.database_url)
-    try:
-        async with connection.transaction():
-            await connection.execute(f"LOCK TABLE {table} IN SHARE MODE")
-            yield
-    finally:
-        await connection.close()
+    async with connected(world.database_url) as connection, connection.transaction():
+        await connection.execute(f"LOCK TABLE {table} IN SHARE MODE")
+        yield
 
 
 @asynccontextmanager
 async def row_held(world: World, table: str, **key: str) -> AsyncGenerator[None]:
     ((column, value),) = key.items()
-    connection = await asyncpg.connect(world.database_url)
-    try:
-        await connection.execute(f"SET app.account = '{world.account_id}'")
-        async with connection.transaction():
-            held = await connection.fetch(f"SELECT FROM {table} WHERE {column} = $1 FOR UPDATE", value)
-            assert len(held) == 1
-            yield
-    finally:
-        await connection.close()
+    async with connected(world.database_url, world.account_id) as connection, connection.transaction():
+        held = await connection.fetch(f"SELECT FROM {table} WHERE {column} = $1 FOR UPDATE", value)
+        assert len(held) == 1
+        yield
 
 
 async def until_waiting(world: World) -> None:

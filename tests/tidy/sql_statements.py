@@ -89,15 +89,16 @@ def _owned(node: python.AST, owner: str) -> Iterator[tuple[python.AST, str]]:
             yield from _owned(child, owner)
 
 
-def walk(node: Any) -> Iterator[Any]:
-    """Yield a node and all nodes below it."""
+def walk(node: Any, *, skip: tuple[type[ast.Node], ...] = ()) -> Iterator[Any]:
+    """Yield a node and all nodes below it, without fields of the skipped types."""
     if isinstance(node, tuple):
         for each in node:
-            yield from walk(each)
+            yield from walk(each, skip=skip)
     elif isinstance(node, ast.Node):
         yield node
         for name in node:
-            yield from walk(getattr(node, name))
+            if not isinstance(inner := getattr(node, name), skip):
+                yield from walk(inner, skip=skip)
 
 
 def nodes(tree: Any, *kinds: type[ast.Node]) -> Iterator[Any]:
@@ -106,15 +107,7 @@ def nodes(tree: Any, *kinds: type[ast.Node]) -> Iterator[Any]:
 
 def walk_level(node: Any) -> Iterator[Any]:
     """Yield the nodes of a query without those of its sub-queries."""
-    if isinstance(node, tuple):
-        for each in node:
-            yield from walk_level(each)
-    elif isinstance(node, ast.Node):
-        yield node
-        for name in node:
-            inner = getattr(node, name)
-            if not isinstance(inner, ast.SelectStmt | ast.WithClause):
-                yield from walk_level(inner)
+    return walk(node, skip=(ast.SelectStmt, ast.WithClause))
 
 
 def function_names(tree: Any) -> Iterator[str]:

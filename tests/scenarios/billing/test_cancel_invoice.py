@@ -9,9 +9,9 @@ import pytest
 from fatura.domain.errors import EngineError
 from fatura.usecases.charging import cancellation
 from fatura.usecases.transaction import in_transaction, load_account
-from tests.support.cancel_steps import cancel
 from tests.support.expect import problem
 from tests.support.sandbox_steps import (
+    cancel,
     charges,
     connection_id,
     issued_invoice,

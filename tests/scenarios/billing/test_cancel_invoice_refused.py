@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 
-from tests.support.cancel_steps import cancel, refused
 from tests.support.expect import UNKNOWN_ID, problem
 from tests.support.sandbox_steps import (
+    cancel,
+    cancel_refused,
     charges,
     issued_invoice,
     move,
@@ -29,10 +30,10 @@ async def test_paid_and_canceled_invoices_are_refused(world: World):
     await world.run("generation")
     [free] = await world.invoices(subscription)
     for invoice in (paid, free):
-        assert "paid" in await refused(world, invoice)
+        assert "paid" in await cancel_refused(world, invoice)
     canceled = await ready_invoice(world)
     await cancel(world, canceled)
-    assert "canceled already" in await refused(world, canceled)
+    assert "canceled already" in await cancel_refused(world, canceled)
     for sought in (UNKNOWN_ID, "7"):
         answer = await world.post(f"/v1/invoices/{sought}/cancel")
         assert problem(answer) == (404, "engine.not_found", None)
@@ -45,7 +46,7 @@ async def test_an_invoice_paid_meanwhile_is_refused(world: World):
     charge = (await charges(world))[0]
     await world.sql("UPDATE sandbox_charge SET status = 'paid', paid_at = now()")
 
-    assert "has been paid" in await refused(world, invoice)
+    assert "has been paid" in await cancel_refused(world, invoice)
 
     await world.run("reconciliation")
     assert (await read(world, invoice))["status"] == "paid"
@@ -71,7 +72,7 @@ async def test_without_the_gateways_confirmation_it_is_refused(
     invoice = await issued_invoice(world)
     await queue_fault(world, "cancel_charge", fault)
 
-    assert words in await refused(world, invoice)
+    assert words in await cancel_refused(world, invoice)
     await world.run("reconciliation")
 
     assert (await read(world, invoice))["status"] == ("canceled" if canceled else "issued")
@@ -85,14 +86,14 @@ async def test_a_charge_unknown_to_the_gateway_is_refused(world: World):
     """[D-27 not confirmed]"""
     invoice = await issued_invoice(world)
     await world.sql("UPDATE sandbox_charge SET charge_id = $1", f"sbx_{0:032x}")
-    assert "does not know" in await refused(world, invoice)
+    assert "does not know" in await cancel_refused(world, invoice)
 
 
 async def test_a_connection_without_usable_credentials_is_refused(world: World):
     """[D-27 not confirmed]"""
     invoice = await issued_invoice(world)
     await world.sql("UPDATE gateway_connection SET credentials_sealed = 'broken'")
-    assert "credentials" in await refused(world, invoice)
+    assert "credentials" in await cancel_refused(world, invoice)
 
 
 async def test_an_invoice_being_issued_is_refused(world: World):
@@ -101,7 +102,7 @@ async def test_an_invoice_being_issued_is_refused(world: World):
     async with table_held(world, "sandbox_charge"):
         issuing = asyncio.create_task(world.run("issuance"))
         await until_waiting(world)
-        assert "being issued" in await refused(world, invoice)
+        assert "being issued" in await cancel_refused(world, invoice)
     await issuing
     assert (await cancel(world, invoice)).json["status"] == "canceled"
     assert [each["status"] for each in await charges(world)] == ["canceled"]
@@ -113,7 +114,7 @@ async def test_an_invoice_with_an_unknown_outcome_is_refused(world: World):
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "timeout_after")
     await world.run("issuance")
-    assert "being issued" in await refused(world, invoice)
+    assert "being issued" in await cancel_refused(world, invoice)
     await pass_time(world, minutes=5)
     assert (await cancel(world, invoice)).json["status"] == "canceled"
     assert [each["status"] for each in await charges(world)] == ["canceled"]
@@ -123,7 +124,7 @@ async def test_an_invoice_leased_by_a_worker_is_refused(world: World):
     """The worker has not stored an attempt yet. [D-27 being issued]"""
     invoice = await ready_invoice(world)
     await world.sql("UPDATE invoice SET lease_until = now() + interval '1 minute'")
-    assert "being issued" in await refused(world, invoice)
+    assert "being issued" in await cancel_refused(world, invoice)
     await world.sql("UPDATE invoice SET lease_until = now() - interval '1 second'")
     assert (await cancel(world, invoice)).status == 200
 
@@ -134,7 +135,7 @@ async def test_a_parked_invoice_is_refused_until_its_charge_is_known(world: Worl
     invoice = await ready_invoice(world)
     await park(world)
 
-    assert "retry issuance" in await refused(world, invoice)
+    assert "retry issuance" in await cancel_refused(world, invoice)
 
     await move(world, (await charges(world))[0], "cancel")
     assert (await world.made(f"/v1/invoices/{invoice['id']}/retry-issuance"))["status"] == "issued"

@@ -13,6 +13,7 @@ from fatura.bootstrap import real_clock
 from fatura.usecases.pricing import price_pull
 from fatura.usecases.pricing.price_pull import CallBatch
 from fatura.usecases.transaction import in_transaction, load_account
+from tests.support.populated import connected
 from tests.support.price_server import PriceServer, Reply
 from tests.support.world import Json, World
 
@@ -63,14 +64,9 @@ async def expire_leases(world: World, *, attempts: bool = True) -> None:
 @asynccontextmanager
 async def invoices_held(world: World) -> AsyncGenerator[asyncpg.Connection]:
     """Lock the account's invoices during the block, so that all other writers wait."""
-    holder = await asyncpg.connect(world.database_url)
-    try:
-        await holder.execute(f"SET app.account = '{world.account_id}'")
-        async with holder.transaction():
-            await holder.execute("SELECT FROM invoice FOR UPDATE")
-            yield holder
-    finally:
-        await holder.close()
+    async with connected(world.database_url, world.account_id) as holder, holder.transaction():
+        await holder.execute("SELECT FROM invoice FOR UPDATE")
+        yield holder
 
 
 async def wait_for_waiters(holder: asyncpg.Connection, count: int) -> None:

@@ -3,10 +3,10 @@
 import asyncio
 from datetime import datetime, timedelta
 
-import asyncpg
 import pytest
 
 from tests.support.expect import UNKNOWN_ID, everything, problem
+from tests.support.sandbox_steps import row_held, until_waiting
 from tests.support.world import World, columns, plan_body, rows
 
 
@@ -139,16 +139,10 @@ async def test_a_cancellation_before_the_billing_run_prevents_the_invoice(world:
 async def test_a_cancellation_that_waited_for_a_lock_is_dated_after_the_wait(world: World):
     """[spec 3.2 subscription canceled]"""
     subscription = await world.enroll(await world.plan())
-    holder = await asyncpg.connect(world.database_url)
-    await holder.execute(f"SET app.account = '{world.account_id}'")
-    async with holder.transaction():
-        await holder.execute("SELECT FROM subscription FOR NO KEY UPDATE")
+    async with row_held(world, "subscription", subscription_id=subscription["id"]):
         canceling = asyncio.create_task(world.post(f"/v1/subscriptions/{subscription['id']}/cancel"))
-        waiting = "SELECT count(*) AS n FROM pg_locks WHERE NOT granted"
-        while not (await world.sql(waiting))[0]["n"]:  # noqa: ASYNC110 - the database has no event for it
-            await asyncio.sleep(0.01)
+        await until_waiting(world)
         await world.sql("UPDATE account SET clock_offset = clock_offset + interval '2 days'")
-    await holder.close()
 
     canceled = (await canceling).json
     started = datetime.fromisoformat(subscription["startedAt"])

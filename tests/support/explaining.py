@@ -1,0 +1,22 @@
+"""A database connection that records the plan of every query."""
+
+import json
+from typing import Any
+
+import asyncpg
+
+from tests.support.world import Json
+
+PLANS: list[Json] = []
+
+
+class Explaining(asyncpg.Connection):
+    async def fetch(self, query: str, *args: Any, **options: Any) -> Any:
+        plan = await super().fetch(f"EXPLAIN (ANALYZE, FORMAT JSON) {query}", *args)
+        PLANS.append(json.loads(plan[0][0])[0]["Plan"])
+        return await super().fetch(query, *args, **options)
+
+
+def nodes(plan: Json) -> list[Json]:
+    """Return all nodes of a plan."""
+    return [plan, *(each for below in plan.get("Plans", []) for each in nodes(below))]
