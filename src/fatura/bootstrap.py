@@ -15,7 +15,7 @@ from fatura import postgres
 from fatura.domain.credentials import Mode
 from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
 from fatura.gateways.adapters.sandbox.settings import SECRET_SETTINGS
-from fatura.gateways.registry import Provider
+from fatura.gateways.port import Provider
 from fatura.observability import log
 from fatura.outbound.http import MerchantClient
 from fatura.postgres import EmbeddedPostgresError

@@ -12,7 +12,7 @@ from fatura.domain.offer import PaymentMethod
 from fatura.domain.sandbox import SandboxFault, SandboxMove, SandboxOperation
 from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
 from fatura.gateways.port import Charge, ConnectionConfig, Gateway, Webhook
-from fatura.gateways.sandbox_port import WEBHOOK_SIGNATURE, SandboxBooks
+from fatura.gateways.sandbox_port import WEBHOOK_SIGNATURE, SandboxControls
 from fatura.signature import sign
 from fatura.store.accounts import accounts
 from fatura.store.charging import connections
@@ -92,6 +92,6 @@ class SandboxProvider:
         return {product.gateway_product_id: product.name for product in await _books(gateway).products()}
 
 
-def _books(gateway: Gateway) -> SandboxBooks:
-    assert isinstance(gateway, SandboxBooks)
+def _books(gateway: Gateway) -> SandboxControls:
+    assert isinstance(gateway, SandboxControls)
     return gateway

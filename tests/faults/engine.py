@@ -10,7 +10,7 @@ import asyncpg
 
 from fatura import settings
 from fatura.bootstrap import wire
-from fatura.gateways.registry import Providers
+from fatura.gateways.port import Providers
 from fatura.store.db import Database, connect
 from fatura.store.vault import Vault
 from fatura.usecases.deps import Deps

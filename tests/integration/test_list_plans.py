@@ -62,7 +62,7 @@ async def test_each_filter_of_customers_uses_its_index(world: World, monkeypatch
             page = await in_transaction(deps, account, customers.read_page, Page(1, 25), wanted)
             assert page.pagination.total_records == (11 if wanted.name else 1)
             assert len(page.data) == page.pagination.total_records
-            for plan in PLANS[-2:]:
+            for plan in PLANS[-3:-1]:  # the last query reads the customers of the page
                 assert index in {node.get("Index Name") for node in nodes(plan)}, plan
 
 

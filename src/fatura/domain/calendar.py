@@ -10,7 +10,6 @@ LEAD = timedelta(days=3)
 CATCH_UP_GAP = timedelta(hours=24)
 """Minimum time between generating two missed cycles of one subscription (D-5)."""
 LAST_CHARGE_DAY = 28
-PERIOD_MONTHS = (1, 3, 6, 12)
 FIRST_CHARGE_YEARS_AHEAD = 5
 """Maximum distance of `firstChargeDate` from today, in years (D-4)."""
 

@@ -162,35 +162,8 @@ ACCOUNT_RECOVERING = Problem(
     "The database was restored from a backup; the account's charges are being reconciled with its gateways (D-123).",
 )
 
-CATALOGUE: tuple[Problem, ...] = (
-    INVALID_REQUEST,
-    IDEMPOTENCY_KEY_REQUIRED,
-    UNAUTHORIZED,
-    NOT_FOUND,
-    METHOD_NOT_ALLOWED,
-    PRICING_MODE_IMMUTABLE,
-    PRODUCT_ARCHIVED,
-    PLAN_ARCHIVED,
-    SUBSCRIPTION_CANCELED,
-    ITEM_NOT_PENDING,
-    INVOICE_NOT_CANCELABLE,
-    INVOICE_NOT_READY,
-    CLOCK_CONFLICT,
-    WEBHOOK_DISABLED,
-    IDEMPOTENCY_IN_PROGRESS,
-    SANDBOX_CHARGE_CONFLICT,
-    PAYLOAD_TOO_LARGE,
-    DISCOUNT_ON_VARIABLE_PRODUCT,
-    PAYMENT_METHOD_UNSUPPORTED,
-    INSTALLMENTS_UNSUPPORTED,
-    GATEWAY_CHOICE_REQUIRED,
-    GATEWAY_CONNECTION_NOT_FOUND,
-    IDEMPOTENCY_KEY_REUSED,
-    RATE_LIMITED,
-    INTERNAL,
-    UNAVAILABLE,
-    ACCOUNT_RECOVERING,
-)
+CATALOGUE: tuple[Problem, ...] = tuple(each for each in list(globals().values()) if isinstance(each, Problem))
+"""All problems above, in their order."""
 
 
 class EngineError(Exception):

@@ -80,7 +80,6 @@ class InvoiceDraft:
 
     @property
     def has_pending_items(self) -> bool:
-        """Return whether a variable item still has no value."""
         return self.total_cents is None
 
 

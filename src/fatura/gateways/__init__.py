@@ -1,1 +1,1 @@
-"""Payment providers: `port` defines the interface, `adapters` implement it, `registry` lists the providers."""
+"""Payment providers: `port` defines the interface, `adapters` implement it."""

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any, ClassVar, Literal, Protocol
 from uuid import UUID
 
+from fatura.domain.credentials import Mode
 from fatura.domain.offer import PaymentMethod
 
 CALL_TIMEOUT_SECONDS = 20
@@ -218,6 +219,19 @@ class GatewayFactory(Protocol):
     def __call__(self, config: ConnectionConfig) -> Gateway:
         """Return the adapter of a connection; neither call the provider nor validate."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """A payment provider and the account modes that may use it (D-44); `secret_settings` are stored encrypted."""
+
+    factory: GatewayFactory
+    modes: frozenset[Mode]
+    secret_settings: frozenset[str] = frozenset()
+
+
+Providers = Mapping[str, Provider]
+"""The payment providers by name, as `bootstrap` lists them."""
 
 
 class GatewayError(Exception):

@@ -23,7 +23,7 @@ WEBHOOK_SIGNATURE = "x-sandbox-signature"
 
 
 @runtime_checkable
-class SandboxBooks(Gateway, Protocol):
+class SandboxControls(Gateway, Protocol):
     """The merchant's calls to a sandbox connection. Queued faults do not affect them."""
 
     async def charges(self, invoice_id: UUID | None) -> Sequence[SandboxCharge]:

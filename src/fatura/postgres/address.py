@@ -42,7 +42,6 @@ class Address:
         return self.host.startswith("/")
 
     def url(self, password: str) -> str:
-        """Return the URL with which asyncpg connects."""
         if self.is_socket:
             return f"postgresql://{ROLE}@/{DATABASE}?host={quote(self.host)}&port={self.port}"
         return f"postgresql://{ROLE}:{password}@{self.host}:{self.port}/{DATABASE}"

@@ -92,11 +92,9 @@ def _fill(folder: DataFolder, binaries: Binaries, cluster: Path) -> None:
     made = folder.user.run(initdb, folder=cluster)
     if made.returncode != 0:
         raise failed("creating a database in", made.stdout, where=folder.path)
-    configured = folder.user.run(
-        ["/bin/sh", "-c", 'cat >>"$1"/postgresql.conf', "sh", cluster], folder=cluster, text=_SETTINGS
-    )
-    if configured.returncode != 0:
-        raise failed("writing the settings of", configured.stdout, where=cluster)
+    descriptor = folder.user.open(cluster / "postgresql.conf", os.O_WRONLY | os.O_APPEND)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(_SETTINGS)
     run_alone(folder, binaries, cluster=cluster, sql=_BOOTSTRAP)
 
 

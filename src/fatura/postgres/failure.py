@@ -64,7 +64,6 @@ def failed(doing: str, output: str, *, where: Path) -> EmbeddedPostgresError:
 
 
 def text_from(log: Path, offset_bytes: int) -> str:
-    """Return the text of the log after an offset."""
     with log.open("rb") as file:
         file.seek(min(offset_bytes, os.fstat(file.fileno()).st_size))
         return file.read().decode(errors="replace")

@@ -79,7 +79,6 @@ class OsUser:
                 raise
 
     def may_run(self, command: Sequence[str | Path]) -> bool:
-        """Return whether this user can run the program, and it succeeds."""
         try:
             return self.run(command).returncode == 0
         except OSError:

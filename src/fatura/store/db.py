@@ -6,18 +6,25 @@ Row Level Security lets a transaction see only the rows of its account.
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
 from functools import partial
 from typing import Any, LiteralString, TypeVar
 from uuid import UUID
 
 import asyncpg
+import msgspec
 
 from fatura.open_transaction import mark_open_transaction
 from fatura.store import multi_host
 from fatura.store.pool import Opening, open_pool
-from fatura.store.transaction_end import DatabaseUnavailableError, commit, roll_back, time_limit
-from fatura.store.unavailable_errors import UNAVAILABLE_ERRORS
+from fatura.store.transaction_end import (
+    UNAVAILABLE_ERRORS,
+    DatabaseUnavailableError,
+    commit,
+    roll_back,
+    time_limit,
+)
 
 __all__ = [
     "Database",
@@ -28,7 +35,7 @@ __all__ = [
     "Row",
     "Tx",
     "connect",
-    "fields",
+    "record",
 ]
 
 TRANSACTION_TIMEOUT_SECONDS = 150
@@ -36,6 +43,9 @@ TRANSACTION_TIMEOUT_SECONDS = 150
 ACQUIRE_TIMEOUT_SECONDS = 10
 """Maximum wait for a connection, and then for its first answer."""
 PING_TIMEOUT_SECONDS = 1
+
+_TYPES_OF_DRIVER = (UUID, bytes, date, datetime, timedelta)
+"""asyncpg returns these Python types already, and the others as JSON has them."""
 
 Row = asyncpg.Record
 T = TypeVar("T")
@@ -49,23 +59,19 @@ class DeadlockError(Exception):
     """The database aborted this transaction to end a deadlock; run it again."""
 
 
-def fields(row: Row, **converted: Any) -> dict[str, Any]:
-    """Return the columns of a row by name, some of them converted, as arguments of a type."""
-    return {**row, **converted}
+def record(kind: type[T], row: Row, **others: Any) -> T:
+    """Build a dataclass from the columns with the names of its fields, and from `others`; text becomes its enums."""
+    return msgspec.convert({**row, **others}, kind, builtin_types=_TYPES_OF_DRIVER)
 
 
+@dataclass(frozen=True, slots=True)
 class Tx:
     """A transaction of one account; every statement takes `account_id` as its first parameter, `$1`."""
 
-    __slots__ = ("_connection", "account_id")
-
-    def __init__(self, connection: Any, account_id: UUID) -> None:
-        """Take a connection with an open transaction."""
-        self._connection = connection
-        self.account_id = account_id
+    _connection: Any
+    account_id: UUID
 
     async def fetch(self, sql: LiteralString, *values: object) -> Sequence[Row]:
-        """Run a statement and return its rows."""
         return await self._connection.fetch(sql, self.account_id, *values)
 
     async def fetch_by_values(self, sql: LiteralString, *values: object) -> Sequence[Row]:
@@ -77,11 +83,18 @@ class Tx:
         return await self.fetch(sql, *values)
 
     async def fetchrow(self, sql: LiteralString, *values: object) -> Row | None:
-        """Run a statement and return its first row."""
         return await self._connection.fetchrow(sql, self.account_id, *values)
 
+    async def fetch_as(self, kind: type[T], sql: LiteralString, *values: object) -> Sequence[T]:
+        """Run a statement and return its rows as records of a dataclass."""
+        return [record(kind, row) for row in await self.fetch(sql, *values)]
+
+    async def fetchrow_as(self, kind: type[T], sql: LiteralString, *values: object) -> T | None:
+        """Run a statement and return its first row as a record of a dataclass."""
+        row = await self.fetchrow(sql, *values)
+        return None if row is None else record(kind, row)
+
     async def fetchval(self, sql: LiteralString, *values: object) -> Any:
-        """Run a statement and return its first value."""
         return await self._connection.fetchval(sql, self.account_id, *values)
 
     async def execute(self, sql: LiteralString, *values: object) -> int:
@@ -90,31 +103,28 @@ class Tx:
         return int(status.rsplit(" ", 1)[-1])
 
 
+@dataclass(frozen=True, slots=True)
 class Discovery:
     """A read-only transaction over all accounts, to find those with due work (`store.discovery`)."""
 
-    __slots__ = ("_connection",)
-
-    def __init__(self, connection: Any) -> None:
-        """Take a connection with an open transaction."""
-        self._connection = connection
+    _connection: Any
 
     async def fetch(self, sql: LiteralString, *values: object) -> Sequence[Row]:
-        """Run a read over all accounts."""
         return await self._connection.fetch(sql, *values)
 
+    async def fetch_as(self, kind: type[T], sql: LiteralString, *values: object) -> Sequence[T]:
+        """Run a read over all accounts and return its rows as records of a dataclass."""
+        return [record(kind, row) for row in await self.fetch(sql, *values)]
 
+
+@dataclass(slots=True, eq=False)
 class Database:
     """The pool of connections to one PostgreSQL database."""
 
-    __slots__ = ("_opening", "_pool", "_pooler_url", "_url")
-
-    def __init__(self, pool: Any, url: str, *, pooler_url: str | None, opening: Opening) -> None:
-        """Take an open pool."""
-        self._pool = pool
-        self._url = url
-        self._pooler_url = pooler_url
-        self._opening = opening
+    _pool: Any
+    _opening: Opening
+    _url: str
+    _pooler_url: str | None
 
     def transaction(self, account_id: UUID, *, snapshot: bool = False) -> AbstractAsyncContextManager[Tx]:
         """Open a transaction of one account: committed when the block ends, rolled back when it raises.
@@ -130,7 +140,7 @@ class Database:
         """Open a read-only transaction over all accounts. Raises DatabaseUnavailableError."""
         setting = "SET LOCAL app.discover = 'on'"
         if not self._opening.has_citus:  # Citus cannot make a generic plan for a read over several nodes
-            setting += "; SET LOCAL plan_cache_mode = 'force_generic_plan'"
+            setting += "; SET LOCAL plan_cache_mode = 'force_generic_plan'; SET LOCAL jit = 'off'"
         return self._transaction("BEGIN READ ONLY", setting, view=Discovery)
 
     async def ping(self) -> datetime:
@@ -156,7 +166,6 @@ class Database:
             await connection.execute(f"NOTIFY fatura_work, '{lanes}'")
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._pool.close()
 
     @asynccontextmanager
@@ -213,4 +222,4 @@ async def connect(
         )
     except (*UNAVAILABLE_ERRORS, asyncpg.PostgresError) as error:
         raise DatabaseUnavailableError(f"{type(error).__name__}: {error}") from error
-    return Database(pool, url, pooler_url=pooler_url, opening=opening)
+    return Database(pool, opening, url, pooler_url)

@@ -1,4 +1,4 @@
-"""Discovery: the accounts with due work, one read per lane over all accounts; and when the next work of one is due.
+"""Find the accounts with due work of a lane, in one read over all accounts, and when an account's next work is due.
 
 Each account's time is computed first: with Row Level Security an index is used only for values, not for sums. GROUP BY
 keeps that step separate; a CTE would too, but Citus would gather it on one node. `ORDER BY ... LIMIT 1` finds due work
@@ -6,16 +6,17 @@ by its index; PostgreSQL may answer EXISTS by reading the whole table. The drive
 work of its account, so discovery leaves such accounts out.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from fatura.domain.account import Account
-from fatura.store.accounts.accounts import account_of
 from fatura.store.db import Discovery, Tx
 
 
-async def discover_generation(discovery: Discovery, *, real_now: datetime) -> list[Account]:
-    """Return the accounts with subscriptions due for generation."""
-    rows = await discovery.fetch(
+async def discover(discovery: Discovery, lane: str, *, real_now: datetime) -> Sequence[Account]:
+    """Return the accounts with due work of a lane that no worker has leased."""
+    return await discovery.fetch_as(
+        Account,
         """
         SELECT a.account_id, a.mode, a.currency, a.clock_offset
         FROM (
@@ -24,78 +25,12 @@ async def discover_generation(discovery: Discovery, *, real_now: datetime) -> li
             WHERE NOT EXISTS (SELECT FROM test_clock t WHERE t.account_id = a.account_id AND t.status = 'advancing')
             GROUP BY a.account_id
         ) a
-        WHERE (
-            SELECT true FROM subscription s
-            WHERE s.account_id = a.account_id AND s.status = 'active' AND s.generate_at <= a.now
-            ORDER BY s.generate_at LIMIT 1
-        )
-        """,
-        real_now,
-    )
-    return [account_of(row) for row in rows]
-
-
-async def discover_invoices(
-    discovery: Discovery, statuses: list[str], *, real_now: datetime
-) -> list[Account]:
-    """Return the accounts with invoices in the given states whose work is due and not leased."""
-    rows = await discovery.fetch(
-        """
-        SELECT a.account_id, a.mode, a.currency, a.clock_offset
-        FROM (
-            SELECT a.account_id, a.mode, a.currency, a.clock_offset, $1::timestamptz + a.clock_offset AS now
-            FROM account a
-            WHERE NOT EXISTS (SELECT FROM test_clock t WHERE t.account_id = a.account_id AND t.status = 'advancing')
-            GROUP BY a.account_id
-        ) a
-        WHERE (
-            SELECT true FROM invoice v
-            WHERE v.account_id = a.account_id AND v.status = ANY($2::text[]) AND v.next_attempt_at <= a.now
-                AND (v.lease_until IS NULL OR v.lease_until <= $1)
-            ORDER BY v.status, v.next_attempt_at LIMIT 1
-        )
-        """,
-        real_now,
-        statuses,
-    )
-    return [account_of(row) for row in rows]
-
-
-async def discover_late_charge_checks(discovery: Discovery, *, real_now: datetime) -> list[Account]:
-    """Return the accounts with attempts whose charges are to be looked for again."""
-    rows = await discovery.fetch(
-        """
-        SELECT a.account_id, a.mode, a.currency, a.clock_offset
-        FROM (
-            SELECT a.account_id, a.mode, a.currency, a.clock_offset, $1::timestamptz + a.clock_offset AS now
-            FROM account a
-            WHERE NOT EXISTS (SELECT FROM test_clock t WHERE t.account_id = a.account_id AND t.status = 'advancing')
-            GROUP BY a.account_id
-        ) a
-        WHERE (
-            SELECT true FROM late_charge_check l
-            WHERE l.account_id = a.account_id AND l.next_check_at <= a.now
-            ORDER BY l.next_check_at LIMIT 1
-        )
-        """,
-        real_now,
-    )
-    return [account_of(row) for row in rows]
-
-
-async def discover_pricing(discovery: Discovery, *, real_now: datetime) -> list[Account]:
-    """Return the accounts with price calls or warnings due, or with calls whose worker died."""
-    rows = await discovery.fetch(
-        """
-        SELECT a.account_id, a.mode, a.currency, a.clock_offset
-        FROM (
-            SELECT a.account_id, a.mode, a.currency, a.clock_offset, $1::timestamptz + a.clock_offset AS now
-            FROM account a
-            WHERE NOT EXISTS (SELECT FROM test_clock t WHERE t.account_id = a.account_id AND t.status = 'advancing')
-            GROUP BY a.account_id
-        ) a
-        WHERE coalesce(
-            (
+        WHERE CASE
+            WHEN $2::text = 'generation' THEN (
+                SELECT true FROM subscription s
+                WHERE s.account_id = a.account_id AND s.status = 'active' AND s.generate_at <= a.now
+                ORDER BY s.generate_at LIMIT 1
+            ) WHEN $2 = 'pricing' THEN coalesce((
                 SELECT true FROM price_pull p
                 WHERE p.account_id = a.account_id AND p.next_attempt_at <= a.now
                     AND (p.lease_until IS NULL OR p.lease_until <= $1)
@@ -108,40 +43,37 @@ async def discover_pricing(discovery: Discovery, *, real_now: datetime) -> list[
                 SELECT true FROM pricing_attempt t
                 WHERE t.account_id = a.account_id AND t.outcome IS NULL AND t.open_until <= $1
                 ORDER BY t.open_until LIMIT 1
+            )) WHEN $2 = 'issuance' THEN (
+                SELECT true FROM invoice v
+                WHERE v.account_id = a.account_id AND v.status = 'ready' AND v.next_attempt_at <= a.now
+                    AND (v.lease_until IS NULL OR v.lease_until <= $1)
+                ORDER BY v.next_attempt_at LIMIT 1
+            ) WHEN $2 = 'reconciliation' THEN coalesce((
+                SELECT true FROM invoice v
+                WHERE v.account_id = a.account_id AND v.status IN ('issued', 'overdue', 'paid', 'canceled')
+                    AND v.next_attempt_at <= a.now AND (v.lease_until IS NULL OR v.lease_until <= $1)
+                ORDER BY v.status, v.next_attempt_at LIMIT 1
+            ), (
+                SELECT true FROM late_charge_check l
+                WHERE l.account_id = a.account_id AND l.next_check_at <= a.now
+                ORDER BY l.next_check_at LIMIT 1
+            )) WHEN $2 = 'mirroring' THEN (
+                SELECT true FROM product_mirror m
+                WHERE m.account_id = a.account_id AND m.next_attempt_at <= a.now
+                    AND (m.lease_until IS NULL OR m.lease_until <= $1)
+                ORDER BY m.next_attempt_at LIMIT 1
             )
-        )
+        END
         """,
         real_now,
+        lane,
     )
-    return [account_of(row) for row in rows]
 
 
-async def discover_mirrors(discovery: Discovery, *, real_now: datetime) -> list[Account]:
-    """Return the accounts with products to mirror."""
-    rows = await discovery.fetch(
-        """
-        SELECT a.account_id, a.mode, a.currency, a.clock_offset
-        FROM (
-            SELECT a.account_id, a.mode, a.currency, a.clock_offset, $1::timestamptz + a.clock_offset AS now
-            FROM account a
-            WHERE NOT EXISTS (SELECT FROM test_clock t WHERE t.account_id = a.account_id AND t.status = 'advancing')
-            GROUP BY a.account_id
-        ) a
-        WHERE (
-            SELECT true FROM product_mirror m
-            WHERE m.account_id = a.account_id AND m.next_attempt_at <= a.now
-                AND (m.lease_until IS NULL OR m.lease_until <= $1)
-            ORDER BY m.next_attempt_at LIMIT 1
-        )
-        """,
-        real_now,
-    )
-    return [account_of(row) for row in rows]
-
-
-async def discover_push(discovery: Discovery, *, is_down: bool, real_now: datetime) -> list[Account]:
+async def discover_push(discovery: Discovery, *, is_down: bool, real_now: datetime) -> Sequence[Account]:
     """Return the accounts with events to deliver now, to an endpoint that is up or down."""
-    rows = await discovery.fetch(
+    return await discovery.fetch_as(
+        Account,
         """
         SELECT a.account_id, a.mode, a.currency, a.clock_offset
         FROM webhook w JOIN (
@@ -173,12 +105,11 @@ async def discover_push(discovery: Discovery, *, is_down: bool, real_now: dateti
         real_now,
         is_down,
     )
-    return [account_of(row) for row in rows]
 
 
-async def discover_expired_keys(discovery: Discovery, *, real_now: datetime) -> list[Account]:
-    """Return the accounts with expired idempotency keys."""
-    rows = await discovery.fetch(
+async def discover_expired_keys(discovery: Discovery, *, real_now: datetime) -> Sequence[Account]:
+    return await discovery.fetch_as(
+        Account,
         """
         SELECT a.account_id, a.mode, a.currency, a.clock_offset FROM account a
         WHERE (
@@ -188,7 +119,6 @@ async def discover_expired_keys(discovery: Discovery, *, real_now: datetime) -> 
         """,
         real_now,
     )
-    return [account_of(row) for row in rows]
 
 
 async def next_due_at(tx: Tx) -> datetime | None:

@@ -52,14 +52,14 @@ async def find(tx: Tx, key: str) -> StoredKey | None:
     The lock makes the transaction a write, whose commit waits for the standby: a repeat never gets an answer that a
     failover could still lose.
     """
-    row = await tx.fetchrow(
+    return await tx.fetchrow_as(
+        StoredKey,
         """
         SELECT i.route, i.body_hash, i.status, i.answer, i.is_sealed, i.expires_at
         FROM idempotency_key i WHERE i.account_id = $1 AND i.key = $2 FOR NO KEY UPDATE
         """,
         key,
     )
-    return None if row is None else StoredKey(**row)
 
 
 async def store_answer(

@@ -8,7 +8,7 @@ import asyncpg
 from fatura.observability import log
 from fatura.store import multi_host
 from fatura.store.db import Database, DatabaseUnavailableError
-from fatura.store.unavailable_errors import UNAVAILABLE_ERRORS
+from fatura.store.transaction_end import UNAVAILABLE_ERRORS
 
 CHANNEL = "fatura_work"
 GATHER_SECONDS = 0.01
@@ -20,13 +20,11 @@ class Notifier:
     """Sends notifications for a process without lanes of its own."""
 
     def __init__(self, db: Database) -> None:
-        """Take the pool that sends them."""
         self._db = db
         self._lanes: set[str] = set()
         self._sending: asyncio.Task[None] | None = None
 
     def __call__(self, lane: str) -> None:
-        """Notify the workers that a lane has work."""
         self._lanes.add(lane)
         if self._sending is None:
             self._sending = asyncio.get_running_loop().create_task(self._send())

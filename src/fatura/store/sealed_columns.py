@@ -19,14 +19,12 @@ RowId = UUID | str
 class SealedColumn:
     """An encrypted column with its statements.
 
-    `usage` counts the values of each key, `page` locks the next rows that another key than `$3` sealed, `write` stores
-    them. `first` sorts before every row id. `keyed_hash` returns the hash of an opened value that `write` stores as
-    well, from `$4`.
+    `page` locks the next rows that another key than `$3` sealed, and `write` stores them. `first` sorts before every
+    row id. `keyed_hash` returns the hash of an opened value that `write` stores as well, from `$4`.
     """
 
     place: str
     first: RowId
-    usage: LiteralString
     page: LiteralString
     write: LiteralString
     keyed_hash: Callable[[Vault, UUID, bytes], bytes] | None = None
@@ -50,10 +48,6 @@ COLUMNS: tuple[SealedColumn, ...] = (
         secrets.PLACE,
         UUID(int=0),
         """
-        SELECT substr(s.sealed, 1, 4) AS key_id, count(*) AS total
-        FROM integration_secret s WHERE s.account_id = $1 GROUP BY 1
-        """,
-        """
         SELECT s.integration_secret_id AS row_id, s.sealed AS sealed FROM integration_secret s
         WHERE s.account_id = $1 AND s.integration_secret_id > $2 AND substr(s.sealed, 1, 4) <> $3
         ORDER BY s.integration_secret_id LIMIT $4 FOR NO KEY UPDATE
@@ -68,10 +62,6 @@ COLUMNS: tuple[SealedColumn, ...] = (
         connections.CREDENTIALS_PLACE,
         UUID(int=0),
         """
-        SELECT substr(g.credentials_sealed, 1, 4) AS key_id, count(*) AS total
-        FROM gateway_connection g WHERE g.account_id = $1 GROUP BY 1
-        """,
-        """
         SELECT g.connection_id AS row_id, g.credentials_sealed AS sealed FROM gateway_connection g
         WHERE g.account_id = $1 AND g.connection_id > $2 AND substr(g.credentials_sealed, 1, 4) <> $3
         ORDER BY g.connection_id LIMIT $4 FOR NO KEY UPDATE
@@ -85,10 +75,6 @@ COLUMNS: tuple[SealedColumn, ...] = (
     SealedColumn(
         customers.DOCUMENT_PLACE,
         UUID(int=0),
-        """
-        SELECT substr(c.document_sealed, 1, 4) AS key_id, count(*) AS total
-        FROM customer c WHERE c.account_id = $1 AND c.document_sealed IS NOT NULL GROUP BY 1
-        """,
         """
         SELECT c.customer_id AS row_id, c.document_sealed AS sealed FROM customer c
         WHERE c.account_id = $1 AND c.customer_id > $2 AND substr(c.document_sealed, 1, 4) <> $3
@@ -105,10 +91,6 @@ COLUMNS: tuple[SealedColumn, ...] = (
         idempotency.PLACE,
         "",
         """
-        SELECT substr(i.answer, 1, 4) AS key_id, count(*) AS total
-        FROM idempotency_key i WHERE i.account_id = $1 AND i.is_sealed GROUP BY 1
-        """,
-        """
         SELECT i.key AS row_id, i.answer AS sealed FROM idempotency_key i
         WHERE i.account_id = $1 AND i.key > $2 AND i.is_sealed AND substr(i.answer, 1, 4) <> $3
         ORDER BY i.key LIMIT $4 FOR NO KEY UPDATE
@@ -123,10 +105,6 @@ COLUMNS: tuple[SealedColumn, ...] = (
         idempotency.BODY_PLACE,
         "",
         """
-        SELECT substr(i.body_hash, 1, 4) AS key_id, count(*) AS total
-        FROM idempotency_key i WHERE i.account_id = $1 GROUP BY 1
-        """,
-        """
         SELECT i.key AS row_id, i.body_hash AS sealed FROM idempotency_key i
         WHERE i.account_id = $1 AND i.key > $2 AND substr(i.body_hash, 1, 4) <> $3
         ORDER BY i.key LIMIT $4 FOR NO KEY UPDATE
@@ -138,12 +116,28 @@ COLUMNS: tuple[SealedColumn, ...] = (
         """,
     ),
 )
-"""Add every encrypted column here: an old key cannot be removed while a column still uses it."""
+"""Add every encrypted column here and to `usage`: an old key cannot be removed while a column still uses it."""
 
 
-async def usage(tx: Tx, column: SealedColumn) -> Mapping[bytes, int]:
-    """Return how many values of a column each key sealed, by key id."""
-    return {row["key_id"]: row["total"] for row in await tx.fetch(column.usage)}
+async def usage(tx: Tx) -> Mapping[bytes, int]:
+    """Return how many values each key sealed, by key id."""
+    rows = await tx.fetch(
+        """
+        SELECT u.key_id, count(*) AS total FROM (
+            SELECT substr(s.sealed, 1, 4) AS key_id FROM integration_secret s WHERE s.account_id = $1
+            UNION ALL
+            SELECT substr(g.credentials_sealed, 1, 4) FROM gateway_connection g WHERE g.account_id = $1
+            UNION ALL
+            SELECT substr(c.document_sealed, 1, 4) FROM customer c
+            WHERE c.account_id = $1 AND c.document_sealed IS NOT NULL
+            UNION ALL
+            SELECT substr(i.answer, 1, 4) FROM idempotency_key i WHERE i.account_id = $1 AND i.is_sealed
+            UNION ALL
+            SELECT substr(i.body_hash, 1, 4) FROM idempotency_key i WHERE i.account_id = $1
+        ) u GROUP BY u.key_id
+        """
+    )
+    return {row["key_id"]: row["total"] for row in rows}
 
 
 async def page(

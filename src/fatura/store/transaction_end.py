@@ -1,4 +1,4 @@
-"""Ending transactions: confirmed commits, roll-backs, and closing connections that no longer respond."""
+"""End transactions: confirm commits, roll back, and close connections that no longer respond."""
 
 import asyncio
 from collections.abc import Generator
@@ -7,7 +7,20 @@ from typing import Any
 
 import asyncpg
 
-from fatura.store.unavailable_errors import UNAVAILABLE_ERRORS
+UNAVAILABLE_ERRORS = (
+    OSError,
+    TimeoutError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # the server has announced its end but not yet closed the connection
+    asyncpg.PostgresConnectionError,
+    asyncpg.InsufficientResourcesError,  # disk full, out of memory, too many connections
+    asyncpg.OperatorInterventionError,  # shut down, crashed, starting, statement canceled or timed out
+    asyncpg.PostgresSystemError,  # the server's disk fails
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.InternalServerError,  # a node of a cluster does not answer the others
+)
+"""The errors of the driver that mean that the database is unavailable."""
 
 
 class DatabaseUnavailableError(Exception):

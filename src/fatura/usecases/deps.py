@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from fatura.gateways.registry import Providers
+from fatura.gateways.port import Providers
 from fatura.outbound.http import MerchantClient
 from fatura.settings import Settings
 from fatura.store.db import Database

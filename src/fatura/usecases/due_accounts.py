@@ -3,66 +3,70 @@
 Most functions return none while this host's clock is wrong, because leases and due dates depend on it.
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Protocol
 
 from fatura.domain.account import Account
-from fatura.domain.invoice_states import InvoiceStatus
 from fatura.observability import log
 from fatura.store import discovery
 from fatura.store.db import Discovery
 from fatura.store.sandbox import test_clock
-from fatura.usecases.charging.polling import POLLED_STATES
 from fatura.usecases.deps import Deps
 from fatura.usecases.operations.health import MAX_CLOCK_SKEW, MAX_PUSH_SKEW
+from fatura.usecases.transaction import LaneName
 
 
 class _Discover(Protocol):
-    def __call__(self, tx: Discovery, /, *, real_now: datetime) -> Awaitable[list[Account]]: ...
+    def __call__(self, tx: Discovery, /, *, real_now: datetime) -> Awaitable[Sequence[Account]]: ...
 
 
-async def generation(deps: Deps) -> list[Account]:
-    return await _discovered(deps, discovery.discover_generation, max_skew=MAX_CLOCK_SKEW)
+async def generation(deps: Deps) -> Sequence[Account]:
+    return await _discovered(
+        deps, partial(discovery.discover, lane=LaneName.GENERATION), max_skew=MAX_CLOCK_SKEW
+    )
 
 
-async def pricing(deps: Deps) -> list[Account]:
-    return await _discovered(deps, discovery.discover_pricing, max_skew=MAX_CLOCK_SKEW)
+async def pricing(deps: Deps) -> Sequence[Account]:
+    return await _discovered(
+        deps, partial(discovery.discover, lane=LaneName.PRICING), max_skew=MAX_CLOCK_SKEW
+    )
 
 
-async def issuance(deps: Deps) -> list[Account]:
-    ready = partial(discovery.discover_invoices, statuses=[InvoiceStatus.READY])
-    return await _discovered(deps, ready, max_skew=MAX_CLOCK_SKEW)
+async def issuance(deps: Deps) -> Sequence[Account]:
+    due = partial(discovery.discover, lane=LaneName.ISSUANCE)
+    return await _discovered(deps, due, max_skew=MAX_CLOCK_SKEW)
 
 
-async def reconciliation(deps: Deps) -> list[Account]:
-    to_poll = await _discovered(deps, partial(discovery.discover_invoices, statuses=list(POLLED_STATES)))
-    to_check = await _discovered(deps, discovery.discover_late_charge_checks)
-    return list({each.account_id: each for each in (*to_poll, *to_check)}.values())
+async def reconciliation(deps: Deps) -> Sequence[Account]:
+    """Return the accounts with charges to poll or late charge checks to make."""
+    return await _discovered(deps, partial(discovery.discover, lane=LaneName.RECONCILIATION))
 
 
-async def mirroring(deps: Deps) -> list[Account]:
-    return await _discovered(deps, discovery.discover_mirrors)
+async def mirroring(deps: Deps) -> Sequence[Account]:
+    return await _discovered(deps, partial(discovery.discover, lane=LaneName.MIRRORING))
 
 
-async def push(deps: Deps) -> list[Account]:
+async def push(deps: Deps) -> Sequence[Account]:
     return await _discovered(deps, partial(discovery.discover_push, is_down=False), max_skew=MAX_PUSH_SKEW)
 
 
-async def probes(deps: Deps) -> list[Account]:
+async def probes(deps: Deps) -> Sequence[Account]:
     return await _discovered(deps, partial(discovery.discover_push, is_down=True), max_skew=MAX_PUSH_SKEW)
 
 
-async def expired_keys(deps: Deps) -> list[Account]:
+async def expired_keys(deps: Deps) -> Sequence[Account]:
     return await _discovered(deps, discovery.discover_expired_keys)
 
 
-async def advancing_clocks(deps: Deps) -> list[Account]:
+async def advancing_clocks(deps: Deps) -> Sequence[Account]:
     return await _discovered(deps, test_clock.discover_advancing, max_skew=MAX_CLOCK_SKEW)
 
 
-async def _discovered(deps: Deps, discover: _Discover, *, max_skew: timedelta | None = None) -> list[Account]:
+async def _discovered(
+    deps: Deps, discover: _Discover, *, max_skew: timedelta | None = None
+) -> Sequence[Account]:
     """Return the accounts, but none if this host's clock differs by more than `max_skew` from the database's (D-5)."""
     async with deps.db.discovery() as tx:
         accounts = await discover(tx, real_now=deps.clock())

@@ -1,6 +1,6 @@
 """The lanes of background work: what each does, its batch size, and how many batches run concurrently."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from fatura.domain.account import Account
@@ -39,7 +39,7 @@ class Lane:
     """
 
     name: str
-    due: Callable[[Deps], Awaitable[list[Account]]]
+    due: Callable[[Deps], Awaitable[Sequence[Account]]]
     run: Callable[[Deps, Account], Awaitable[int]]
     batches_at_once: int
     batches_an_account: int = 1

@@ -54,7 +54,7 @@ class LaneRunner:
                 return
             self._start(account)
 
-    async def _find_due(self) -> list[Account]:
+    async def _find_due(self) -> Sequence[Account]:
         """Return the accounts with due work; log any failure and return none."""
         try:
             return await self._lane.due(self._deps)

@@ -16,10 +16,11 @@ from fatura.gateways.port import (
     NotFoundError,
     PermanentError,
     ProductMirror,
+    Provider,
+    Providers,
     Webhook,
     WebhookHint,
 )
-from fatura.gateways.registry import Provider, Providers
 from fatura.store.db import Database
 from tests.faults.charges import capabilities_of, charge_of, pay_if_due
 from tests.faults.journal import Journal

@@ -245,7 +245,7 @@ class SimDatabase(Database):
     __slots__ = ("_sim",)
 
     def __init__(self, pool: SimPool) -> None:
-        super().__init__(pool, pool.connections.url, pooler_url=None, opening=Opening())
+        super().__init__(pool, Opening(), pool.connections.url, None)
         self._sim = pool
 
     async def ping(self) -> datetime:

@@ -17,7 +17,7 @@ from fatura import settings
 from fatura.api.app import set_deps
 from fatura.bootstrap import wire
 from fatura.domain.credentials import Mode
-from fatura.gateways.registry import Provider
+from fatura.gateways.port import Provider
 from fatura.store.db import DatabaseUnavailableError, DeadlockError, LockTimeoutError
 from fatura.store.vault import Vault
 from fatura.usecases.deps import Deps

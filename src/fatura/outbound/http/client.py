@@ -122,7 +122,6 @@ class MerchantClient:
 
     @asynccontextmanager
     async def session(self) -> AsyncGenerator[MerchantSession]:
-        """Open a session for calls to one account's servers."""
         session = MerchantSession(self._dialer, self._allowed)
         try:
             yield session

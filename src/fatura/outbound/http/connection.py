@@ -39,7 +39,6 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether another request may be sent."""
         return self._transport is not None and not self._transport.is_closing()
 
     def abort(self) -> None:

@@ -72,7 +72,6 @@ class AresResolver:
         return [each.decode() if isinstance(each, bytes) else each for each in addresses]
 
     async def close(self) -> None:
-        """Cancel lookups."""
         if self._opened is not None:
             await self._opened.close()
             self._opened = None
@@ -151,7 +150,6 @@ class Dialer:
         return connection
 
     async def close(self) -> None:
-        """Cancel lookups."""
         await self._ares.close()
 
     def _tls(self) -> ssl.SSLContext:

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from fatura.domain.account import Account
 from fatura.domain.credentials import ApiKey, Mode
-from fatura.store.db import Discovery, Row, Tx
+from fatura.store.db import Discovery, Tx, record
 
 
 async def insert(tx: Tx, *, name: str, mode: Mode, currency: str, created_at: datetime) -> None:
@@ -31,16 +31,14 @@ async def discover_newest(discovery: Discovery) -> UUID | None:
 
 
 async def insert_counter(tx: Tx) -> None:
-    """Insert the account's counters, all zero."""
     await tx.execute("INSERT INTO account_counter (account_id) VALUES ($1)")
 
 
 async def load(tx: Tx) -> Account | None:
-    """Return the account that the transaction belongs to."""
-    row = await tx.fetchrow(
-        "SELECT a.account_id, a.mode, a.currency, a.clock_offset FROM account a WHERE a.account_id = $1"
+    return await tx.fetchrow_as(
+        Account,
+        "SELECT a.account_id, a.mode, a.currency, a.clock_offset FROM account a WHERE a.account_id = $1",
     )
-    return None if row is None else account_of(row)
 
 
 async def set_clock_offset(tx: Tx, offset: timedelta) -> None:
@@ -65,7 +63,7 @@ async def find_key(tx: Tx, secret_hash: bytes) -> KeyHolder | None:
         """,
         secret_hash,
     )
-    return None if row is None else KeyHolder(account_of(row), row["api_key_id"], row["last_used_at"])
+    return None if row is None else record(KeyHolder, row, account=record(Account, row))
 
 
 async def insert_key(tx: Tx, key: ApiKey, *, secret_hash: bytes) -> None:
@@ -84,13 +82,13 @@ async def insert_key(tx: Tx, key: ApiKey, *, secret_hash: bytes) -> None:
 
 async def list_keys(tx: Tx) -> Sequence[ApiKey]:
     """Return the account's keys, newest first, revoked ones included."""
-    rows = await tx.fetch(
+    return await tx.fetch_as(
+        ApiKey,
         """
         SELECT k.api_key_id, k.name, k.prefix, k.created_at, k.last_used_at, k.revoked_at
         FROM api_key k WHERE k.account_id = $1 ORDER BY k.api_key_id DESC
-        """
+        """,
     )
-    return [ApiKey(**row) for row in rows]
 
 
 async def revoke_key(tx: Tx, api_key_id: UUID, *, revoked_at: datetime) -> bool:
@@ -112,8 +110,3 @@ async def touch_key(tx: Tx, api_key_id: UUID, *, used_at: datetime) -> None:
         api_key_id,
         used_at,
     )
-
-
-def account_of(row: Row) -> Account:
-    """Build an account from a row with account_id, mode, currency and clock_offset."""
-    return Account(row["account_id"], Mode(row["mode"]), row["currency"], row["clock_offset"])

@@ -9,7 +9,7 @@ from fatura.domain.invoice import InvoiceDraft, PricingStatus
 from fatura.domain.offer import PaymentMethod
 from fatura.domain.subscription import Customer
 from fatura.store.billing.invoices import customer_of
-from fatura.store.db import Row, Tx
+from fatura.store.db import Row, Tx, record
 from fatura.store.pricing import price_pulls
 
 
@@ -82,18 +82,7 @@ async def claim_one(tx: Tx, subscription_id: UUID, *, now: datetime) -> Sequence
 
 
 def _due(row: Row) -> DueSubscription:
-    return DueSubscription(
-        subscription_id=row["subscription_id"],
-        external_ref=row["external_ref"],
-        plan_version_id=row["plan_version_id"],
-        customer=customer_of(row),
-        connection_id=row["connection_id"],
-        payment_method=PaymentMethod(row["payment_method"]),
-        charge_day=row["charge_day"],
-        cycle_count=row["cycle_count"],
-        next_period_start=row["next_period_start"],
-        next_due_date=row["next_due_date"],
-    )
+    return record(DueSubscription, row, customer=customer_of(row))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +99,6 @@ class NewInvoice:
 
 
 async def advance_subscriptions(tx: Tx, batch: Sequence[NewInvoice]) -> None:
-    """Move each billed subscription to its next cycle."""
     touched = await tx.execute(
         """
         UPDATE subscription s SET cycle_count = s.cycle_count + 1, next_period_start = u.start, next_due_date = u.start,

@@ -4,36 +4,27 @@ from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from fatura.domain.filters import InvoiceFilter
-from fatura.domain.invoice import (
-    Invoice,
-    InvoiceDetail,
-    InvoiceItem,
-    IssueFailure,
-    PricingSource,
-    PricingStatus,
-)
+from fatura.domain.invoice import Invoice, InvoiceDetail, InvoiceItem, IssueFailure
 from fatura.domain.invoice_states import InvoiceStatus
-from fatura.domain.offer import PaymentMethod
 from fatura.domain.subscription import Customer
-from fatura.store.db import Row, Tx
+from fatura.store.db import Row, Tx, record
+
+
+async def lock(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, InvoiceStatus]:
+    """Lock invoices in id order, to avoid deadlocks, and return their states. Lock their items and attempts later."""
+    rows = await tx.fetch(
+        """
+        SELECT v.invoice_id, v.status FROM invoice v
+        WHERE v.account_id = $1 AND v.invoice_id = ANY($2::uuid[]) ORDER BY v.invoice_id FOR NO KEY UPDATE
+        """,
+        invoice_ids,
+    )
+    return {row["invoice_id"]: InvoiceStatus(row["status"]) for row in rows}
 
 
 async def details(tx: Tx, invoice_ids: Sequence[UUID]) -> Mapping[UUID, InvoiceDetail]:
     """Return invoices by id, with items and the merchant's own ids."""
-    rows = await tx.fetch(
-        """
-        SELECT v.invoice_id, v.subscription_id, v.cycle, v.status, v.due_date, v.payment_method, v.installments,
-            v.total_cents, v.gateway_invoice_id, v.issued_at, v.paid_at, v.refunded_at, v.disputed_at, v.canceled_at,
-            v.issue_error_code, v.issue_error_detail, v.issue_error_at, v.created_at,
-            s.external_ref AS subscription_external_ref, c.customer_id, c.external_ref AS customer_external_ref,
-            c.name AS customer_name, c.email AS customer_email
-        FROM invoice v
-        JOIN subscription s ON s.subscription_id = v.subscription_id
-        JOIN customer c ON c.customer_id = s.customer_id
-        WHERE v.account_id = $1 AND s.account_id = $1 AND c.account_id = $1 AND v.invoice_id = ANY($2::uuid[])
-        """,
-        invoice_ids,
-    )
+    rows = await _read(tx, invoice_ids)
     items = await items_of(tx, invoice_ids)
     return {
         row["invoice_id"]: InvoiceDetail(
@@ -60,12 +51,11 @@ async def items_of(tx: Tx, invoice_ids: Sequence[UUID]) -> Mapping[UUID, Sequenc
     )
     found: dict[UUID, list[InvoiceItem]] = {}
     for row in rows:
-        found.setdefault(row["invoice_id"], []).append(_item(row))
+        found.setdefault(row["invoice_id"], []).append(record(InvoiceItem, row))
     return found
 
 
 async def count(tx: Tx, wanted: InvoiceFilter) -> int:
-    """Return the number of invoices that match a filter."""
     rows = await tx.fetch_by_values(
         """
         SELECT count(*) AS total FROM invoice x
@@ -89,68 +79,48 @@ async def page(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int) -> Seque
     """Return a page of the invoices that match a filter, newest first."""
     rows = await tx.fetch_by_values(
         """
-        SELECT v.invoice_id, v.subscription_id, v.cycle, v.status, v.due_date, v.payment_method, v.installments,
-            v.total_cents, v.gateway_invoice_id, v.issued_at, v.paid_at, v.refunded_at, v.disputed_at, v.canceled_at,
-            v.issue_error_code, v.issue_error_detail, v.issue_error_at, v.created_at,
-            c.customer_id, c.external_ref AS customer_external_ref, c.name AS customer_name, c.email AS customer_email
-        FROM invoice v
-        JOIN subscription s ON s.subscription_id = v.subscription_id
-        JOIN customer c ON c.customer_id = s.customer_id
-        WHERE v.account_id = $1 AND s.account_id = $1 AND c.account_id = $1 AND v.invoice_id IN (
-            SELECT x.invoice_id FROM invoice x
-            WHERE x.account_id = $1 AND ($2::text IS NULL OR x.status = $2)
-                AND ($3::uuid IS NULL OR x.subscription_id = $3)
-                AND ($4::uuid IS NULL OR x.subscription_id = ANY(ARRAY(
-                    SELECT s.subscription_id FROM subscription s WHERE s.account_id = $1 AND s.customer_id = $4
-                )))
-                AND ($5::text IS NULL OR x.subscription_id = ANY(ARRAY(
-                    SELECT s.subscription_id FROM subscription s JOIN customer k ON k.customer_id = s.customer_id
-                    WHERE s.account_id = $1 AND k.account_id = $1 AND k.external_ref = $5
-                )))
-                AND ($6::date IS NULL OR x.due_date >= $6) AND ($7::date IS NULL OR x.due_date <= $7)
-            ORDER BY x.invoice_id DESC OFFSET $8 LIMIT $9
-        )
-        ORDER BY v.invoice_id DESC
+        SELECT x.invoice_id FROM invoice x
+        WHERE x.account_id = $1 AND ($2::text IS NULL OR x.status = $2)
+            AND ($3::uuid IS NULL OR x.subscription_id = $3)
+            AND ($4::uuid IS NULL OR x.subscription_id = ANY(ARRAY(
+                SELECT s.subscription_id FROM subscription s WHERE s.account_id = $1 AND s.customer_id = $4
+            )))
+            AND ($5::text IS NULL OR x.subscription_id = ANY(ARRAY(
+                SELECT s.subscription_id FROM subscription s JOIN customer k ON k.customer_id = s.customer_id
+                WHERE s.account_id = $1 AND k.account_id = $1 AND k.external_ref = $5
+            )))
+            AND ($6::date IS NULL OR x.due_date >= $6) AND ($7::date IS NULL OR x.due_date <= $7)
+        ORDER BY x.invoice_id DESC OFFSET $8 LIMIT $9
         """,
         *_values(wanted),
         skip,
         limit,
     )
-    return [_invoice(row) for row in rows]
+    return await _read_page(tx, rows)
 
 
 async def page_from_end(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int) -> Sequence[Invoice]:
     """Return the same page as `page`, but `skip` counts from the oldest invoice: faster for pages past the middle."""
     rows = await tx.fetch_by_values(
         """
-        SELECT v.invoice_id, v.subscription_id, v.cycle, v.status, v.due_date, v.payment_method, v.installments,
-            v.total_cents, v.gateway_invoice_id, v.issued_at, v.paid_at, v.refunded_at, v.disputed_at, v.canceled_at,
-            v.issue_error_code, v.issue_error_detail, v.issue_error_at, v.created_at,
-            c.customer_id, c.external_ref AS customer_external_ref, c.name AS customer_name, c.email AS customer_email
-        FROM invoice v
-        JOIN subscription s ON s.subscription_id = v.subscription_id
-        JOIN customer c ON c.customer_id = s.customer_id
-        WHERE v.account_id = $1 AND s.account_id = $1 AND c.account_id = $1 AND v.invoice_id IN (
-            SELECT x.invoice_id FROM invoice x
-            WHERE x.account_id = $1 AND ($2::text IS NULL OR x.status = $2)
-                AND ($3::uuid IS NULL OR x.subscription_id = $3)
-                AND ($4::uuid IS NULL OR x.subscription_id = ANY(ARRAY(
-                    SELECT s.subscription_id FROM subscription s WHERE s.account_id = $1 AND s.customer_id = $4
-                )))
-                AND ($5::text IS NULL OR x.subscription_id = ANY(ARRAY(
-                    SELECT s.subscription_id FROM subscription s JOIN customer k ON k.customer_id = s.customer_id
-                    WHERE s.account_id = $1 AND k.account_id = $1 AND k.external_ref = $5
-                )))
-                AND ($6::date IS NULL OR x.due_date >= $6) AND ($7::date IS NULL OR x.due_date <= $7)
-            ORDER BY x.invoice_id OFFSET $8 LIMIT $9
-        )
-        ORDER BY v.invoice_id DESC
+        SELECT x.invoice_id FROM invoice x
+        WHERE x.account_id = $1 AND ($2::text IS NULL OR x.status = $2)
+            AND ($3::uuid IS NULL OR x.subscription_id = $3)
+            AND ($4::uuid IS NULL OR x.subscription_id = ANY(ARRAY(
+                SELECT s.subscription_id FROM subscription s WHERE s.account_id = $1 AND s.customer_id = $4
+            )))
+            AND ($5::text IS NULL OR x.subscription_id = ANY(ARRAY(
+                SELECT s.subscription_id FROM subscription s JOIN customer k ON k.customer_id = s.customer_id
+                WHERE s.account_id = $1 AND k.account_id = $1 AND k.external_ref = $5
+            )))
+            AND ($6::date IS NULL OR x.due_date >= $6) AND ($7::date IS NULL OR x.due_date <= $7)
+        ORDER BY x.invoice_id OFFSET $8 LIMIT $9
         """,
         *_values(wanted),
         skip,
         limit,
     )
-    return [_invoice(row) for row in rows]
+    return await _read_page(tx, rows)
 
 
 async def page_of_few(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int) -> Sequence[Invoice]:
@@ -160,37 +130,27 @@ async def page_of_few(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int) -
     """
     rows = await tx.fetch_by_values(
         """
-        SELECT v.invoice_id, v.subscription_id, v.cycle, v.status, v.due_date, v.payment_method, v.installments,
-            v.total_cents, v.gateway_invoice_id, v.issued_at, v.paid_at, v.refunded_at, v.disputed_at, v.canceled_at,
-            v.issue_error_code, v.issue_error_detail, v.issue_error_at, v.created_at,
-            c.customer_id, c.external_ref AS customer_external_ref, c.name AS customer_name, c.email AS customer_email
-        FROM invoice v
-        JOIN subscription s ON s.subscription_id = v.subscription_id
-        JOIN customer c ON c.customer_id = s.customer_id
-        WHERE v.account_id = $1 AND s.account_id = $1 AND c.account_id = $1 AND v.invoice_id IN (
-            SELECT f.invoice_id FROM (
-                SELECT x.invoice_id FROM invoice x
-                WHERE x.account_id = $1 AND ($2::text IS NULL OR x.status = $2)
-                    AND ($3::uuid IS NULL OR x.subscription_id = $3)
-                    AND ($4::uuid IS NULL OR x.subscription_id = ANY(ARRAY(
-                        SELECT s.subscription_id FROM subscription s WHERE s.account_id = $1 AND s.customer_id = $4
-                    )))
-                    AND ($5::text IS NULL OR x.subscription_id = ANY(ARRAY(
-                        SELECT s.subscription_id FROM subscription s JOIN customer k ON k.customer_id = s.customer_id
-                        WHERE s.account_id = $1 AND k.account_id = $1 AND k.external_ref = $5
-                    )))
-                    AND ($6::date IS NULL OR x.due_date >= $6) AND ($7::date IS NULL OR x.due_date <= $7)
-                OFFSET 0
-            ) f
-            ORDER BY f.invoice_id DESC OFFSET $8 LIMIT $9
-        )
-        ORDER BY v.invoice_id DESC
+        SELECT f.invoice_id FROM (
+            SELECT x.invoice_id FROM invoice x
+            WHERE x.account_id = $1 AND ($2::text IS NULL OR x.status = $2)
+                AND ($3::uuid IS NULL OR x.subscription_id = $3)
+                AND ($4::uuid IS NULL OR x.subscription_id = ANY(ARRAY(
+                    SELECT s.subscription_id FROM subscription s WHERE s.account_id = $1 AND s.customer_id = $4
+                )))
+                AND ($5::text IS NULL OR x.subscription_id = ANY(ARRAY(
+                    SELECT s.subscription_id FROM subscription s JOIN customer k ON k.customer_id = s.customer_id
+                    WHERE s.account_id = $1 AND k.account_id = $1 AND k.external_ref = $5
+                )))
+                AND ($6::date IS NULL OR x.due_date >= $6) AND ($7::date IS NULL OR x.due_date <= $7)
+            OFFSET 0
+        ) f
+        ORDER BY f.invoice_id DESC OFFSET $8 LIMIT $9
         """,
         *_values(wanted),
         skip,
         limit,
     )
-    return [_invoice(row) for row in rows]
+    return await _read_page(tx, rows)
 
 
 def _values(wanted: InvoiceFilter) -> Sequence[object]:
@@ -205,47 +165,36 @@ def _values(wanted: InvoiceFilter) -> Sequence[object]:
     )
 
 
-def customer_of(row: Row) -> Customer:
-    return Customer(
-        row["customer_id"], row["customer_external_ref"], row["customer_name"], row["customer_email"]
+async def _read_page(tx: Tx, rows: Sequence[Row]) -> Sequence[Invoice]:
+    return [_invoice(row) for row in await _read(tx, [row["invoice_id"] for row in rows])]
+
+
+async def _read(tx: Tx, invoice_ids: Sequence[UUID]) -> Sequence[Row]:
+    """Return the invoices with these ids and their customers, newest first."""
+    return await tx.fetch(
+        """
+        SELECT v.invoice_id, v.subscription_id, v.cycle, v.status, v.due_date, v.payment_method, v.installments,
+            v.total_cents, v.gateway_invoice_id, v.issued_at, v.paid_at, v.refunded_at, v.disputed_at, v.canceled_at,
+            v.issue_error_code, v.issue_error_detail, v.issue_error_at, v.created_at,
+            s.external_ref AS subscription_external_ref, c.customer_id, c.external_ref AS customer_external_ref,
+            c.name AS customer_name, c.email AS customer_email
+        FROM invoice v
+        JOIN subscription s ON s.subscription_id = v.subscription_id
+        JOIN customer c ON c.customer_id = s.customer_id
+        WHERE v.account_id = $1 AND s.account_id = $1 AND c.account_id = $1 AND v.invoice_id = ANY($2::uuid[])
+        ORDER BY v.invoice_id DESC
+        """,
+        invoice_ids,
     )
 
 
 def _invoice(row: Row) -> Invoice:
-    return Invoice(
-        invoice_id=row["invoice_id"],
-        subscription_id=row["subscription_id"],
-        customer=customer_of(row),
-        cycle=row["cycle"],
-        status=InvoiceStatus(row["status"]),
-        due_date=row["due_date"],
-        payment_method=PaymentMethod(row["payment_method"]),
-        installments=row["installments"],
-        total_cents=row["total_cents"],
-        gateway_invoice_id=row["gateway_invoice_id"],
-        issued_at=row["issued_at"],
-        paid_at=row["paid_at"],
-        refunded_at=row["refunded_at"],
-        disputed_at=row["disputed_at"],
-        canceled_at=row["canceled_at"],
-        issue_error=None
-        if row["issue_error_code"] is None
-        else IssueFailure(row["issue_error_code"], row["issue_error_detail"], row["issue_error_at"]),
-        created_at=row["created_at"],
-    )
+    code = row["issue_error_code"]
+    error = None if code is None else IssueFailure(code, row["issue_error_detail"], row["issue_error_at"])
+    return record(Invoice, row, customer=customer_of(row), issue_error=error)
 
 
-def _item(row: Row) -> InvoiceItem:
-    return InvoiceItem(
-        item_id=row["item_id"],
-        product_id=row["product_id"],
-        product_name=row["product_name"],
-        pricing_source=PricingSource(row["pricing_source"]),
-        pricing_status=PricingStatus(row["pricing_status"]),
-        months=row["months"],
-        monthly_price_cents=row["monthly_price_cents"],
-        discount_percent=row["discount_percent"],
-        amount_cents=row["amount_cents"],
-        description=row["description"],
-        product_external_ref=row["product_external_ref"],
+def customer_of(row: Row) -> Customer:
+    return Customer(
+        row["customer_id"], row["customer_external_ref"], row["customer_name"], row["customer_email"]
     )

@@ -74,7 +74,8 @@ async def claim(
 
 async def claimed(tx: Tx, keys: Sequence[tuple[UUID, UUID]]) -> Sequence[ClaimedMirror]:
     """Return leased copies by their (connection, product) pairs."""
-    rows = await tx.fetch(
+    return await tx.fetch_as(
+        ClaimedMirror,
         """
         SELECT m.connection_id, m.product_id, p.name, p.description, m.failures, m.next_attempt_at
         FROM unnest($2::uuid[], $3::uuid[]) AS u (connection_id, product_id)
@@ -85,7 +86,6 @@ async def claimed(tx: Tx, keys: Sequence[tuple[UUID, UUID]]) -> Sequence[Claimed
         [connection_id for connection_id, _ in keys],
         [product_id for _, product_id in keys],
     )
-    return [ClaimedMirror(**row) for row in rows]
 
 
 async def record_done(

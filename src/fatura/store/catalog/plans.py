@@ -6,9 +6,8 @@ from uuid import UUID
 
 from fatura.domain.filters import PlanFilter
 from fatura.domain.invoice import BilledProduct, BillingTerms
-from fatura.domain.offer import Discount, OfferItem, PaymentMethod, Plan, Terms
-from fatura.domain.product import PricingMode
-from fatura.store.db import Row, Tx, fields
+from fatura.domain.offer import Discount, OfferItem, Plan, Terms
+from fatura.store.db import Row, Tx, record
 
 
 async def insert(tx: Tx, plan_id: UUID, *, created_at: datetime) -> None:
@@ -91,41 +90,29 @@ async def insert_discounts(tx: Tx, plan_version_id: UUID, items: Sequence[OfferI
 
 async def find(tx: Tx, plan_id: UUID) -> Plan | None:
     """Return a plan with its current version."""
-    row = await tx.fetchrow(
-        """
-        SELECT p.plan_id, v.plan_version_id, v.name, v.version, v.period_months, v.default_payment_method,
-            v.max_installments, v.commitment_cycles, p.archived_at, p.created_at
-        FROM plan p JOIN plan_version v ON v.plan_id = p.plan_id AND v.version = p.current_version
-        WHERE p.account_id = $1 AND v.account_id = $1 AND p.plan_id = $2 AND v.subscription_id IS NULL
-        """,
-        plan_id,
-    )
-    return None if row is None else _plan(row)
+    return next(iter(await _read(tx, [plan_id])), None)
 
 
 async def lock(tx: Tx, plan_id: UUID) -> bool:
     """Lock a plan against other writers and new subscriptions; return whether it exists."""
-    return (
-        await tx.fetchval(
-            "SELECT true FROM plan p WHERE p.account_id = $1 AND p.plan_id = $2 FOR NO KEY UPDATE", plan_id
+    return bool(
+        await tx.fetch(
+            "SELECT FROM plan p WHERE p.account_id = $1 AND p.plan_id = $2 FOR NO KEY UPDATE", plan_id
         )
-        is True
     )
 
 
 async def lock_for_share(tx: Tx, plan_id: UUID) -> bool:
     """Lock a plan against archiving and new versions; return whether it exists."""
-    return (
-        await tx.fetchval(
-            "SELECT true FROM plan p WHERE p.account_id = $1 AND p.plan_id = $2 FOR SHARE", plan_id
-        )
-        is True
+    return bool(
+        await tx.fetch("SELECT FROM plan p WHERE p.account_id = $1 AND p.plan_id = $2 FOR SHARE", plan_id)
     )
 
 
 async def find_version(tx: Tx, plan_version_id: UUID) -> Plan | None:
     """Return a plan with one of its versions, which may be private to a subscription (D-22)."""
-    row = await tx.fetchrow(
+    return await tx.fetchrow_as(
+        Plan,
         """
         SELECT p.plan_id, v.plan_version_id, v.name, v.version, v.period_months, v.default_payment_method,
             v.max_installments, v.commitment_cycles, p.archived_at, p.created_at
@@ -134,7 +121,6 @@ async def find_version(tx: Tx, plan_version_id: UUID) -> Plan | None:
         """,
         plan_version_id,
     )
-    return None if row is None else _plan(row)
 
 
 async def items(tx: Tx, plan_version_id: UUID) -> Sequence[OfferItem]:
@@ -171,7 +157,6 @@ async def discounts(
 
 
 async def count(tx: Tx, wanted: PlanFilter) -> int:
-    """Return the number of plans that match a filter."""
     rows = await tx.fetch_by_values(
         """
         SELECT count(*) AS total FROM plan x
@@ -186,21 +171,15 @@ async def page(tx: Tx, wanted: PlanFilter, *, skip: int, limit: int) -> Sequence
     """Return a page of the plans that match a filter, with their current versions, newest first."""
     rows = await tx.fetch_by_values(
         """
-        SELECT p.plan_id, v.plan_version_id, v.name, v.version, v.period_months, v.default_payment_method,
-            v.max_installments, v.commitment_cycles, p.archived_at, p.created_at
-        FROM plan p JOIN plan_version v ON v.plan_id = p.plan_id AND v.version = p.current_version
-        WHERE p.account_id = $1 AND v.account_id = $1 AND v.subscription_id IS NULL AND p.plan_id IN (
-            SELECT x.plan_id FROM plan x
-            WHERE x.account_id = $1 AND ($2::boolean IS NULL OR (x.archived_at IS NOT NULL) = $2)
-            ORDER BY x.plan_id DESC OFFSET $3 LIMIT $4
-        )
-        ORDER BY p.plan_id DESC
+        SELECT x.plan_id FROM plan x
+        WHERE x.account_id = $1 AND ($2::boolean IS NULL OR (x.archived_at IS NOT NULL) = $2)
+        ORDER BY x.plan_id DESC OFFSET $3 LIMIT $4
         """,
         wanted.archived,
         skip,
         limit,
     )
-    return [_plan(row) for row in rows]
+    return await _read(tx, [row["plan_id"] for row in rows])
 
 
 async def publish_version(tx: Tx, plan_id: UUID, *, version: int) -> None:
@@ -240,13 +219,7 @@ async def billing_terms(tx: Tx, plan_version_ids: Iterable[UUID]) -> Mapping[UUI
         version_id = row["plan_version_id"]
         heads[version_id] = row
         products.setdefault(version_id, []).append(
-            BilledProduct(
-                product_id=row["product_id"],
-                product_name=row["product_name"],
-                pricing_mode=PricingMode(row["pricing_mode"]),
-                monthly_price_cents=row["monthly_price_cents"],
-                discounts=rules.get((version_id, row["position"]), ()),
-            )
+            record(BilledProduct, row, discounts=rules.get((version_id, row["position"]), ()))
         )
     return {
         version_id: BillingTerms(
@@ -256,5 +229,16 @@ async def billing_terms(tx: Tx, plan_version_ids: Iterable[UUID]) -> Mapping[UUI
     }
 
 
-def _plan(row: Row) -> Plan:
-    return Plan(**fields(row, default_payment_method=PaymentMethod(row["default_payment_method"])))
+async def _read(tx: Tx, plan_ids: Sequence[UUID]) -> Sequence[Plan]:
+    """Return the plans with these ids, with their current versions, newest first."""
+    return await tx.fetch_as(
+        Plan,
+        """
+        SELECT p.plan_id, v.plan_version_id, v.name, v.version, v.period_months, v.default_payment_method,
+            v.max_installments, v.commitment_cycles, p.archived_at, p.created_at
+        FROM plan p JOIN plan_version v ON v.plan_id = p.plan_id AND v.version = p.current_version
+        WHERE p.account_id = $1 AND v.account_id = $1 AND v.subscription_id IS NULL AND p.plan_id = ANY($2::uuid[])
+        ORDER BY p.plan_id DESC
+        """,
+        plan_ids,
+    )

@@ -5,8 +5,8 @@ from uuid import UUID
 
 from fatura.domain.filters import ProductFilter
 from fatura.domain.offer import ProductFacts
-from fatura.domain.product import PricingMode, Product
-from fatura.store.db import Row, Tx, fields
+from fatura.domain.product import Product
+from fatura.store.db import Tx
 
 
 async def insert(tx: Tx, product: Product) -> None:
@@ -29,28 +29,15 @@ async def insert(tx: Tx, product: Product) -> None:
 
 
 async def find(tx: Tx, product_id: UUID) -> Product | None:
-    row = await tx.fetchrow(
-        """
-        SELECT p.product_id, p.name, p.description, p.external_ref, p.pricing_mode, p.monthly_price_cents,
-            p.endpoint_url, p.cap_cents, p.archived_at, p.created_at
-        FROM product p WHERE p.account_id = $1 AND p.product_id = $2
-        """,
-        product_id,
-    )
-    return None if row is None else _product(row)
+    return next(iter(await _read(tx, [product_id])), None)
 
 
 async def lock(tx: Tx, product_id: UUID) -> Product | None:
     """Lock a product against other writers and new plans, and return it."""
-    row = await tx.fetchrow(
-        """
-        SELECT p.product_id, p.name, p.description, p.external_ref, p.pricing_mode, p.monthly_price_cents,
-            p.endpoint_url, p.cap_cents, p.archived_at, p.created_at
-        FROM product p WHERE p.account_id = $1 AND p.product_id = $2 FOR NO KEY UPDATE
-        """,
-        product_id,
+    await tx.execute(
+        "SELECT FROM product p WHERE p.account_id = $1 AND p.product_id = $2 FOR NO KEY UPDATE", product_id
     )
-    return None if row is None else _product(row)
+    return await find(tx, product_id)
 
 
 async def update(tx: Tx, product: Product) -> None:
@@ -72,7 +59,6 @@ async def update(tx: Tx, product: Product) -> None:
 
 
 async def count(tx: Tx, wanted: ProductFilter) -> int:
-    """Return the number of products that match a filter."""
     rows = await tx.fetch_by_values(
         """
         SELECT count(*) AS total FROM product x
@@ -89,28 +75,23 @@ async def page(tx: Tx, wanted: ProductFilter, *, skip: int, limit: int) -> Seque
     """Return a page of the products that match a filter, newest first."""
     rows = await tx.fetch_by_values(
         """
-        SELECT p.product_id, p.name, p.description, p.external_ref, p.pricing_mode, p.monthly_price_cents,
-            p.endpoint_url, p.cap_cents, p.archived_at, p.created_at
-        FROM product p
-        WHERE p.account_id = $1 AND p.product_id IN (
-            SELECT x.product_id FROM product x
-            WHERE x.account_id = $1 AND ($2::text IS NULL OR x.external_ref = $2)
-                AND ($3::boolean IS NULL OR (x.archived_at IS NOT NULL) = $3)
-            ORDER BY x.product_id DESC OFFSET $4 LIMIT $5
-        )
-        ORDER BY p.product_id DESC
+        SELECT x.product_id FROM product x
+        WHERE x.account_id = $1 AND ($2::text IS NULL OR x.external_ref = $2)
+            AND ($3::boolean IS NULL OR (x.archived_at IS NOT NULL) = $3)
+        ORDER BY x.product_id DESC OFFSET $4 LIMIT $5
         """,
         wanted.external_ref,
         wanted.archived,
         skip,
         limit,
     )
-    return [_product(row) for row in rows]
+    return await _read(tx, [row["product_id"] for row in rows])
 
 
 async def lock_facts(tx: Tx, product_ids: Sequence[UUID]) -> Mapping[UUID, ProductFacts]:
     """Lock products against archiving, in id order; return the data that `check_products` needs."""
-    rows = await tx.fetch(
+    found = await tx.fetch_as(
+        ProductFacts,
         """
         SELECT p.product_id, p.pricing_mode, p.archived_at
         FROM product p WHERE p.account_id = $1 AND p.product_id = ANY($2::uuid[])
@@ -118,13 +99,18 @@ async def lock_facts(tx: Tx, product_ids: Sequence[UUID]) -> Mapping[UUID, Produ
         """,
         product_ids,
     )
-    return {
-        row["product_id"]: ProductFacts(
-            row["product_id"], PricingMode(row["pricing_mode"]), row["archived_at"]
-        )
-        for row in rows
-    }
+    return {facts.product_id: facts for facts in found}
 
 
-def _product(row: Row) -> Product:
-    return Product(**fields(row, pricing_mode=PricingMode(row["pricing_mode"])))
+async def _read(tx: Tx, product_ids: Sequence[UUID]) -> Sequence[Product]:
+    """Return the products with these ids, newest first."""
+    return await tx.fetch_as(
+        Product,
+        """
+        SELECT p.product_id, p.name, p.description, p.external_ref, p.pricing_mode, p.monthly_price_cents,
+            p.endpoint_url, p.cap_cents, p.archived_at, p.created_at
+        FROM product p WHERE p.account_id = $1 AND p.product_id = ANY($2::uuid[])
+        ORDER BY p.product_id DESC
+        """,
+        product_ids,
+    )

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from fatura.domain.offer import PaymentMethod
 from fatura.domain.subscription import PaymentMethodSource
-from fatura.store.db import Tx
+from fatura.store.db import Tx, record
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,8 @@ async def groups(tx: Tx, move: Propagation) -> Sequence[SubscriberGroup]:
     """Return the subscribers, grouped by the values on which their next invoice depends."""
     rows = await tx.fetch(
         """
-        SELECT s.plan_version_id, s.cycle_count, s.connection_id, s.payment_method, s.payment_method_source,
-            count(*) AS subscribers
+        SELECT s.plan_version_id, s.cycle_count, s.connection_id, s.payment_method AS method,
+            s.payment_method_source AS source, count(*) AS subscribers
         FROM subscription s
         WHERE s.account_id = $1 AND s.plan_id = $2 AND s.status = 'active' AND NOT s.customized
             AND s.plan_version_id <> $3 AND ($4::int4 IS NULL OR s.plan_version = $4)
@@ -77,19 +77,7 @@ async def groups(tx: Tx, move: Propagation) -> Sequence[SubscriberGroup]:
         move.plan_version_id,
         move.from_version,
     )
-    return [
-        SubscriberGroup(
-            row["plan_version_id"],
-            row["cycle_count"],
-            PaymentRoute(
-                row["connection_id"],
-                PaymentMethod(row["payment_method"]),
-                PaymentMethodSource(row["payment_method_source"]),
-            ),
-            row["subscribers"],
-        )
-        for row in rows
-    ]
+    return [record(SubscriberGroup, row, route=record(PaymentRoute, row)) for row in rows]
 
 
 async def skipped(

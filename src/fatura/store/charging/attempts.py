@@ -5,12 +5,13 @@ from datetime import datetime
 from uuid import UUID
 
 from fatura.domain.charging import AttemptState, ChargeAttempt
-from fatura.store.db import Row, Tx, fields
+from fatura.store.billing import invoices
+from fatura.store.db import Tx
 
 
 async def newest(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, ChargeAttempt]:
-    """Return the newest attempt of each invoice that has one."""
-    rows = await tx.fetch(
+    found = await tx.fetch_as(
+        ChargeAttempt,
         """
         SELECT DISTINCT ON (a.invoice_id) a.invoice_id, a.attempt AS number, a.connection_id, a.state, a.amount_cents,
             a.charge_due_date, a.first_sent_at, a.sent_at, a.gateway_invoice_id, a.empty_lookups, a.looked_up_at,
@@ -20,7 +21,7 @@ async def newest(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, ChargeAttemp
         """,
         invoice_ids,
     )
-    return {row["invoice_id"]: attempt_of(row) for row in rows}
+    return {attempt.invoice_id: attempt for attempt in found}
 
 
 async def save_sending(tx: Tx, attempts: Sequence[ChargeAttempt]) -> None:
@@ -52,15 +53,10 @@ async def save_sending(tx: Tx, attempts: Sequence[ChargeAttempt]) -> None:
 
 
 async def lock(tx: Tx, invoice_ids: Sequence[UUID], numbers: Sequence[int]) -> dict[UUID, ChargeAttempt]:
-    """Lock invoices in id order, then one attempt of each. Issuance uses the same order, so there is no deadlock."""
-    await tx.execute(
-        """
-        SELECT FROM invoice v
-        WHERE v.account_id = $1 AND v.invoice_id = ANY($2::uuid[]) ORDER BY v.invoice_id FOR NO KEY UPDATE
-        """,
-        invoice_ids,
-    )
-    rows = await tx.fetch(
+    """Lock invoices, then one attempt of each. Issuance uses the same order, so there is no deadlock."""
+    await invoices.lock(tx, invoice_ids)
+    found = await tx.fetch_as(
+        ChargeAttempt,
         """
         SELECT a.invoice_id, a.attempt AS number, a.connection_id, a.state, a.amount_cents, a.charge_due_date,
             a.first_sent_at, a.sent_at, a.gateway_invoice_id, a.empty_lookups, a.looked_up_at, a.known_charge_ids,
@@ -74,8 +70,8 @@ async def lock(tx: Tx, invoice_ids: Sequence[UUID], numbers: Sequence[int]) -> d
         invoice_ids,
         numbers,
     )
-    assert len(rows) == len(invoice_ids), "an attempt is committed before it is sent"
-    return {row["invoice_id"]: attempt_of(row) for row in rows}
+    assert len(found) == len(invoice_ids), "an attempt is committed before it is sent"
+    return {attempt.invoice_id: attempt for attempt in found}
 
 
 async def lock_one(tx: Tx, invoice_id: UUID, number: int) -> ChargeAttempt:
@@ -142,7 +138,3 @@ async def reopen_parked(tx: Tx, invoice_id: UUID) -> None:
         """,
         invoice_id,
     )
-
-
-def attempt_of(row: Row) -> ChargeAttempt:
-    return ChargeAttempt(**fields(row, state=AttemptState(row["state"])))

@@ -8,14 +8,16 @@ from uuid import UUID
 from fatura.domain.invoice import IssueFailure
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.domain.offer import PaymentMethod
-from fatura.store.db import Tx, fields
+from fatura.store.billing import invoices as stored_invoices
+from fatura.store.db import Tx
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimedInvoice:
-    """A leased invoice with the data that a charge needs.
+    """An invoice with the data that a charge needs.
 
     `next_attempt_at` is its due time at the claim. If the stored value differs later, the invoice was made due again.
+    It is None if the invoice was read for a late charge check, without a claim.
     """
 
     invoice_id: UUID
@@ -30,7 +32,7 @@ class ClaimedInvoice:
     installments: int | None
     total_cents: int
     gateway_invoice_id: str | None
-    next_attempt_at: datetime
+    next_attempt_at: datetime | None
     issue_failures: int
     issue_failing_since: datetime | None
     issue_delay_emitted: bool
@@ -63,8 +65,8 @@ async def claim(
 
 
 async def read(tx: Tx, invoice_ids: Sequence[UUID]) -> Sequence[ClaimedInvoice]:
-    """Return claimed invoices."""
-    rows = await tx.fetch(
+    return await tx.fetch_as(
+        ClaimedInvoice,
         """
         SELECT v.invoice_id, v.connection_id, c.customer_id, c.name AS customer_name, c.email AS customer_email,
             c.document_sealed, v.due_date, v.charge_due_date, v.payment_method, v.installments, v.total_cents,
@@ -76,9 +78,6 @@ async def read(tx: Tx, invoice_ids: Sequence[UUID]) -> Sequence[ClaimedInvoice]:
         """,
         invoice_ids,
     )
-    return [
-        ClaimedInvoice(**fields(row, payment_method=PaymentMethod(row["payment_method"]))) for row in rows
-    ]
 
 
 async def reschedule_issuance(
@@ -129,13 +128,7 @@ async def reschedule_polls(
     Those stay due. Invoices are locked first, in id order, to avoid deadlocks with `charge_polling`.
     """
     invoice_ids = [invoice.invoice_id for invoice in invoices]
-    await tx.execute(
-        """
-        SELECT FROM invoice v
-        WHERE v.account_id = $1 AND v.invoice_id = ANY($2::uuid[]) ORDER BY v.invoice_id FOR NO KEY UPDATE
-        """,
-        invoice_ids,
-    )
+    await stored_invoices.lock(tx, invoice_ids)
     rows = await tx.fetch(
         """
         UPDATE invoice v SET lease_until = NULL, next_attempt_at =

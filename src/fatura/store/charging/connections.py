@@ -8,8 +8,7 @@ from uuid import UUID
 import msgspec
 
 from fatura.domain.connection import Connection
-from fatura.domain.offer import PaymentMethod
-from fatura.store.db import Row, Tx
+from fatura.store.db import Row, Tx, record
 
 CREDENTIALS_PLACE = "gateway_connection.credentials_sealed"
 
@@ -67,27 +66,16 @@ async def update(tx: Tx, stored: StoredConnection) -> None:
 
 
 async def lock(tx: Tx, connection_id: UUID) -> StoredConnection | None:
-    row = await tx.fetchrow(
-        """
-        SELECT g.connection_id, g.provider, g.label, g.active, g.issues_charges, g.methods, g.max_installments,
-            g.product_catalog, g.settings, g.credentials_sealed, g.created_at
-        FROM gateway_connection g WHERE g.account_id = $1 AND g.connection_id = $2 FOR NO KEY UPDATE
-        """,
+    await tx.execute(
+        "SELECT FROM gateway_connection g WHERE g.account_id = $1 AND g.connection_id = $2 FOR NO KEY UPDATE",
         connection_id,
     )
-    return None if row is None else _stored(row)
+    return await find(tx, connection_id)
 
 
 async def find(tx: Tx, connection_id: UUID) -> StoredConnection | None:
-    row = await tx.fetchrow(
-        """
-        SELECT g.connection_id, g.provider, g.label, g.active, g.issues_charges, g.methods, g.max_installments,
-            g.product_catalog, g.settings, g.credentials_sealed, g.created_at
-        FROM gateway_connection g WHERE g.account_id = $1 AND g.connection_id = $2
-        """,
-        connection_id,
-    )
-    return None if row is None else _stored(row)
+    found = await find_all(tx)
+    return next((each for each in found if each.connection.connection_id == connection_id), None)
 
 
 async def find_all(tx: Tx) -> Sequence[StoredConnection]:
@@ -103,15 +91,5 @@ async def find_all(tx: Tx) -> Sequence[StoredConnection]:
 
 
 def _stored(row: Row) -> StoredConnection:
-    connection = Connection(
-        connection_id=row["connection_id"],
-        provider=row["provider"],
-        label=row["label"],
-        active=row["active"],
-        issues_charges=row["issues_charges"],
-        methods=tuple(PaymentMethod(method) for method in row["methods"]),
-        max_installments=row["max_installments"],
-        product_catalog=row["product_catalog"],
-        created_at=row["created_at"],
-    )
-    return StoredConnection(connection, msgspec.json.decode(row["settings"]), row["credentials_sealed"])
+    settings = msgspec.json.decode(row["settings"])
+    return StoredConnection(record(Connection, row), settings, row["credentials_sealed"])

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from fatura.domain.charging import AttemptState
 from fatura.domain.invoice_states import InvoiceStatus
-from fatura.store.db import Tx
+from fatura.store.db import Tx, record
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +41,7 @@ async def lock(tx: Tx, invoice_id: UUID) -> IssuanceState | None:
         """,
         invoice_id,
     )
-    return IssuanceState(
-        status=InvoiceStatus(row["status"]),
-        connection_id=row["connection_id"],
-        gateway_invoice_id=row["gateway_invoice_id"],
-        lease_until=row["lease_until"],
-        attempt=None if attempt is None else AttemptState(attempt),
-    )
+    return record(IssuanceState, row, attempt=attempt)
 
 
 async def make_due(tx: Tx, invoice_id: UUID, *, now: datetime, lease_until: datetime | None) -> None:

@@ -5,7 +5,6 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from fatura.domain.charging import ChargeAttempt
-from fatura.store.charging.attempts import attempt_of
 from fatura.store.db import Tx
 
 
@@ -29,7 +28,8 @@ async def claim(tx: Tx, *, now: datetime, gaps: Sequence[timedelta], limit: int)
 
     So if a worker dies, the next check is made anyway. After the last gap no check is scheduled.
     """
-    rows = await tx.fetch(
+    return await tx.fetch_as(
+        ChargeAttempt,
         """
         WITH due AS MATERIALIZED (
             SELECT x.invoice_id, x.attempt, x.checks_made FROM late_charge_check x
@@ -49,7 +49,6 @@ async def claim(tx: Tx, *, now: datetime, gaps: Sequence[timedelta], limit: int)
         [now + gap for gap in gaps],
         limit,
     )
-    return [attempt_of(row) for row in rows]
 
 
 async def make_earlier(tx: Tx, attempt: ChargeAttempt, *, next_check_at: datetime) -> None:

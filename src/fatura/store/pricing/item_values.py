@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from fatura.domain.invoice import PricingSource, PricingStatus
-from fatura.store.db import Tx
+from fatura.store.db import Tx, record
 from fatura.store.pricing.price_pulls import ItemKey
 
 
@@ -71,4 +71,4 @@ async def totals(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, ItemTotals]:
         """,
         invoice_ids,
     )
-    return {row["invoice_id"]: ItemTotals(row["pending"], row["total_cents"]) for row in rows}
+    return {row["invoice_id"]: record(ItemTotals, row) for row in rows}

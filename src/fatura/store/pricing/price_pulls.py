@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime
 from uuid import UUID
 
-from fatura.domain.invoice_states import InvoiceStatus
 from fatura.store.db import Tx
 
 ItemKey = tuple[UUID, int]
@@ -101,7 +100,8 @@ class PendingItem:
 
 async def pending_items(tx: Tx, keys: Sequence[ItemKey]) -> Sequence[PendingItem]:
     """Return the data for the next call of each item that is still pending."""
-    rows = await tx.fetch(
+    return await tx.fetch_as(
+        PendingItem,
         """
         SELECT i.invoice_id, i.position, i.item_id, r.endpoint_url AS url, r.cap_cents, r.product_id,
             r.external_ref AS product_ref, s.subscription_id, s.external_ref AS subscription_ref,
@@ -117,7 +117,6 @@ async def pending_items(tx: Tx, keys: Sequence[ItemKey]) -> Sequence[PendingItem
         """,
         *_columns(keys),
     )
-    return [PendingItem(**row) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +145,8 @@ class PricePull:
 
 async def lock(tx: Tx, keys: Sequence[ItemKey]) -> Sequence[PricePull]:
     """Lock the schedules of items, in key order; the caller must have locked their invoices."""
-    rows = await tx.fetch(
+    return await tx.fetch_as(
+        PricePull,
         """
         SELECT p.invoice_id, p.position, i.item_id, i.product_id, i.pricing_status = 'pending' AS pending,
             p.next_attempt_at, p.warn_at, p.failures, p.first_attempt_at, p.first_failed_at
@@ -158,7 +158,6 @@ async def lock(tx: Tx, keys: Sequence[ItemKey]) -> Sequence[PricePull]:
         """,
         *_columns(keys),
     )
-    return [PricePull(**row) for row in rows]
 
 
 async def save(tx: Tx, pulls: Sequence[PricePull], *, released: Collection[ItemKey] = ()) -> None:
@@ -204,18 +203,6 @@ async def due_warnings(tx: Tx, *, now: datetime, limit: int) -> Sequence[ItemKey
         limit,
     )
     return [(row["invoice_id"], row["position"]) for row in rows]
-
-
-async def lock_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, InvoiceStatus]:
-    """Lock invoices in id order and return their states; call it before locking their items or schedules."""
-    rows = await tx.fetch(
-        """
-        SELECT v.invoice_id, v.status FROM invoice v
-        WHERE v.account_id = $1 AND v.invoice_id = ANY($2::uuid[]) ORDER BY v.invoice_id FOR NO KEY UPDATE
-        """,
-        invoice_ids,
-    )
-    return {row["invoice_id"]: InvoiceStatus(row["status"]) for row in rows}
 
 
 def _columns(keys: Sequence[ItemKey]) -> tuple[list[UUID], list[int]]:

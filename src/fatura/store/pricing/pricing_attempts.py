@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from fatura.domain.pricing import PriceAnswer, PricingAttempt, PricingOutcome
-from fatura.store.db import Row, Tx
+from fatura.domain.pricing import PriceAnswer, PricingAttempt
+from fatura.store.db import Tx, record
 from fatura.store.pricing.price_pulls import ItemKey
 
 
@@ -73,7 +73,8 @@ async def insert(tx: Tx, calls: Sequence[PriceCall], *, created_at: datetime, op
 
 async def lost(tx: Tx, *, real_now: datetime, limit: int) -> Sequence[PriceCall]:
     """Return calls that are past `open_until` without an outcome, because their worker died."""
-    rows = await tx.fetch(
+    return await tx.fetch_as(
+        PriceCall,
         """
         SELECT a.invoice_id, a.position, a.attempt, a.by_hand, a.url, a.cap_cents, a.request_body
         FROM pricing_attempt a
@@ -82,7 +83,6 @@ async def lost(tx: Tx, *, real_now: datetime, limit: int) -> Sequence[PriceCall]
         real_now,
         limit,
     )
-    return [PriceCall(**row) for row in rows]
 
 
 async def settle(tx: Tx, answered: Sequence[AnsweredCall]) -> Sequence[AnsweredCall]:
@@ -130,7 +130,8 @@ async def most_by_hand(tx: Tx, invoice_id: UUID, *, since: datetime) -> int:
 
 async def of_invoice(tx: Tx, invoice_id: UUID, *, limit_per_item: int) -> Sequence[PricingAttempt]:
     """Return each item's newest finished calls, and all that returned a value, oldest first."""
-    rows = await tx.fetch(
+    return await tx.fetch_as(
+        PricingAttempt,
         """
         SELECT i.item_id, n.attempt, n.url, n.outcome, n.response_status, n.latency_ms, n.response_body, n.created_at
         FROM invoice_item i JOIN (
@@ -145,7 +146,6 @@ async def of_invoice(tx: Tx, invoice_id: UUID, *, limit_per_item: int) -> Sequen
         invoice_id,
         limit_per_item,
     )
-    return [_attempt(row) for row in rows]
 
 
 async def last_answers(tx: Tx, keys: Sequence[ItemKey]) -> dict[ItemKey, PriceAnswer]:
@@ -163,25 +163,4 @@ async def last_answers(tx: Tx, keys: Sequence[ItemKey]) -> dict[ItemKey, PriceAn
         [invoice_id for invoice_id, _ in keys],
         [position for _, position in keys],
     )
-    return {
-        (row["invoice_id"], row["position"]): PriceAnswer(
-            PricingOutcome(row["outcome"]),
-            response_status=row["response_status"],
-            latency_ms=row["latency_ms"],
-            response_body=row["response_body"],
-        )
-        for row in rows
-    }
-
-
-def _attempt(row: Row) -> PricingAttempt:
-    return PricingAttempt(
-        item_id=row["item_id"],
-        attempt=row["attempt"],
-        url=row["url"],
-        outcome=PricingOutcome(row["outcome"]),
-        response_status=row["response_status"],
-        latency_ms=row["latency_ms"],
-        response_body=row["response_body"],
-        created_at=row["created_at"],
-    )
+    return {(row["invoice_id"], row["position"]): record(PriceAnswer, row) for row in rows}

@@ -7,18 +7,7 @@ from uuid import UUID
 
 from fatura.domain.charging import ChargeAttempt
 from fatura.domain.invoice_states import InvoiceStatus
-from fatura.store.db import Tx, fields
-
-
-async def lock_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
-    """Lock invoices in id order."""
-    await tx.execute(
-        """
-        SELECT FROM invoice v
-        WHERE v.account_id = $1 AND v.invoice_id = ANY($2::uuid[]) ORDER BY v.invoice_id FOR NO KEY UPDATE
-        """,
-        invoice_ids,
-    )
+from fatura.store.db import Tx
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +26,8 @@ class CandidateInvoice:
 
 async def find_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, CandidateInvoice]:
     """Return the existing ones of the invoices, by id."""
-    rows = await tx.fetch(
+    found = await tx.fetch_as(
+        CandidateInvoice,
         """
         SELECT DISTINCT ON (v.invoice_id) v.invoice_id, v.connection_id, v.status, v.due_date, v.gateway_invoice_id,
             a.attempt, coalesce(a.state IN ('sending', 'absent', 'parked'), false) AS is_open,
@@ -49,10 +39,7 @@ async def find_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, Candi
         """,
         invoice_ids,
     )
-    return {
-        row["invoice_id"]: CandidateInvoice(**fields(row, status=InvoiceStatus(row["status"])))
-        for row in rows
-    }
+    return {invoice.invoice_id: invoice for invoice in found}
 
 
 async def add_charge(tx: Tx, invoice_id: UUID, attempt: int, *, charge_id: str) -> None:
@@ -111,7 +98,8 @@ class BilledCycles:
 
 async def billed_cycles(tx: Tx, connection_id: UUID, *, after: UUID, limit: int) -> Sequence[BilledCycles]:
     """Return a page of a connection's subscriptions, ordered by id."""
-    rows = await tx.fetch(
+    return await tx.fetch_as(
+        BilledCycles,
         """
         SELECT s.subscription_id, s.cycle_count FROM subscription s
         WHERE s.account_id = $1 AND s.connection_id = $2 AND s.subscription_id > $3
@@ -121,7 +109,6 @@ async def billed_cycles(tx: Tx, connection_id: UUID, *, after: UUID, limit: int)
         after,
         limit,
     )
-    return [BilledCycles(**row) for row in rows]
 
 
 async def invoice_of(tx: Tx, subscription_id: UUID, cycle: int) -> UUID | None:

@@ -14,7 +14,6 @@ async def freeze(tx: Tx, *, since: datetime) -> None:
 
 
 async def release(tx: Tx) -> None:
-    """Resume billing in the account."""
     await tx.execute("UPDATE account a SET recovering_since = NULL WHERE a.account_id = $1")
 
 

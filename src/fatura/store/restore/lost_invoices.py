@@ -44,11 +44,12 @@ async def keep(tx: Tx, lost: LostInvoice) -> None:
 
 async def of_subscriptions(tx: Tx, subscription_ids: Sequence[UUID]) -> dict[tuple[UUID, int], LostInvoice]:
     """Return lost invoices by subscription and cycle, including those that were generated again."""
-    rows = await tx.fetch(
+    found = await tx.fetch_as(
+        LostInvoice,
         """
         SELECT l.subscription_id, l.cycle, l.invoice_id, l.attempt, l.amount_cents, l.charge_due_date, l.charge_ids
         FROM lost_invoice l WHERE l.account_id = $1 AND l.subscription_id = ANY($2::uuid[])
         """,
         subscription_ids,
     )
-    return {(row["subscription_id"], row["cycle"]): LostInvoice(**row) for row in rows}
+    return {(lost.subscription_id, lost.cycle): lost for lost in found}

@@ -1,6 +1,6 @@
 """The test clock's target and progress; the time itself is stored in `account.clock_offset` (D-45)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -8,7 +8,6 @@ from typing import Literal
 import msgspec
 
 from fatura.domain.account import Account
-from fatura.store.accounts.accounts import account_of
 from fatura.store.db import Discovery, Row, Tx
 
 
@@ -33,10 +32,8 @@ async def find(tx: Tx) -> StoredClock | None:
 
 
 async def lock(tx: Tx) -> StoredClock | None:
-    row = await tx.fetchrow(
-        "SELECT c.status, c.target_at, c.processed FROM test_clock c WHERE c.account_id = $1 FOR NO KEY UPDATE"
-    )
-    return None if row is None else _clock(row)
+    await tx.execute("SELECT FROM test_clock c WHERE c.account_id = $1 FOR NO KEY UPDATE")
+    return await find(tx)
 
 
 async def start(tx: Tx, target_at: datetime) -> None:
@@ -87,9 +84,10 @@ async def finish(tx: Tx, processed: Mapping[str, int]) -> None:
     )
 
 
-async def discover_advancing(discovery: Discovery, *, real_now: datetime) -> list[Account]:
+async def discover_advancing(discovery: Discovery, *, real_now: datetime) -> Sequence[Account]:
     """Return the accounts whose clock is advancing and not leased."""
-    rows = await discovery.fetch(
+    return await discovery.fetch_as(
+        Account,
         """
         SELECT a.account_id, a.mode, a.currency, a.clock_offset
         FROM test_clock c JOIN account a ON a.account_id = c.account_id
@@ -97,7 +95,6 @@ async def discover_advancing(discovery: Discovery, *, real_now: datetime) -> lis
         """,
         real_now,
     )
-    return [account_of(row) for row in rows]
 
 
 def _clock(row: Row) -> StoredClock:

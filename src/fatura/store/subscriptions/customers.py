@@ -8,7 +8,7 @@ from uuid import UUID
 from fatura.domain.customer_search import document_key, email_key, name_key
 from fatura.domain.filters import CustomerFilter
 from fatura.domain.subscription import Customer, CustomerProfile
-from fatura.store.db import Row, Tx
+from fatura.store.db import Tx, record
 from fatura.store.vault import Vault
 
 DOCUMENT_PLACE = "customer.document_sealed"
@@ -48,14 +48,14 @@ async def insert_unless_known(tx: Tx, customer: Customer, *, created_at: datetim
 
 
 async def find_by_ref(tx: Tx, external_ref: str) -> Customer | None:
-    row = await tx.fetchrow(
+    return await tx.fetchrow_as(
+        Customer,
         """
         SELECT c.customer_id, c.external_ref, c.name, c.email
         FROM customer c WHERE c.account_id = $1 AND c.external_ref = $2
         """,
         external_ref,
     )
-    return None if row is None else Customer(**row)
 
 
 async def fill_in_document(tx: Tx, customer_id: UUID, document: StoredDocument) -> None:
@@ -72,27 +72,14 @@ async def fill_in_document(tx: Tx, customer_id: UUID, document: StoredDocument) 
 
 
 async def find(tx: Tx, customer_id: UUID) -> CustomerProfile | None:
-    row = await tx.fetchrow(
-        """
-        SELECT c.customer_id, c.external_ref, c.name, c.email, c.created_at,
-            c.document_sealed IS NOT NULL AS has_document
-        FROM customer c WHERE c.account_id = $1 AND c.customer_id = $2
-        """,
-        customer_id,
-    )
-    return None if row is None else _profile(row)
+    return next(iter(await _read(tx, [customer_id])), None)
 
 
 async def lock(tx: Tx, customer_id: UUID) -> CustomerProfile | None:
-    row = await tx.fetchrow(
-        """
-        SELECT c.customer_id, c.external_ref, c.name, c.email, c.created_at,
-            c.document_sealed IS NOT NULL AS has_document
-        FROM customer c WHERE c.account_id = $1 AND c.customer_id = $2 FOR NO KEY UPDATE
-        """,
-        customer_id,
+    await tx.execute(
+        "SELECT FROM customer c WHERE c.account_id = $1 AND c.customer_id = $2 FOR NO KEY UPDATE", customer_id
     )
-    return None if row is None else _profile(row)
+    return await find(tx, customer_id)
 
 
 async def update(tx: Tx, customer: Customer) -> None:
@@ -142,23 +129,17 @@ async def page(
     """Return a page of the customers that match a filter, newest first; `hashes` are those of its document."""
     rows = await tx.fetch_by_values(
         """
-        SELECT c.customer_id, c.external_ref, c.name, c.email, c.created_at,
-            c.document_sealed IS NOT NULL AS has_document
-        FROM customer c
-        WHERE c.account_id = $1 AND c.customer_id IN (
-            SELECT x.customer_id FROM customer x
-            WHERE x.account_id = $1 AND ($2::text IS NULL OR x.external_ref = $2)
-                AND ($3::text IS NULL OR x.email_key = $3) AND ($4::text IS NULL OR starts_with(x.name_key, $4))
-                AND ($5::bytea[] IS NULL OR x.document_hash = ANY($5))
-            ORDER BY x.customer_id DESC OFFSET $6 LIMIT $7
-        )
-        ORDER BY c.customer_id DESC
+        SELECT x.customer_id FROM customer x
+        WHERE x.account_id = $1 AND ($2::text IS NULL OR x.external_ref = $2)
+            AND ($3::text IS NULL OR x.email_key = $3) AND ($4::text IS NULL OR starts_with(x.name_key, $4))
+            AND ($5::bytea[] IS NULL OR x.document_hash = ANY($5))
+        ORDER BY x.customer_id DESC OFFSET $6 LIMIT $7
         """,
         *_values(wanted, hashes),
         skip,
         limit,
     )
-    return [_profile(row) for row in rows]
+    return await _read(tx, [row["customer_id"] for row in rows])
 
 
 def _values(wanted: CustomerFilter, hashes: Sequence[bytes] | None) -> Sequence[object]:
@@ -171,6 +152,16 @@ def _values(wanted: CustomerFilter, hashes: Sequence[bytes] | None) -> Sequence[
     )
 
 
-def _profile(row: Row) -> CustomerProfile:
-    customer = Customer(row["customer_id"], row["external_ref"], row["name"], row["email"])
-    return CustomerProfile(customer, has_document=row["has_document"], created_at=row["created_at"])
+async def _read(tx: Tx, customer_ids: Sequence[UUID]) -> Sequence[CustomerProfile]:
+    """Return the customers with these ids, newest first."""
+    rows = await tx.fetch(
+        """
+        SELECT c.customer_id, c.external_ref, c.name, c.email, c.created_at,
+            c.document_sealed IS NOT NULL AS has_document
+        FROM customer c
+        WHERE c.account_id = $1 AND c.customer_id = ANY($2::uuid[])
+        ORDER BY c.customer_id DESC
+        """,
+        customer_ids,
+    )
+    return [record(CustomerProfile, row, customer=record(Customer, row)) for row in rows]

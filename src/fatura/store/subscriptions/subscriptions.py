@@ -5,9 +5,9 @@ from datetime import datetime
 from uuid import UUID
 
 from fatura.domain.filters import SubscriptionFilter
-from fatura.domain.offer import PaymentMethod
-from fatura.domain.subscription import Customer, PaymentMethodSource, Subscription, SubscriptionStatus
-from fatura.store.db import Row, Tx
+from fatura.domain.subscription import Subscription
+from fatura.store.billing.invoices import customer_of
+from fatura.store.db import Tx, record
 
 
 async def insert(tx: Tx, subscription: Subscription, *, generate_at: datetime) -> None:
@@ -41,40 +41,19 @@ async def insert(tx: Tx, subscription: Subscription, *, generate_at: datetime) -
 
 
 async def find(tx: Tx, subscription_id: UUID) -> Subscription | None:
-    row = await tx.fetchrow(
-        """
-        SELECT s.subscription_id, s.external_ref, s.plan_id, s.plan_version_id, s.plan_version, s.customized,
-            s.status, s.charge_day, s.payment_method, s.payment_method_source, s.connection_id, s.cycle_count,
-            s.commitment_cycles, s.next_period_start, s.next_due_date, s.started_at, s.canceled_at,
-            c.customer_id, c.external_ref AS customer_external_ref, c.name AS customer_name,
-            c.email AS customer_email
-        FROM subscription s JOIN customer c ON c.customer_id = s.customer_id
-        WHERE s.account_id = $1 AND c.account_id = $1 AND s.subscription_id = $2
-        """,
-        subscription_id,
-    )
-    return None if row is None else _subscription(row)
+    return next(iter(await _read(tx, [subscription_id])), None)
 
 
 async def lock(tx: Tx, subscription_id: UUID) -> Subscription | None:
     """Lock a subscription against the billing run and other writers, and return it."""
-    row = await tx.fetchrow(
-        """
-        SELECT s.subscription_id, s.external_ref, s.plan_id, s.plan_version_id, s.plan_version, s.customized,
-            s.status, s.charge_day, s.payment_method, s.payment_method_source, s.connection_id, s.cycle_count,
-            s.commitment_cycles, s.next_period_start, s.next_due_date, s.started_at, s.canceled_at,
-            c.customer_id, c.external_ref AS customer_external_ref, c.name AS customer_name,
-            c.email AS customer_email
-        FROM subscription s JOIN customer c ON c.customer_id = s.customer_id
-        WHERE s.account_id = $1 AND c.account_id = $1 AND s.subscription_id = $2 FOR NO KEY UPDATE OF s
-        """,
+    await tx.execute(
+        "SELECT FROM subscription s WHERE s.account_id = $1 AND s.subscription_id = $2 FOR NO KEY UPDATE",
         subscription_id,
     )
-    return None if row is None else _subscription(row)
+    return await find(tx, subscription_id)
 
 
 async def count(tx: Tx, wanted: SubscriptionFilter) -> int:
-    """Return the number of subscriptions that match a filter."""
     rows = await tx.fetch_by_values(
         """
         SELECT count(*) AS total FROM subscription x
@@ -98,23 +77,14 @@ async def page(tx: Tx, wanted: SubscriptionFilter, *, skip: int, limit: int) -> 
     """Return a page of the subscriptions that match a filter, newest first."""
     rows = await tx.fetch_by_values(
         """
-        SELECT s.subscription_id, s.external_ref, s.plan_id, s.plan_version_id, s.plan_version, s.customized,
-            s.status, s.charge_day, s.payment_method, s.payment_method_source, s.connection_id, s.cycle_count,
-            s.commitment_cycles, s.next_period_start, s.next_due_date, s.started_at, s.canceled_at,
-            c.customer_id, c.external_ref AS customer_external_ref, c.name AS customer_name,
-            c.email AS customer_email
-        FROM subscription s JOIN customer c ON c.customer_id = s.customer_id
-        WHERE s.account_id = $1 AND c.account_id = $1 AND s.subscription_id IN (
-            SELECT x.subscription_id FROM subscription x
-            WHERE x.account_id = $1 AND ($2::text IS NULL OR x.status = $2)
-                AND ($3::text IS NULL OR x.external_ref = $3) AND ($4::uuid IS NULL OR x.plan_id = $4)
-                AND ($5::uuid IS NULL OR x.customer_id = $5)
-                AND ($6::text IS NULL OR x.customer_id = (
-                    SELECT k.customer_id FROM customer k WHERE k.account_id = $1 AND k.external_ref = $6
-                ))
-            ORDER BY x.subscription_id DESC OFFSET $7 LIMIT $8
-        )
-        ORDER BY s.subscription_id DESC
+        SELECT x.subscription_id FROM subscription x
+        WHERE x.account_id = $1 AND ($2::text IS NULL OR x.status = $2)
+            AND ($3::text IS NULL OR x.external_ref = $3) AND ($4::uuid IS NULL OR x.plan_id = $4)
+            AND ($5::uuid IS NULL OR x.customer_id = $5)
+            AND ($6::text IS NULL OR x.customer_id = (
+                SELECT k.customer_id FROM customer k WHERE k.account_id = $1 AND k.external_ref = $6
+            ))
+        ORDER BY x.subscription_id DESC OFFSET $7 LIMIT $8
         """,
         wanted.status,
         wanted.external_ref,
@@ -124,7 +94,7 @@ async def page(tx: Tx, wanted: SubscriptionFilter, *, skip: int, limit: int) -> 
         skip,
         limit,
     )
-    return [_subscription(row) for row in rows]
+    return await _read(tx, [row["subscription_id"] for row in rows])
 
 
 async def cancel(tx: Tx, subscription_id: UUID, *, canceled_at: datetime) -> None:
@@ -152,26 +122,20 @@ async def pin_private_terms(tx: Tx, subscription: Subscription) -> None:
     )
 
 
-def _subscription(row: Row) -> Subscription:
-    return Subscription(
-        subscription_id=row["subscription_id"],
-        external_ref=row["external_ref"],
-        plan_id=row["plan_id"],
-        plan_version_id=row["plan_version_id"],
-        plan_version=row["plan_version"],
-        customized=row["customized"],
-        customer=Customer(
-            row["customer_id"], row["customer_external_ref"], row["customer_name"], row["customer_email"]
-        ),
-        status=SubscriptionStatus(row["status"]),
-        charge_day=row["charge_day"],
-        payment_method=PaymentMethod(row["payment_method"]),
-        payment_method_source=PaymentMethodSource(row["payment_method_source"]),
-        connection_id=row["connection_id"],
-        cycle_count=row["cycle_count"],
-        commitment_cycles=row["commitment_cycles"],
-        next_period_start=row["next_period_start"],
-        next_due_date=row["next_due_date"],
-        started_at=row["started_at"],
-        canceled_at=row["canceled_at"],
+async def _read(tx: Tx, subscription_ids: Sequence[UUID]) -> Sequence[Subscription]:
+    """Return the subscriptions with these ids, newest first."""
+    rows = await tx.fetch(
+        """
+        SELECT s.subscription_id, s.external_ref, s.plan_id, s.plan_version_id, s.plan_version, s.customized,
+            s.status, s.charge_day, s.payment_method, s.payment_method_source, s.connection_id, s.cycle_count,
+            s.commitment_cycles, s.next_period_start, s.next_due_date, s.started_at, s.canceled_at,
+            c.customer_id, c.external_ref AS customer_external_ref, c.name AS customer_name,
+            c.email AS customer_email
+        FROM subscription s JOIN customer c ON c.customer_id = s.customer_id
+        WHERE s.account_id = $1 AND c.account_id = $1
+            AND s.subscription_id = ANY($2::uuid[])
+        ORDER BY s.subscription_id DESC
+        """,
+        subscription_ids,
     )
+    return [record(Subscription, row, customer=customer_of(row)) for row in rows]

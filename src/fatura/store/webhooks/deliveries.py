@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from fatura.domain.delivery import Attempt, AttemptResult, Delivery, Outcome
-from fatura.store.db import Row, Tx
+from fatura.domain.delivery import Attempt, AttemptResult, Delivery
+from fatura.store.db import Tx, record
 
 MAX_UNBLOCKED = 1000
 """Maximum number of closed deliveries that one `unblock_next_events` handles."""
@@ -81,7 +81,8 @@ async def unblock_next_events(tx: Tx) -> None:
 
 async def due(tx: Tx, *, now: datetime, limit: int) -> Sequence[DueDelivery]:
     """Return due deliveries in event order; for each invoice only the first open one."""
-    rows = await tx.fetch(
+    return await tx.fetch_as(
+        DueDelivery,
         """
         SELECT d.sequence, e.event_id, e.type, e.created_at, e.data, d.attempts, d.next_attempt_at
         FROM delivery d JOIN event e ON e.account_id = $1 AND e.sequence = d.sequence
@@ -95,12 +96,12 @@ async def due(tx: Tx, *, now: datetime, limit: int) -> Sequence[DueDelivery]:
         now,
         limit,
     )
-    return [DueDelivery(**row) for row in rows]
 
 
 async def due_for_probe(tx: Tx, *, now: datetime) -> Sequence[DueDelivery]:
     """Return the due delivery with the fewest attempts, so that one failing event does not block the others."""
-    rows = await tx.fetch(
+    return await tx.fetch_as(
+        DueDelivery,
         """
         SELECT n.sequence, e.event_id, e.type, e.created_at, e.data, n.attempts, n.next_attempt_at
         FROM (
@@ -117,12 +118,12 @@ async def due_for_probe(tx: Tx, *, now: datetime) -> Sequence[DueDelivery]:
         """,
         now,
     )
-    return [DueDelivery(**row) for row in rows]
 
 
 async def find(tx: Tx, sequence: int) -> Delivery | None:
     """Return an event's delivery; None when it has no row yet."""
-    row = await tx.fetchrow(
+    return await tx.fetchrow_as(
+        Delivery,
         """
         SELECT d.sequence, d.attempts, d.failures, d.first_failed_at, d.failed_at, d.next_attempt_at,
             d.delivered_at, d.given_up_at
@@ -130,12 +131,11 @@ async def find(tx: Tx, sequence: int) -> Delivery | None:
         """,
         sequence,
     )
-    return None if row is None else Delivery(**row)
 
 
 async def lock(tx: Tx, sequences: Sequence[int]) -> Sequence[Delivery]:
-    """Lock deliveries and return them in event order."""
-    rows = await tx.fetch(
+    return await tx.fetch_as(
+        Delivery,
         """
         SELECT d.sequence, d.attempts, d.failures, d.first_failed_at, d.failed_at, d.next_attempt_at,
             d.delivered_at, d.given_up_at
@@ -144,7 +144,6 @@ async def lock(tx: Tx, sequences: Sequence[int]) -> Sequence[Delivery]:
         """,
         sequences,
     )
-    return [Delivery(**row) for row in rows]
 
 
 async def store(tx: Tx, changed: Sequence[Delivery]) -> None:
@@ -211,13 +210,16 @@ async def attempts_of(tx: Tx, sequence: int, *, limit: int) -> Sequence[Attempt]
     """Return an event's newest attempts, oldest first."""
     rows = await tx.fetch(
         """
-        SELECT a.attempt, a.url, a.outcome, a.response_status, a.latency_ms, a.error, a.response_body, a.created_at
+        SELECT a.attempt AS number, a.url, a.outcome, a.response_status, a.latency_ms, a.error, a.response_body,
+            a.created_at
         FROM delivery_attempt a WHERE a.account_id = $1 AND a.sequence = $2 ORDER BY a.attempt DESC LIMIT $3
         """,
         sequence,
         limit,
     )
-    return [_attempt(sequence, row) for row in reversed(rows)]
+    return [
+        record(Attempt, row, sequence=sequence, result=record(AttemptResult, row)) for row in reversed(rows)
+    ]
 
 
 async def reschedule_after_outage(tx: Tx, *, failed_since: datetime, now: datetime) -> None:
@@ -258,7 +260,6 @@ async def reopen_given_up(tx: Tx, *, since: datetime, now: datetime) -> None:
 
 
 async def give_up_all(tx: Tx, *, given_up_at: datetime) -> None:
-    """Give up every open delivery."""
     await tx.execute(
         """
         UPDATE delivery d SET next_attempt_at = NULL, given_up_at = $2, waits = NULL
@@ -292,10 +293,3 @@ async def reopen(tx: Tx, sequence: int, *, now: datetime) -> None:
         sequence,
         now,
     )
-
-
-def _attempt(sequence: int, row: Row) -> Attempt:
-    result = AttemptResult(
-        Outcome(row["outcome"]), row["response_status"], row["latency_ms"], row["error"], row["response_body"]
-    )
-    return Attempt(sequence, row["attempt"], row["url"], row["created_at"], result)

@@ -6,7 +6,7 @@ from datetime import datetime
 from uuid import UUID
 
 from fatura.domain.events import NewEvent
-from fatura.store.db import Tx
+from fatura.store.db import Tx, record
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,39 +40,27 @@ async def append(tx: Tx, events: Sequence[NewEvent], *, ids: Sequence[UUID], fir
     )
 
 
-async def after(tx: Tx, sequence: int, *, limit: int) -> Sequence[StoredEvent]:
-    """Return the events after a number, oldest first."""
-    rows = await tx.fetch(
+async def after(tx: Tx, sequence: int, *, type_: str | None = None, limit: int) -> Sequence[StoredEvent]:
+    """Return the events after a number, oldest first; with `type_` only those of this type."""
+    rows = await tx.fetch_by_values(
         """
-        SELECT e.sequence, e.event_id, e.type, e.created_at, e.data
-        FROM event e WHERE e.account_id = $1 AND e.sequence > $2 ORDER BY e.sequence LIMIT $3
-        """,
-        sequence,
-        limit,
-    )
-    return [StoredEvent(**row) for row in rows]
-
-
-async def after_of_type(tx: Tx, sequence: int, *, type_: str, limit: int) -> Sequence[StoredEvent]:
-    """Return the events of one type after a number, oldest first."""
-    rows = await tx.fetch(
-        """
-        SELECT e.sequence, e.event_id, e.type, e.created_at, e.data
-        FROM event e WHERE e.account_id = $1 AND e.type = $3 AND e.sequence > $2 ORDER BY e.sequence LIMIT $4
+        SELECT e.sequence, e.event_id, e.type, e.created_at, e.data FROM event e
+        WHERE e.account_id = $1 AND e.sequence > $2 AND ($3::text IS NULL OR e.type = $3)
+        ORDER BY e.sequence LIMIT $4
         """,
         sequence,
         type_,
         limit,
     )
-    return [StoredEvent(**row) for row in rows]
+    return [record(StoredEvent, row) for row in rows]
 
 
 async def find(tx: Tx, event_id: UUID) -> StoredEvent | None:
-    row = await tx.fetchrow(
+    return await tx.fetchrow_as(
+        StoredEvent,
         """
         SELECT e.sequence, e.event_id, e.type, e.created_at, e.data
         FROM event e WHERE e.account_id = $1 AND e.event_id = $2
         """,
         event_id,
     )
-    return None if row is None else StoredEvent(**row)

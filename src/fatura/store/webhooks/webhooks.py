@@ -5,7 +5,7 @@ from datetime import datetime
 from uuid import UUID
 
 from fatura.domain.delivery import EndpointHealth, Webhook
-from fatura.store.db import Row, Tx
+from fatura.store.db import Row, Tx, record
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,8 @@ async def insert(tx: Tx, url: str, *, created_at: datetime, fanned_out_to: int) 
 async def find(tx: Tx) -> StoredWebhook | None:
     row = await tx.fetchrow(
         """
-        SELECT w.url, w.created_at, w.disabled_at, w.fanned_out_to, w.at_once, w.failures, w.failing_since,
-            w.last_delivered_at, w.next_attempt_at, w.leased_by
+        SELECT w.url, w.created_at, w.disabled_at, w.fanned_out_to, w.at_once AS max_concurrent, w.failures,
+            w.failing_since, w.last_delivered_at, w.next_attempt_at, w.leased_by
         FROM webhook w WHERE w.account_id = $1
         """
     )
@@ -45,14 +45,8 @@ async def find(tx: Tx) -> StoredWebhook | None:
 
 async def lock(tx: Tx) -> StoredWebhook | None:
     """Lock the account's webhook. Every transaction that changes a delivery must take this lock first."""
-    row = await tx.fetchrow(
-        """
-        SELECT w.url, w.created_at, w.disabled_at, w.fanned_out_to, w.at_once, w.failures, w.failing_since,
-            w.last_delivered_at, w.next_attempt_at, w.leased_by
-        FROM webhook w WHERE w.account_id = $1 FOR NO KEY UPDATE
-        """
-    )
-    return None if row is None else _stored(row)
+    await tx.execute("SELECT FROM webhook w WHERE w.account_id = $1 FOR NO KEY UPDATE")
+    return await find(tx)
 
 
 async def lease(
@@ -65,8 +59,8 @@ async def lease(
         WHERE w.account_id = $1 AND w.disabled_at IS NULL
             AND (w.next_attempt_at IS NULL OR w.next_attempt_at <= $3)
             AND (w.leased_by = $2 OR w.lease_until IS NULL OR w.lease_until <= $4)
-        RETURNING w.url, w.created_at, w.disabled_at, w.fanned_out_to, w.at_once, w.failures, w.failing_since,
-            w.last_delivered_at, w.next_attempt_at, w.leased_by
+        RETURNING w.url, w.created_at, w.disabled_at, w.fanned_out_to, w.at_once AS max_concurrent, w.failures,
+            w.failing_since, w.last_delivered_at, w.next_attempt_at, w.leased_by
         """,
         leased_by,
         now,
@@ -118,15 +112,4 @@ async def delete(tx: Tx) -> None:
 
 
 def _stored(row: Row) -> StoredWebhook:
-    return StoredWebhook(
-        Webhook(row["url"], row["created_at"], row["disabled_at"]),
-        EndpointHealth(
-            row["at_once"],
-            row["failures"],
-            row["failing_since"],
-            row["last_delivered_at"],
-            row["next_attempt_at"],
-        ),
-        row["fanned_out_to"],
-        row["leased_by"],
-    )
+    return record(StoredWebhook, row, webhook=record(Webhook, row), health=record(EndpointHealth, row))

@@ -1,7 +1,6 @@
 """Re-encrypt every secret with the key ring's first key while the engine runs, so that older keys can be removed."""
 
-from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -25,16 +24,13 @@ class Batch:
     last: RowId | None
 
 
-async def usage(deps: Deps, account_id: UUID) -> Counter[bytes]:
+async def usage(deps: Deps, account_id: UUID) -> Mapping[bytes, int]:
     """Return how many of an account's values are encrypted with each key, by key id."""
     return await in_snapshot(deps, await load_account(deps, account_id), _usage)
 
 
-async def _usage(work: Work) -> Counter[bytes]:
-    used = Counter[bytes]()
-    for column in sealed_columns.COLUMNS:
-        used.update(await sealed_columns.usage(work.tx, column))
-    return used
+async def _usage(work: Work) -> Mapping[bytes, int]:
+    return await sealed_columns.usage(work.tx)
 
 
 async def reencrypt(deps: Deps, account_id: UUID, *, limit: int = BATCH) -> AsyncGenerator[Batch]:

@@ -31,7 +31,7 @@ from fatura.usecases.charging import gateway_connections
 from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import LaneName, Work, in_transaction, load_account
 
-POLLED_STATES = (InvoiceStatus.ISSUED, InvoiceStatus.OVERDUE, InvoiceStatus.PAID, InvoiceStatus.CANCELED)
+_POLLED_STATES = (InvoiceStatus.ISSUED, InvoiceStatus.OVERDUE, InvoiceStatus.PAID, InvoiceStatus.CANCELED)
 """Invoice states in which a charge may be polled; in the last two only after a webhook or a merchant's request."""
 LEASE = timedelta(seconds=60)
 RETRY_AFTER = timedelta(minutes=10)
@@ -70,7 +70,7 @@ async def _claim(work: Work, *, limit: int) -> Sequence[_Poll]:
     """Lease due charges, one invoice state at a time, so that PostgreSQL reads the index in order."""
     real_now = work.deps.clock()
     ids: list[UUID] = []
-    for state in POLLED_STATES:
+    for state in _POLLED_STATES:
         ids += await claims.claim(
             work.tx,
             state,

@@ -4,6 +4,7 @@ from uuid import UUID
 
 from fatura.domain.errors import ITEM_NOT_PENDING, EngineError, require
 from fatura.domain.invoice import PricingSource, PricingStatus
+from fatura.store.billing import invoices as stored_invoices
 from fatura.store.pricing import item_values, price_pulls
 from fatura.store.pricing.item_values import ItemValue
 from fatura.usecases.billing import invoices
@@ -19,7 +20,7 @@ async def close(
 
     Raises EngineError: `engine.not_found`, `engine.item_not_pending`.
     """
-    states = await price_pulls.lock_invoices(work.tx, [invoice_id])
+    states = await stored_invoices.lock(work.tx, [invoice_id])
     state = require(states.get(invoice_id), "invoice", id_=invoice_id)
     await work.refresh()
     found = await item_values.find_position(work.tx, invoice_id, item_id)

@@ -8,6 +8,7 @@ from uuid import UUID
 from fatura.domain.invoice import PricingSource, PricingStatus
 from fatura.domain.invoice_states import Fact, InvoiceStatus
 from fatura.domain.pricing import CLOSING, WARN_AFTER, PriceAnswer, PricingOutcome, next_attempt_at
+from fatura.store.billing import invoices
 from fatura.store.pricing import item_values, price_pulls, pricing_attempts
 from fatura.store.pricing.item_values import ItemValue
 from fatura.store.pricing.price_pulls import ItemKey, PricePull
@@ -29,7 +30,7 @@ async def record(work: Work, answered: Sequence[AnsweredCall]) -> None:
 
     An item keeps its first value; a later answer is only stored as an attempt (D-32).
     """
-    states = await price_pulls.lock_invoices(work.tx, sorted({call.invoice_id for call, _ in answered}))
+    states = await invoices.lock(work.tx, sorted({call.invoice_id for call, _ in answered}))
     await work.refresh()
     settled = await pricing_attempts.settle(work.tx, answered)
     live = [(call, answer) for call, answer in settled if states[call.invoice_id] in TAKES_VALUES]
@@ -103,7 +104,7 @@ async def warn(work: Work, *, limit: int) -> int:
     due = await price_pulls.due_warnings(work.tx, now=work.now, limit=limit)
     if not due:
         return 0
-    states = await price_pulls.lock_invoices(work.tx, sorted({invoice_id for invoice_id, _ in due}))
+    states = await invoices.lock(work.tx, sorted({invoice_id for invoice_id, _ in due}))
     answers = await pricing_attempts.last_answers(work.tx, due)
     pulls = [pull for pull in await price_pulls.lock(work.tx, due) if pull.warn_at is not None]
     for pull in pulls:

@@ -13,6 +13,7 @@ from fatura.domain.pricing import CallMode
 from fatura.observability import log
 from fatura.outbound.http import DEADLINE_SECONDS, MerchantSession
 from fatura.outbound.price_endpoint import call_price_endpoint
+from fatura.store.billing import invoices
 from fatura.store.db import DatabaseUnavailableError, DeadlockError, LockTimeoutError
 from fatura.store.pricing import price_pulls, pricing_attempts
 from fatura.store.pricing.price_pulls import ItemKey, PendingItem
@@ -114,7 +115,7 @@ async def _reserve_due(work: Work, *, limit: int) -> CallBatch:
 
 
 async def _reserve_by_hand(work: Work, invoice_id: UUID) -> CallBatch:
-    states = await price_pulls.lock_invoices(work.tx, [invoice_id])
+    states = await invoices.lock(work.tx, [invoice_id])
     state = require(states.get(invoice_id), "invoice", id_=invoice_id)
     await work.refresh()
     if state not in price_answers.TAKES_VALUES:

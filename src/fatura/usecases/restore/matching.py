@@ -11,6 +11,7 @@ from uuid import UUID
 from fatura.domain.charging import AttemptState, ChargeAttempt, charge_due_date
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.gateways.port import Charge, ChargeState
+from fatura.store.billing import invoices as stored_invoices
 from fatura.store.restore import charge_matching, lost_invoices
 from fatura.store.restore.charge_matching import CandidateInvoice
 from fatura.store.restore.lost_invoices import LostInvoice
@@ -57,7 +58,7 @@ class ChargeOfCycle:
 async def match_by_invoice(work: Work, charges: Sequence[Charge], *, dry_run: bool) -> dict[str, Match]:
     """Match charges with the invoices that they reference; return no match for charges whose invoice is missing."""
     invoice_ids = [charge.invoice_id for charge in charges]
-    await charge_matching.lock_invoices(work.tx, invoice_ids)
+    await stored_invoices.lock(work.tx, invoice_ids)
     invoices = await charge_matching.find_invoices(work.tx, invoice_ids)
     matches: dict[str, Match] = {}
     for charge in charges:
@@ -144,7 +145,7 @@ async def _match_cycle(work: Work, found: ChargeOfCycle, *, dry_run: bool) -> Ma
     charge, subscription_id = found.charge, found.subscription_id
     invoice_id = await charge_matching.invoice_of(work.tx, subscription_id, found.cycle)
     if invoice_id is not None:  # the cycle was billed again after the restore
-        await charge_matching.lock_invoices(work.tx, [invoice_id])
+        await stored_invoices.lock(work.tx, [invoice_id])
         invoices = await charge_matching.find_invoices(work.tx, [invoice_id])
         match, _ = await _match(work, charge, invoices[invoice_id], dry_run=dry_run)
         return match

@@ -7,7 +7,7 @@ from fatura.domain.account import Account
 from fatura.domain.errors import SANDBOX_CHARGE_CONFLICT, EngineError, not_found, require
 from fatura.gateways.port import NotFoundError, PermanentError
 from fatura.gateways.sandbox_port import (
-    SandboxBooks,
+    SandboxControls,
     SandboxFault,
     SandboxMove,
     SandboxOperation,
@@ -25,27 +25,27 @@ from fatura.views.sandbox import (
 )
 
 
-async def _open_books(work: Work) -> dict[UUID, SandboxBooks]:
+async def _open_gateways(work: Work) -> dict[UUID, SandboxControls]:
     """Return the adapters of the account's sandbox connections; a live account has none (D-44)."""
-    books: dict[UUID, SandboxBooks] = {}
+    gateways: dict[UUID, SandboxControls] = {}
     for stored in await connections.find_all(work.tx):
         gateway = gateway_connections.open_gateway(work, stored)
-        if isinstance(gateway, SandboxBooks):
-            books[stored.connection.connection_id] = gateway
-    return books
+        if isinstance(gateway, SandboxControls):
+            gateways[stored.connection.connection_id] = gateway
+    return gateways
 
 
 async def list_charges(deps: Deps, account: Account, invoice_id: UUID | None) -> SandboxChargeListView:
     """Return an invoice's sandbox charges; without an invoice, the newest ones of each connection."""
-    books = await in_transaction(deps, account, _open_books)
-    charges = [charge for each in books.values() for charge in await each.charges(invoice_id)]
+    gateways = await in_transaction(deps, account, _open_gateways)
+    charges = [charge for each in gateways.values() for charge in await each.charges(invoice_id)]
     charges.sort(key=attrgetter("charge_id"), reverse=True)
     return SandboxChargeListView(data=[SandboxChargeView.of(charge) for charge in charges])
 
 
 async def list_products(deps: Deps, account: Account) -> SandboxProductListView:
-    books = await in_transaction(deps, account, _open_books)
-    products = [product for each in books.values() for product in await each.products()]
+    gateways = await in_transaction(deps, account, _open_gateways)
+    products = [product for each in gateways.values() for product in await each.products()]
     return SandboxProductListView(data=[SandboxProductView.of(product) for product in products])
 
 
@@ -54,9 +54,9 @@ async def move_charge(deps: Deps, account: Account, charge_id: str, move: Sandbo
 
     Raises EngineError: `engine.not_found`, `engine.sandbox_charge_conflict`.
     """
-    for books in (await in_transaction(deps, account, _open_books)).values():
+    for gateway in (await in_transaction(deps, account, _open_gateways)).values():
         try:
-            charge = await books.move_charge(charge_id, move)
+            charge = await gateway.move_charge(charge_id, move)
         except NotFoundError:
             continue
         except PermanentError as error:
@@ -76,9 +76,9 @@ async def add_fault(
     times: int,
 ) -> QueuedFaultView:
     """Queue a fault for the next calls of an operation (D-46). Raises EngineError: `engine.not_found`."""
-    found = (await in_transaction(deps, account, _open_books)).get(connection_id)
-    books = require(found, "gateway connection", id_=connection_id)
-    fault_id = await books.add_fault(operation, fault, times=times)
+    found = (await in_transaction(deps, account, _open_gateways)).get(connection_id)
+    gateway = require(found, "gateway connection", id_=connection_id)
+    fault_id = await gateway.add_fault(operation, fault, times=times)
     return QueuedFaultView(
         id=str(fault_id), connection_id=str(connection_id), operation=operation, fault=fault, times=times
     )

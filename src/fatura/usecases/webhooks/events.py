@@ -33,9 +33,6 @@ def _view(event: StoredEvent) -> EventView:
 
 async def replay(work: Work, *, after: int, limit: int, type_: str | None) -> EventListView:
     """Return the events after a cursor, byte for byte as webhooks deliver them (D-38, D-39)."""
-    if type_ is None:
-        found = await events.after(work.tx, after, limit=limit)
-    else:
-        found = await events.after_of_type(work.tx, after, type_=type_, limit=limit)
+    found = await events.after(work.tx, after, type_=type_, limit=limit)
     next_cursor = found[-1].sequence if found else after
     return EventListView(data=[_view(event) for event in found], next_cursor=str(next_cursor))

@@ -4,7 +4,6 @@ Calls run in transactions of their own, never in the engine's. Payers pay by the
 is stored when the charge is next read.
 """
 
-import re
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
@@ -22,10 +21,10 @@ from fatura.domain.sandbox import (
     SandboxProduct,
     SandboxStatus,
 )
-from fatura.gateways.adapters.sandbox import books
+from fatura.gateways.adapters.sandbox import tables
 from fatura.gateways.adapters.sandbox.rules import MOVES, as_charge, check_request, outcome
 from fatura.gateways.adapters.sandbox.settings import SandboxSettings, parse
-from fatura.gateways.adapters.sandbox.webhook import hint
+from fatura.gateways.adapters.sandbox.webhook import CHARGE_ID, hint
 from fatura.gateways.port import (
     Capabilities,
     Charge,
@@ -41,7 +40,6 @@ from fatura.gateways.port import (
 )
 from fatura.gateways.sandbox_port import CHARGES_LISTED
 
-_CHARGE_ID = re.compile("sbx_[0-9a-f]{32}")
 _WRITES = (
     SandboxOperation.CREATE_CHARGE,
     SandboxOperation.CANCEL_CHARGE,
@@ -50,7 +48,7 @@ _WRITES = (
 
 
 class SandboxGateway:
-    """One sandbox connection; implements `port.Gateway` and `sandbox_port.SandboxBooks`.
+    """One sandbox connection; implements `port.Gateway` and `sandbox_port.SandboxControls`.
 
     Database errors are raised unchanged, because they are not an answer of the sandbox. The engine then treats the
     outcome as unknown.
@@ -59,12 +57,11 @@ class SandboxGateway:
     provider: ClassVar[str] = "sandbox"
     __slots__ = ("_config", "_database")
 
-    def __init__(self, database: books.Database, config: ConnectionConfig) -> None:
+    def __init__(self, database: tables.Database, config: ConnectionConfig) -> None:
         self._database = database
         self._config = config
 
     def capabilities(self) -> Capabilities:
-        """Raises GatewaySettingsError."""
         settings = self._settings()
         return Capabilities(
             issues_charges=settings.issues_charges,
@@ -101,30 +98,26 @@ class SandboxGateway:
                 created_at=now,
             )
             async with self._transaction() as tx:
-                await books.insert_charge(tx, charge)
+                await tables.insert_charge(tx, charge)
         return as_charge(charge)
 
     async def find_charge(self, invoice_id: UUID, attempt: int) -> Charge | None:
-        """Raises TransientError, PermanentError `rejected`."""
         return next(iter(await self.find_charges(invoice_id, attempt)), None)
 
     async def find_charges(self, invoice_id: UUID, attempt: int) -> Sequence[Charge]:
-        """Raises TransientError, PermanentError `rejected`."""
         async with self._call(SandboxOperation.LIST_CHARGES):
             charges = await self.charges(invoice_id)
         return [as_charge(charge) for charge in reversed(charges) if charge.attempt == attempt]
 
     async def get_charge(self, charge_id: str) -> Charge:
-        """Raises NotFoundError, TransientError, PermanentError `rejected`."""
         async with self._call(SandboxOperation.GET_CHARGE), self._transaction() as tx:
             return as_charge(await self._find(tx, charge_id))
 
     async def charges_since(self, since: datetime) -> AsyncIterator[Charge]:
-        """Raises TransientError, PermanentError `rejected`."""
         after = ""
         while True:
             async with self._call(SandboxOperation.LIST_CHARGES), self._transaction() as tx:
-                page = await books.charges_since(tx, self._config.connection_id, since, after=after)
+                page = await tables.charges_since(tx, self._config.connection_id, since, after=after)
                 charges = await self._settled(tx, page)
             for charge in charges:
                 yield as_charge(charge)
@@ -141,7 +134,7 @@ class SandboxGateway:
         async with self._call(SandboxOperation.CANCEL_CHARGE), self._transaction() as tx:
             await self._find(tx, charge_id)
             rule = MOVES[SandboxMove.CANCEL]
-            await books.move_charge(tx, connection_id, charge_id, rule=rule, paid_at=None)
+            await tables.move_charge(tx, connection_id, charge_id, rule=rule, paid_at=None)
             return as_charge(await self._find(tx, charge_id))
 
     def read_webhook(self, webhook: Webhook) -> WebhookHint:
@@ -149,7 +142,6 @@ class SandboxGateway:
         return hint(webhook, secret=self._settings().webhook_secret)
 
     async def mirror_product(self, product: ProductMirror) -> str:
-        """Raises UnknownOutcomeError, TransientError, PermanentError."""
         settings, connection_id = self._settings(), self._config.connection_id
         mirrored = SandboxProduct(
             connection_id, product.product_id, product.name, product.description, created_at=self._config.now
@@ -158,15 +150,13 @@ class SandboxGateway:
             if not settings.product_catalog:
                 raise PermanentError("no_catalog", "This connection has no product catalog.")
             async with self._transaction() as tx:
-                await books.upsert_product(tx, mirrored)
+                await tables.upsert_product(tx, mirrored)
         return mirrored.gateway_product_id
 
     async def charges(self, invoice_id: UUID | None) -> Sequence[SandboxCharge]:
-        connection_id = self._config.connection_id
         async with self._transaction() as tx:
-            if invoice_id is None:
-                return await self._settled(tx, await books.newest_charges(tx, connection_id, CHARGES_LISTED))
-            return await self._settled(tx, await books.charges_of_invoice(tx, connection_id, invoice_id))
+            newest = await tables.charges(tx, self._config.connection_id, invoice_id, limit=CHARGES_LISTED)
+            return await self._settled(tx, newest)
 
     async def move_charge(self, charge_id: str, move: SandboxMove) -> SandboxCharge:
         """Pay, refuse, cancel or refund a charge, after storing what its payer did so far. A repeat changes nothing.
@@ -177,7 +167,7 @@ class SandboxGateway:
         paid_at = self._config.now if rule.target is SandboxStatus.PAID else None
         async with self._transaction() as tx:
             await self._find(tx, charge_id)
-            await books.move_charge(tx, connection_id, charge_id, rule=rule, paid_at=paid_at)
+            await tables.move_charge(tx, connection_id, charge_id, rule=rule, paid_at=paid_at)
             charge = await self._find(tx, charge_id)
         if charge.status is not rule.target:
             raise PermanentError(
@@ -187,13 +177,13 @@ class SandboxGateway:
 
     async def products(self) -> Sequence[SandboxProduct]:
         async with self._transaction() as tx:
-            return await books.products(tx, self._config.connection_id)
+            return await tables.products(tx, self._config.connection_id)
 
     async def add_fault(self, operation: SandboxOperation, fault: SandboxFault, *, times: int) -> UUID:
         assert 1 <= times <= MAX_FAULT_TIMES, times
         fault_id, connection_id = _new_id(), self._config.connection_id
         async with self._transaction() as tx:
-            await books.insert_fault(
+            await tables.insert_fault(
                 tx, connection_id, fault_id, operation=operation, fault=fault, times=times
             )
         return fault_id
@@ -201,14 +191,14 @@ class SandboxGateway:
     def _settings(self) -> SandboxSettings:
         return parse(self._config.settings, self._config.credentials)
 
-    def _transaction(self) -> AbstractAsyncContextManager[books.Tx]:
+    def _transaction(self) -> AbstractAsyncContextManager[tables.Tx]:
         return self._database.transaction(self._config.account_id)
 
     @asynccontextmanager
     async def _call(self, operation: SandboxOperation) -> AsyncGenerator[None]:
         """Run a call; a queued fault prevents the call or discards its answer."""
         async with self._transaction() as tx:
-            fault = await books.take_fault(tx, self._config.connection_id, operation)
+            fault = await tables.take_fault(tx, self._config.connection_id, operation)
         no_answer = UnknownOutcomeError if operation in _WRITES else TransientError
         match fault:
             case SandboxFault.TIMEOUT_BEFORE | SandboxFault.SERVER_ERROR:
@@ -222,16 +212,16 @@ class SandboxGateway:
         if fault is SandboxFault.TIMEOUT_AFTER:
             raise no_answer(fault)
 
-    async def _find(self, tx: books.Tx, charge_id: str) -> SandboxCharge:
+    async def _find(self, tx: tables.Tx, charge_id: str) -> SandboxCharge:
         """Return a charge with its current status; an id in another format is refused without a query."""
         charge = None
-        if _CHARGE_ID.fullmatch(charge_id):
-            charge = await books.find_charge(tx, self._config.connection_id, charge_id)
+        if CHARGE_ID.fullmatch(charge_id):
+            charge = await tables.find_charge(tx, self._config.connection_id, charge_id)
         if charge is None:
             raise NotFoundError(charge_id)
         return (await self._settled(tx, [charge]))[0]
 
-    async def _settled(self, tx: books.Tx, charges: list[SandboxCharge]) -> list[SandboxCharge]:
+    async def _settled(self, tx: tables.Tx, charges: list[SandboxCharge]) -> list[SandboxCharge]:
         """Store new statuses of open charges, and return all charges with their current status."""
         behaviour, now = self._settings().behaviour, self._config.now
         outcomes = {
@@ -246,7 +236,7 @@ class SandboxGateway:
         }
         if not due:
             return charges
-        settled = await books.settle_charges(tx, self._config.connection_id, due)
+        settled = await tables.settle_charges(tx, self._config.connection_id, due)
         return [settled.get(charge.charge_id, charge) for charge in charges]
 
 

@@ -8,7 +8,7 @@ from fatura.gateways.port import AuthFailedError, Webhook, WebhookHint
 from fatura.gateways.sandbox_port import WEBHOOK_SIGNATURE
 from fatura.signature import SignatureError, verify
 
-_CHARGE_ID = re.compile("sbx_[0-9a-f]{32}")
+CHARGE_ID = re.compile("sbx_[0-9a-f]{32}")
 
 
 def hint(webhook: Webhook, *, secret: str | None) -> WebhookHint:
@@ -25,7 +25,7 @@ def hint(webhook: Webhook, *, secret: str | None) -> WebhookHint:
     named = _charge_id(webhook.body)
     if named is None:
         return WebhookHint(None)
-    return WebhookHint((named,) if _CHARGE_ID.fullmatch(named) else ())
+    return WebhookHint((named,) if CHARGE_ID.fullmatch(named) else ())
 
 
 def _charge_id(body: bytes) -> str | None:

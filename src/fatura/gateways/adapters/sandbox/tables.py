@@ -5,12 +5,13 @@ These statements use no table of the engine, and the engine's `store` does not u
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any, LiteralString, Protocol
 from uuid import UUID
 
-from fatura.domain.offer import PaymentMethod
-from fatura.domain.sandbox import SandboxCharge, SandboxFault, SandboxOperation, SandboxProduct, SandboxStatus
+import msgspec
+
+from fatura.domain.sandbox import SandboxCharge, SandboxFault, SandboxOperation, SandboxProduct
 from fatura.gateways.adapters.sandbox.rules import Outcome, Rule
 
 CHARGES_A_PAGE = 500
@@ -62,7 +63,7 @@ async def insert_charge(tx: Tx, charge: SandboxCharge) -> None:
 async def find_charge(tx: Tx, connection_id: UUID, charge_id: str) -> SandboxCharge | None:
     row = await tx.fetchrow(
         """
-        SELECT c.charge_id, c.connection_id, c.invoice_id, c.attempt, c.amount_cents, c.payment_method,
+        SELECT c.charge_id, c.connection_id, c.invoice_id, c.attempt, c.amount_cents, c.payment_method AS method,
             c.installments, c.due_date, c.status, c.paid_at, c.created_at
         FROM sandbox_charge c WHERE c.account_id = $1 AND c.connection_id = $2 AND c.charge_id = $3
         """,
@@ -72,31 +73,18 @@ async def find_charge(tx: Tx, connection_id: UUID, charge_id: str) -> SandboxCha
     return None if row is None else _charge(row)
 
 
-async def charges_of_invoice(tx: Tx, connection_id: UUID, invoice_id: UUID) -> list[SandboxCharge]:
-    """Return all charges of an invoice, newest first."""
+async def charges(tx: Tx, connection_id: UUID, invoice_id: UUID | None, *, limit: int) -> list[SandboxCharge]:
+    """Return the newest charges of a connection, or of one of its invoices, newest first."""
     rows = await tx.fetch(
         """
-        SELECT c.charge_id, c.connection_id, c.invoice_id, c.attempt, c.amount_cents, c.payment_method,
+        SELECT c.charge_id, c.connection_id, c.invoice_id, c.attempt, c.amount_cents, c.payment_method AS method,
             c.installments, c.due_date, c.status, c.paid_at, c.created_at
-        FROM sandbox_charge c WHERE c.account_id = $1 AND c.connection_id = $2 AND c.invoice_id = $3
-        ORDER BY c.charge_id DESC
+        FROM sandbox_charge c
+        WHERE c.account_id = $1 AND c.connection_id = $2 AND ($3::uuid IS NULL OR c.invoice_id = $3)
+        ORDER BY c.charge_id DESC LIMIT $4
         """,
         connection_id,
         invoice_id,
-    )
-    return [_charge(row) for row in rows]
-
-
-async def newest_charges(tx: Tx, connection_id: UUID, limit: int) -> list[SandboxCharge]:
-    """Return the connection's newest charges, newest first."""
-    rows = await tx.fetch(
-        """
-        SELECT c.charge_id, c.connection_id, c.invoice_id, c.attempt, c.amount_cents, c.payment_method,
-            c.installments, c.due_date, c.status, c.paid_at, c.created_at
-        FROM sandbox_charge c WHERE c.account_id = $1 AND c.connection_id = $2
-        ORDER BY c.charge_id DESC LIMIT $3
-        """,
-        connection_id,
         limit,
     )
     return [_charge(row) for row in rows]
@@ -106,7 +94,7 @@ async def charges_since(tx: Tx, connection_id: UUID, since: datetime, *, after: 
     """Return a page of the charges created since an instant, oldest first, after an id."""
     rows = await tx.fetch(
         """
-        SELECT c.charge_id, c.connection_id, c.invoice_id, c.attempt, c.amount_cents, c.payment_method,
+        SELECT c.charge_id, c.connection_id, c.invoice_id, c.attempt, c.amount_cents, c.payment_method AS method,
             c.installments, c.due_date, c.status, c.paid_at, c.created_at
         FROM sandbox_charge c
         WHERE c.account_id = $1 AND c.connection_id = $2 AND c.created_at >= $3 AND c.charge_id > $4
@@ -129,7 +117,7 @@ async def settle_charges(
         UPDATE sandbox_charge c SET status = o.status, paid_at = o.paid_at
         FROM unnest($3::text[], $4::text[], $5::timestamptz[]) AS o (charge_id, status, paid_at)
         WHERE c.account_id = $1 AND c.connection_id = $2 AND c.charge_id = o.charge_id AND c.status = 'open'
-        RETURNING c.charge_id, c.connection_id, c.invoice_id, c.attempt, c.amount_cents, c.payment_method,
+        RETURNING c.charge_id, c.connection_id, c.invoice_id, c.attempt, c.amount_cents, c.payment_method AS method,
             c.installments, c.due_date, c.status, c.paid_at, c.created_at
         """,
         connection_id,
@@ -159,7 +147,6 @@ async def move_charge(
 
 
 async def upsert_product(tx: Tx, product: SandboxProduct) -> None:
-    """Insert or update a product of the catalog."""
     await tx.execute(
         """
         INSERT INTO sandbox_product (account_id, connection_id, product_id, name, description, created_at)
@@ -230,16 +217,4 @@ async def take_fault(tx: Tx, connection_id: UUID, operation: SandboxOperation) -
 
 
 def _charge(row: Any) -> SandboxCharge:
-    return SandboxCharge(
-        charge_id=row["charge_id"],
-        connection_id=row["connection_id"],
-        invoice_id=row["invoice_id"],
-        attempt=row["attempt"],
-        amount_cents=row["amount_cents"],
-        method=PaymentMethod(row["payment_method"]),
-        installments=row["installments"],
-        due_date=row["due_date"],
-        status=SandboxStatus(row["status"]),
-        paid_at=row["paid_at"],
-        created_at=row["created_at"],
-    )
+    return msgspec.convert(dict(row), SandboxCharge, builtin_types=(UUID, date, datetime))
