@@ -43,7 +43,7 @@ class Connection(asyncio.Protocol):
         self._path = ""
         self._body = b""
 
-    def connection_create(self, transport: asyncio.BaseTransport) -> None:
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport: Any = transport
         self._journal.open += 1
         self._journal.most_open = max(self._journal.most_open, self._journal.open)
