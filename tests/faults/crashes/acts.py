@@ -16,7 +16,7 @@ HONEST = GatewayFaults()
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request with its own Idempotency-Key, repeated until it is answered.
+    """A request with its own Idempotency-Key. After a kill, its client repeats it until it is answered.
 
     `path` may contain ids from the preparation, such as `{plan}`. `body` is computed from the shop. For routes without
     Idempotency-Keys, `replays` is false, and `done_by` is the status of a repeat whose effect already exists.
@@ -65,7 +65,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class OpenAccount:
-    """`fatura account create`, repeated by a person. After a kill, the account is complete or absent."""
+    """The command `fatura account create`. A kill leaves the account complete or absent, and a person repeats it."""
 
     async def __call__(self, shop: Shop) -> None:
         await accounts.open_account(shop.deps, name="Second", mode=Mode.SANDBOX)
@@ -86,8 +86,8 @@ class Prepare(Protocol):
 class Flow:
     """A fixture, and the steps during which the process is killed.
 
-    `before` contains the faults of external services during the preparation, `faults` those during the trial. The
-    account is observed for `days` days after the recovery.
+    `before` contains the faults of external services during the preparation, and `faults` those during the trial. The
+    recovering process runs until `days` days after the kill.
     """
 
     name: str

@@ -1,6 +1,6 @@
-"""External services for many trials in one process. Each trial has its own folder, clock, journal and faults.
+"""The test gateways and merchants of many trials in one process. Each trial has its own clock, journal and faults.
 
-`python -m tests.faults.crashes.external FOLDER` prints its address. It serves `/{trial}/...` until its stdin closes.
+`python -m tests.faults.crashes.external FOLDER` prints its URL, and serves `/{trial}/...` until its stdin closes.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ FAULTS_FILE = "faults"
 KILL_FILE = "kill"
 """File names in a trial's folder. `kill` contains the id of a process to kill instead of answering its call."""
 KEPT = 32
-"""Number of trials whose journals are kept open."""
+"""Maximum number of open journals. The least recently used one is closed first."""
 
 
 class TrialClock:
-    """The clock in a trial's folder. The trial can set it forward."""
+    """The clock in a trial's folder. The trial's processes set it forward."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / CLOCK_FILE

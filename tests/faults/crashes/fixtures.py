@@ -1,4 +1,4 @@
-"""The accounts on which flows start. Work is due only if the fixture's name says so."""
+"""Fixtures that create the account in which a flow starts. No work is due unless the fixture's name says so."""
 
 from datetime import timedelta
 
@@ -7,7 +7,7 @@ from tests.faults.crashes.place import Shop
 from tests.support.world import Json, item, plan_body, subscription_body
 
 DUE_IN_DAYS = 5
-"""Days until the first due date. Generation is three days earlier, two days after creation."""
+"""Days from the subscription to its first due date. The invoice is generated three days before the due date."""
 
 
 async def account(shop: Shop) -> None:
@@ -61,7 +61,7 @@ async def unpriced(shop: Shop) -> None:
 
 
 async def held(shop: Shop) -> None:
-    """An invoice held after failed price calls. The endpoint does not answer the first two calls."""
+    """An invoice held after failed price calls. Flows with this fixture cause the failures by their faults `before`."""
     await unpriced(shop)
     await shop.run("pricing", "push")
     invoice = (await shop.all("/v1/invoices?status=awaiting_value"))[0]
@@ -133,7 +133,7 @@ async def second_cycle(shop: Shop) -> None:
     body = plan_body({"productId": shop.ids["fixed"]}, {"productId": shop.ids["variable"]}, periodMonths=3)
     assert (await shop.put(f"/v1/plans/{shop.ids['plan']}", body)).status == 200
     await shop.made(f"/v1/plans/{shop.ids['plan']}/propagate", {})
-    for _ in range(3):  # advance to the due date, beyond it, and to the next cycle
+    for _ in range(3):  # advance to the due date, and to three and six days after it
         _to_the_morning(shop, days=3)
         await shop.run()
     _to_the_morning(shop, days=21)

@@ -1,4 +1,4 @@
-"""The flows that the crash matrix kills. They contain every operation that writes."""
+"""The flows during which the crash matrix kills the engine. Together they contain every operation that writes."""
 
 from tests.faults.crashes import fixtures
 from tests.faults.crashes.acts import Flow, OpenAccount, Request, Wait, run
@@ -125,4 +125,3 @@ FLOWS: tuple[Flow, ...] = (
         ),
     ),
 )
-"""The flows, in the order of their trials."""

@@ -18,13 +18,13 @@ from tests.support.world import Json, World, open_world
 
 CLIENTS = 4
 LATEST_FSYNC = 30
-"""A process is killed at its n-th fsync, with n up to this number. Each commit makes one fsync."""
+"""Maximum of the random n: a server process is killed at its n-th fsync. Each commit makes one fsync."""
 PATIENCE_SECONDS = 60
 
 
 @dataclass(slots=True)
 class Fsyncs:
-    """The results of all kills, and the acknowledged requests with their responses."""
+    """The results of all kills. `acknowledged` has the response bodies by Idempotency-Key."""
 
     kills: int = 0
     acknowledged: dict[str, bytes] = field(default_factory=dict[str, bytes])
@@ -68,7 +68,10 @@ async def _run(
 
 
 async def _kill_once(postgres: Server, world: World, tried: Fsyncs, *, nth: int, baseline: bool) -> None:
-    """Kill a backend at an fsync. PostgreSQL then ends all sessions. With `baseline`, also kill the postmaster."""
+    """Kill one server process at its n-th fsync, which makes PostgreSQL end all sessions.
+
+    With `baseline`, also kill the postmaster.
+    """
     died = asyncio.Event()
     with _tracing(postgres, nth):
         async with asyncio.timeout(PATIENCE_SECONDS):

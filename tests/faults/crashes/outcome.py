@@ -1,4 +1,4 @@
-"""The final state of a trial. Ids, instants and attempt counts are left out, because they differ between runs."""
+"""The final state of a trial, without ids, instants and attempt counts, because these differ between runs."""
 
 import re
 from collections import defaultdict
@@ -15,7 +15,7 @@ _VARYING = (
     (re.compile(r"whsec_[\w+/=-]+"), "secret"),
 )
 _OWN_TIME = frozenset({"invoice.held", "invoice.pricing_warning"})
-"""A killed process's price call counts as a time-out (D-105), so the invoice may be held for a while."""
+"""Events that are not compared. A price call that a kill interrupts counts as a time-out (D-105) and may cause them."""
 
 _QUERIES = {
     "subscriptions": """

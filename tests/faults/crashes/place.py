@@ -30,7 +30,7 @@ from tests.support.world import LANE, Merchant, api_client, run_until_idle
 
 NOTES_FILE = "notes.json"
 STATEMENTS = 1000
-"""Size of the statement cache, larger than the number of different statements."""
+"""Size of the cache of prepared statements, larger than the number of different statements."""
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class ShiftedClock:
 
     @classmethod
     def continued(cls, folder: Path) -> "ShiftedClock":
-        """Adopt the time that another process of the trial has set."""
+        """Return the clock that another process of the trial has set."""
         return cls(folder / CLOCK_FILE, clock.read((folder / CLOCK_FILE).read_text()))
 
     def __call__(self) -> datetime:
@@ -77,7 +77,7 @@ class Notes:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all trials of one worker use."""
+    """The database, folder, external services and key ring that all trials of one worker use."""
 
     url: str
     folder: Path
@@ -148,7 +148,7 @@ class Shop(Merchant):
 
 
 class TrialTimeDatabase(OnClock):
-    """Shows the trial's time without a query."""
+    """A database whose `ping` returns the trial's time without a query."""
 
     async def ping(self) -> datetime:
         return self._clock()
@@ -171,7 +171,7 @@ async def open_shop(
     points: Points | None = None,
     db: Database | None = None,
 ) -> AsyncGenerator[Shop]:
-    """Open the engine of a trial, with a pool of its own or on an open one. `points` count all I/O."""
+    """Open the engine of a trial, on the pool `db` or on a new one. `points` count all I/O."""
     async with AsyncExitStack() as stack:
         pool = db or await stack.enter_async_context(open_pool(place.shared.url, points))
         opened = await stack.enter_async_context(
@@ -189,7 +189,7 @@ async def open_shop(
 
 @asynccontextmanager
 async def open_pool(url: str, points: Points | None = None) -> AsyncGenerator[Database]:
-    """`points` count every statement."""
+    """Open a connection pool. `points` count every statement on it."""
     kind = KeptConnection if points is None else connection_class(points)
     db = await connect(url, max_connections=4, connection_class=kind)
     try:

@@ -1,4 +1,4 @@
-"""Crash points: the counted and named statements and external calls at which a process can be killed."""
+"""Crash points: statements and external calls at which a process can be killed. Each has a name and a number."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ from tests.faults.connections import Send
 T = TypeVar("T")
 
 _WIRING = ("/fatura/store/db.py", "/fatura/usecases/transaction.py", "/fatura/open_transaction.py")
-"""Modules that every statement passes through. A point is named after the first other caller."""
+"""Modules through which every statement passes. A point is named after the nearest caller in another module."""
 
 
 class Moment(StrEnum):
@@ -46,8 +46,8 @@ class KillAt:
 class Points:
     """Counts I/O while `counting`, and kills the process at one point.
 
-    `folder` gets two files: `died` with the name of the point, and `killing` with the process that an external service
-    must kill.
+    It writes two files to `folder`: `died` with the name of the point, and `kill` with the id of the process that an
+    external service must kill.
     """
 
     folder: Path
@@ -106,9 +106,9 @@ def _place() -> str:
 def connection_class(points: Points) -> "type[asyncpg.Connection[Any]]":
     async def around(connection: Any, sql: str, send: Send, *, is_prepared: bool) -> Any:
         async def die_sent() -> None:
-            if is_prepared:  # so only its execution is sent
+            if is_prepared:  # prepare it first, so that the next message to the server executes it
                 await connection._get_statement(sql, None)
-            send().send(None)  # runs until it waits for the response
+            send().send(None)  # sends the statement, and stops when it would wait for the response
             kill_self()
 
         return await points.perform(sql.split(maxsplit=1)[0].rstrip(";"), send, die_sent)

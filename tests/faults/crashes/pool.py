@@ -23,7 +23,7 @@ Job = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class WorkerPool:
-    """Each worker can use only the fixtures that it prepared."""
+    """Sockets to the workers. Each worker can run only flows whose fixtures it has prepared."""
 
     lines: list[TextIO]
 

@@ -17,7 +17,7 @@ RECOVERED_WITHIN = timedelta(seconds=60)
 """Time after a kill within which another process must take over all work."""
 LEAST_STEP = timedelta(seconds=5)
 MOST_STEPS = 300
-"""Maximum number of due instants in a day. More of them indicate an endless loop."""
+"""Maximum number of times at which a trial runs the lanes. More of them indicate an endless loop."""
 
 _LEASES = """
     SELECT max(held.until) AS until FROM (
@@ -72,7 +72,7 @@ async def recover(
 
 
 async def _still_due(shop: Shop) -> list[str]:
-    """Return a problem if unleased work is due although the lanes ran."""
+    """Return a problem if work is still due after the lanes ran, because the killed process has leased it."""
     due_at = await _due_at(shop)
     return (
         [f"due since {due_at}, and leased by the killed process"]
@@ -93,7 +93,7 @@ async def _repeat(shop: Shop, act: Request, answer: Answer) -> Answer:
 
 
 async def _follow(shop: Shop, *, until: datetime) -> datetime:
-    """Run the lanes at each due instant. Return the time at which all work was final."""
+    """Run the lanes each time work is due. Return the time at which all work was final."""
     settled_at: datetime | None = None
     for _ in range(MOST_STEPS):
         if settled_at is None and not (await shop.sql(_UNSETTLED))[0]["left"]:
@@ -109,7 +109,7 @@ async def _follow(shop: Shop, *, until: datetime) -> datetime:
 
 
 async def _due_at(shop: Shop) -> datetime | None:
-    """Return when the account's next work is due, on the engine's clock. A test clock may show another time."""
+    """Return when the account's next work is due: in the engine's time, even if the account has a test clock."""
     async with shop.deps.db.transaction(UUID(str(shop.account_id))) as tx:
         due_at = await discovery.next_due_at(tx)
         offset = await tx.fetchval("SELECT a.clock_offset FROM account a WHERE a.account_id = $1")

@@ -1,4 +1,4 @@
-"""Kill every flow with SIGKILL at its statements and external calls, and check that it recovers."""
+"""Kill the engine with SIGKILL at the statements and external calls of every flow, and check that it recovers."""
 
 import random
 from collections import defaultdict
@@ -18,7 +18,7 @@ from tests.faults.report import Options, Report, Scale
 
 LEAST_POINTS = {Scale.SHORT: 150, Scale.FULL: 2000}
 SAMPLES = {Scale.SHORT: 152, Scale.FULL: 2020}
-"""Number of points drawn. It is higher than required, because a process may not reach some of them."""
+"""Number of points to draw. It is higher than LEAST_POINTS, because a process may not reach some of them."""
 FSYNC_KILLS = 20
 SHOWN = 3
 
@@ -88,14 +88,14 @@ def _workers(flows: Sequence[Flow]) -> dict[str, int]:
 
 
 def _work(flows: Sequence[Flow]) -> int:
-    """Estimate the duration of flows."""
+    """Estimate the duration of flows by their number of steps."""
     return sum(len(flow.acts) + 1 for flow in flows)
 
 
 def _prepared(
     workers: WorkerPool, worker: dict[str, int], flows: Sequence[Flow], matrix: Matrix
 ) -> dict[str, list[str]]:
-    """Prepare the fixtures, run each flow without a kill, and return the names of its points."""
+    """Prepare the fixtures, run each flow without a kill, and return the names of each flow's points."""
     rows: list[list[Job]] = [[] for _ in range(WORKERS)]
     fixtures: set[str] = set()
     for flow in flows:
@@ -117,7 +117,7 @@ def _prepared(
 def _chosen(options: Options, known: dict[str, list[str]]) -> list[tuple[str, str, Moment]]:
     """Draw points from every flow: all points of short flows, and a sample of long ones.
 
-    Each point has its own random rank, so a few additional points hardly change the sample.
+    Each point has its own random number, so a few additional points hardly change the sample.
     """
     ranked: list[tuple[int, str, str, Moment]] = []
     for flow, points in known.items():
@@ -146,7 +146,7 @@ def _report(matrix: Matrix, known: dict[str, list[str]], jobs: Sequence[Job]) ->
     )
     report.count("distinct points killed at", len(matrix.points), at_least=LEAST_POINTS[options.scale])
     report.count("kills without automatic recovery", len(matrix.points) - matrix.recovered, at_most=0)
-    missed = len(jobs) - len(matrix.points)  # on a slow machine a lane may poll once more
+    missed = len(jobs) - len(matrix.points)  # on a slow machine, the flow without a kill may poll more often
     report.count("points that the process did not reach", missed, at_most=max(len(jobs) // 200, 2))
     report.count(
         "longest lease of a killed process (clock seconds)",

@@ -19,7 +19,7 @@ _MOVE_IN = """
     UPDATE public.product SET endpoint_url = replace(endpoint_url, before, after) WHERE endpoint_url IS NOT NULL;
     UPDATE public.webhook SET url = replace(url, before, after);
 """
-"""Replaces the merchant's URLs by those of the trial's external services."""
+"""Replaces the merchant's URLs in the fixture by those of the trial's external services."""
 
 
 @dataclass(slots=True)
@@ -84,7 +84,7 @@ async def make_database(server_url: str, name: str) -> str:
 
 @asynccontextmanager
 async def open_trial_database(url: str) -> AsyncGenerator[TrialDatabase]:
-    """Open a database. Its superuser connection writes without triggers and foreign keys."""
+    """Connect to a database. For writes of the superuser, triggers and foreign keys are disabled."""
     root: Any = await asyncpg.connect(
         url.replace("://fatura@", "://postgres@"),
         server_settings={"session_replication_role": "replica"},

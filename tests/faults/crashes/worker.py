@@ -1,7 +1,7 @@
 """A worker of the crash matrix: it prepares fixtures, and forks the processes that are killed.
 
-`python -m tests.faults.crashes.worker FOLDER EXTERNAL_URL RING FD ...` forks one worker per socket. A worker receives a
-server's URL and then jobs, and sends results. Each is one line of JSON.
+`python -m tests.faults.crashes.worker FOLDER EXTERNAL_URL RING FD ...` forks one worker per socket. A worker receives
+the server's URL and a database name, then jobs, and sends one result per job. Each message is one line of JSON.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ def main() -> None:
     folder, external_url, ring, *lines = sys.argv[1:]
     configure_logs(level="critical")
     breaks.apply()
-    test_clock.WAIT_SECONDS = 0  # the flow's process advances the clock after the response
+    test_clock.WAIT_SECONDS = 0  # respond without waiting, because the flow advances the clock afterwards
     gc.freeze()  # so that garbage collection in children does not copy shared memory
     for each in lines:
         if os.fork() == 0:
@@ -68,7 +68,7 @@ def _serve(file: TextIO, *, folder: Path, external_url: str, ring: str) -> None:
         for job in file:
             file.write(json.dumps(worker.do(json.loads(job)), default=str) + "\n")
             file.flush()
-        os._exit(0)  # the server may have stopped, so nothing is closed
+        os._exit(0)  # without closing connections, because the server may have stopped
 
 
 @dataclass(frozen=True, slots=True)
