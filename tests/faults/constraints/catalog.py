@@ -1,4 +1,4 @@
-"""The unique indexes, foreign keys, checks, triggers, policies and columns in the database's catalog."""
+"""Read all unique indexes, foreign keys, checks, triggers, policies and columns from PostgreSQL's catalog."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -11,16 +11,16 @@ from tests.faults.constraints.trials import Tally
 from tests.support.populated import connected, refused_by
 
 REFUSED = "42501"
-"""SQLSTATE of a policy that refuses a row."""
+"""SQLSTATE of the error when a policy refuses a row."""
 _INSERT = "INSERT INTO TABLE SELECT r.* FROM jsonb_populate_record(NULL::TABLE, $1::jsonb) AS r"
 
 
 async def try_policies(
     url: str, catalog: Catalog, *, mine: UUID, theirs: UUID, rows: Mapping[str, str], tally: Tally
 ) -> None:
-    """Try to reach another account's rows: with the own account set, with no account set, and in discovery mode.
+    """Try to reach rows of account `theirs`: with `mine` set, with no or an empty account set, and in discovery mode.
 
-    `rows` has one row of each table, as JSON.
+    `rows` has one row of account `theirs` for each table, as JSON.
     """
     async with connected(url) as connection:
         await connection.execute(
@@ -53,7 +53,7 @@ async def try_policies(
 
 
 async def _reachable(connection: Any, table: str, theirs: UUID, *, row: str) -> AsyncGenerator[str]:
-    """Yield every operation that succeeded on rows of an account that is not set."""
+    """Try every operation on rows of account `theirs`, which is not set. Yield those that succeeded."""
     if await connection.fetchval(f"SELECT count(*) FROM {table} WHERE account_id = $1", theirs):  # noqa: S608 - from the catalog
         yield "are seen"
     for done, statement in (

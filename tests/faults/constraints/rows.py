@@ -2,7 +2,7 @@
 
 from tests.support.world import rows
 
-# Unique columns. `where` selects the rows of a partial index.
+# The columns of unique indexes, without `account_id`. `where` has values that put a row into a partial index.
 UNIQUE_ROWS = rows("""
     index                          | table              | once                             | where
     invoice_one_per_cycle          | invoice            | subscription_id cycle            |
@@ -117,7 +117,7 @@ CHECKS = rows("""
     sandbox_fault_times             | sandbox_fault      | "times_left": -1
 """)  # noqa: E501 - a table is read by its columns
 
-# Columns that may not change in rows that match `when`. `*` is every column.
+# Columns that may not change while a row has the value `when`. `*` means every column.
 FROZEN = rows("""
     trigger                | table            | when                       | columns
     event_kept             | event            |                            | *
@@ -158,7 +158,7 @@ NEVER_DELETED = rows("""
     delivery_attempt_kept | delivery_attempt
 """)
 
-# Columns named like another table's key, but without a foreign key because the row may not exist.
+# Columns that are named like another table's key but have no foreign key, each with the reason.
 NO_FOREIGN_KEY = rows("""
     column                       | because
     event.subscription_id        | an event is a snapshot and stays readable without the row

@@ -1,4 +1,4 @@
-"""Test that every unique index, foreign key, check, trigger and policy refuses violations on its own.
+"""Test that every unique index, foreign key, check, trigger and policy refuses violations without help of the others.
 
 Violations are derived from the catalog or written by hand. The run reports each accepted violation, and each constraint
 without violations.
@@ -31,7 +31,7 @@ KINDS = {
 
 
 def run(options: Options) -> Report:
-    """The short run tries all constraints, too."""
+    """Try all constraints, in the short run too."""
     report = Report("constraints", options.seed)
     with place.server() as server_url:
         asyncio.run(_run(server_url, options, report))

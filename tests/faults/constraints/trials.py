@@ -1,4 +1,4 @@
-"""Try violations of one constraint while all others are disabled."""
+"""Try violations of one constraint while the other constraints of its tables are disabled."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ Statement = tuple[str, Sequence[object]]
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A statement that `constraint` must refuse. `before` runs first, without triggers and foreign keys."""
+    """A statement that `constraint` must refuse. `before` prepares rows without triggers and foreign keys."""
 
     constraint: Constraint
     description: str
@@ -33,9 +33,9 @@ class Tally:
 async def try_violations(
     connection: Any, catalog: Catalog, violations: Sequence[Violation], tally: Tally
 ) -> None:
-    """Disable all other constraints, try the violations, and roll everything back.
+    """Disable the other constraints of the tables, try the violations, and roll everything back.
 
-    Needs a superuser's connection, to which no policy applies.
+    `connection` must belong to a superuser, so that no policy applies.
     """
     constraint = violations[0].constraint
     transaction = connection.transaction()

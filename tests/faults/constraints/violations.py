@@ -29,14 +29,14 @@ _VALUES: Mapping[str, tuple[str, str]] = {
     "text[]": ("{one}", "{other}"),
     "interval": ("1 s", "2 s"),
 }
-"""Two values for each column type that occurs in no sample row."""
+"""Two values for each column type. No sample row contains one of them."""
 _NOT_IN_JSON = frozenset({"jsonb", "text[]"})
 """Types whose text form is not a valid JSON value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Violations:
-    """Statements that copy rows of account `mine`. `theirs` has one row of another account per table."""
+    """Creates violations from rows of account `mine`. `theirs` has one row of another account per table."""
 
     catalog: Catalog
     mine: UUID
@@ -68,7 +68,7 @@ class Violations:
                 yield self._duplicate(constraint, constraint.columns[1:])
 
     def _duplicate(self, constraint: Constraint, unique: Sequence[str], *, where: str = "") -> Violation:
-        """Return a statement that copies a row, and changes all columns except the unique ones."""
+        """Return a statement that inserts a copy of a row. The copy differs in all columns except the unique ones."""
         types = self.catalog.columns[constraint.table]
         same = json.loads(f"{{{where}}}")
         same = {column: _VALUES[types[column]][0] for column in unique} | same
@@ -84,7 +84,7 @@ class Violations:
     def _bad_references(self) -> Iterator[Violation]:
         """Yield rows that reference unknown rows or rows of another account.
 
-        All foreign keys are tried, and all columns that should have one.
+        Covers all foreign keys, and columns without one that are named like another table's key.
         """
         for constraint in self.catalog.of(FOREIGN):
             yield from self._unknown_and_foreign(constraint)
