@@ -90,14 +90,14 @@ async def _run_all(chosen: Sequence[Run], *, seed: int, scale: Scale) -> int:
 
 
 def _shares_of_cores() -> Sequence[Sequence[int]]:
-    """Divide the cores among concurrent runs. The shares are empty where processes cannot be bound to cores."""
+    """Divide the cores among concurrent runs. The shares are empty on systems that cannot bind a process to cores."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else []
     return [cores[slot::AT_ONCE] for slot in range(AT_ONCE)]
 
 
 @asynccontextmanager
 async def _turn(run: Run, slots: asyncio.Queue[Sequence[int]]) -> AsyncGenerator[Sequence[int]]:
-    """Hold a share of the cores during the block. A run with `alone` or `waits` needs no share."""
+    """Reserve a share of the cores during the block. A run that is `alone` or `waits` may use all cores."""
     if run.alone or run.waits:
         yield ()
         return

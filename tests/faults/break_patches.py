@@ -1,6 +1,6 @@
 """Functions that each disable one mechanism of the engine in this process (see `breaks`).
 
-They replace functions, or change SQL statements before they are sent.
+They replace functions, or change SQL statements before they are sent. `Found by` names the run that must detect this.
 """
 
 import json
@@ -26,7 +26,7 @@ from fatura.workers.lanes import LANES
 
 STORE = Path(db.__file__).parent
 Put = Callable[[Any, str, Any], None]
-"""Sets an attribute, permanently or for one test (`monkeypatch.setattr`)."""
+"""A function that sets an attribute: permanently (`setattr`) or for one test (`monkeypatch.setattr`)."""
 
 PATCHES: dict[str, Callable[[], None]] = {}
 """The functions of this module by the name of the break, such as `long-lease`."""
@@ -58,7 +58,7 @@ def weaken(statement: str, old: str, new: str, *, put: Put = setattr) -> None:
 
 @_break
 def retry_without_lookup() -> None:
-    """Repeat a charge request with an unknown outcome without a look-up. Found by `crashes`."""
+    """After an unknown outcome, repeat the charge request without a look-up. Found by `crashes`."""
 
     def may(*_args: object, **_kwargs: object) -> bool:
         return True
@@ -159,7 +159,7 @@ def number_events_by_sequence() -> None:
 
 @_break
 def push_out_of_order() -> None:
-    """Push events of one invoice concurrently. Found by `simulator`."""
+    """Deliver the events of one invoice concurrently. Found by `simulator`."""
     weaken(
         "SELECT d.sequence, e.event_id",
         "AND d.waits IS NOT TRUE AND NOT EXISTS ( SELECT FROM delivery b WHERE b.account_id = $1"
@@ -190,7 +190,7 @@ def round_down() -> None:
 
 @_break
 def trust_any_commit() -> None:
-    """Accept every answer to COMMIT. Found by `failover`."""
+    """Do not check whether the server confirmed a COMMIT. Found by `failover`."""
 
     async def commit(connection: Any) -> None:
         await connection.execute("COMMIT")
@@ -267,7 +267,7 @@ def accept_revoked_keys() -> None:
 
 @_break
 def one_push_at_a_time() -> None:
-    """Call one endpoint at a time. Found by `neighbours`."""
+    """Call only one webhook endpoint at a time. Found by `neighbours`."""
     for lane in LANES:
         if lane.name in {"push", "probe"}:
             object.__setattr__(lane, "batches_at_once", 1)

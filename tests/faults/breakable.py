@@ -1,4 +1,4 @@
-"""Run the command `fatura` with one mechanism disabled, which an environment variable names (see `breaks`)."""
+"""Run the command `fatura` with the break that the environment variable FATURA_BREAK names (see `breaks`)."""
 
 from fatura.cli import main
 from tests.faults import breaks

@@ -1,6 +1,7 @@
-"""Breaks: each disables one mechanism of the engine on purpose, to show that a run detects its absence.
+"""Each break disables one mechanism of the engine on purpose, to show that a run detects that it is missing.
 
-`make faults BREAK=name ARGS=run`. Every process of a run calls `apply`, and every database of a run `break_database`.
+`make faults BREAK=name ARGS=run` applies a break. Every process of a run calls `apply`, and every database of a run is
+changed by `break_database`.
 """
 
 import os
@@ -41,7 +42,7 @@ _NUMBERS_BY_SEQUENCE = """
         RETURN coalesce(last, 0);
     END $f$;
 """
-"""One sequence per account. Restoring the counter row also resets the sequence."""
+"""Creates one sequence per account. A run that restores the account's counter row also resets the sequence."""
 
 SQL = {
     "number-events-by-sequence": _NUMBERS_BY_SEQUENCE,
@@ -52,11 +53,11 @@ SQL = {
     "allow-any-transition": "DROP TRIGGER IF EXISTS invoice_moves ON invoice",
     "disable-policy": "ALTER TABLE invoice DISABLE ROW LEVEL SECURITY",
 }
-"""Statements of the breaks that change the database. The last five are found by `constraints`."""
+"""SQL statements of the breaks that change the database. The run `constraints` must find the last five."""
 
 
 def _chosen() -> str:
-    """Return the break that the environment names, or an empty text. Raises ValueError for an unknown name."""
+    """Return the name in the environment variable, or an empty text. Raises ValueError if no break has this name."""
     name = os.environ.get(VARIABLE, "")
     if name and name not in {*PATCHES, *SQL}:
         raise ValueError(f"no break is called {name}: {', '.join(sorted({*PATCHES, *SQL}))}")

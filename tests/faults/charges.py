@@ -12,7 +12,10 @@ from tests.faults.journal import Journal
 
 
 def capabilities_of(config: ConnectionConfig) -> Capabilities:
-    """By default, charges can be looked up by reference. Settings can name another protection against repeats."""
+    """Return the gateway's capabilities.
+
+    The setting `idempotency` names its protection against duplicate charges. The default is the look-up by reference.
+    """
     return Capabilities(
         issues_charges=True,
         methods=tuple(PaymentMethod),
@@ -25,7 +28,7 @@ def capabilities_of(config: ConnectionConfig) -> Capabilities:
 
 
 def pay_if_due(journal: Journal, row: Mapping[str, Any], *, now: datetime) -> Mapping[str, Any]:
-    """Pay an open charge from the start of its due date on. Return its row."""
+    """Mark an open charge as paid if its due date has begun. Return its row."""
     pays_at = start_of_day(date.fromisoformat(row["due_date"]))
     if row["state"] != "open" or pays_at > now:
         return row

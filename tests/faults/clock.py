@@ -15,8 +15,8 @@ _SECONDS = struct.Struct("d")
 class FastClock:
     """A UTC clock that shows `start` at monotonic time `since` and then runs at `speed` times real time.
 
-    All processes of a machine read the same monotonic time, so their clocks agree. With a file, the clock can be set
-    forward for all of them.
+    All processes of a machine read the same monotonic time, so their clocks agree. `jumps` is the path of a file by
+    which one process sets the clock forward for all processes.
     """
 
     start: datetime
@@ -30,7 +30,7 @@ class FastClock:
         )
 
     def jumped_seconds(self) -> float:
-        """Total seconds by which the clock was set forward."""
+        """Return the total seconds by which the clock was set forward."""
         return _SECONDS.unpack_from(_mapped(self.jumps))[0] if self.jumps else 0
 
     def jump(self, seconds: float) -> None:

@@ -17,7 +17,10 @@ from fatura.usecases.deps import Deps
 
 
 class OnClock:
-    """A database that shows the run's time, so that the clock check of readiness passes (D-5)."""
+    """A database whose `ping` returns the run's time.
+
+    The readiness probe compares this time with the engine's clock (D-5), which also shows the run's time.
+    """
 
     def __init__(self, db: Database, clock: Callable[[], datetime]) -> None:
         self._db = db

@@ -1,6 +1,6 @@
-"""A gateway without idempotency and a merchant's two endpoints, in their own process.
+"""A test gateway, and the price and webhook endpoints of merchants, in their own process.
 
-`python -m tests.faults.external FOLDER CLOCK FAULTS` prints its address. It serves until its stdin closes.
+`python -m tests.faults.external FOLDER CLOCK FAULTS` prints its URL, and serves until its stdin closes.
 """
 
 import asyncio
@@ -27,10 +27,10 @@ from tests.faults.gateway.faults import GatewayFaults
 from tests.faults.journal import Journal
 
 SECRETS_FILE = "secrets.json"
-"""File name for the integration secrets of all accounts, by account."""
+"""Name of the file that contains the signing secrets of each account."""
 
 SLOW_SECONDS = 15
-"""Requests older than this are dropped, because the machine delayed them."""
+"""The gateway drops creation requests that are older than this, because a busy machine delayed them."""
 ROUTES = (
     ("POST", "/charges", "create"),
     ("GET", "/charges", "find"),
@@ -103,7 +103,7 @@ class GatewayAndMerchant:
         return sent_at is not None and self.now() - sent_at > timedelta(seconds=SLOW_SECONDS)
 
     def _replayed(self, body: Any) -> Mapping[str, Any] | None:
-        """Return the existing charge of a reference. A charge that a fault delayed is created now."""
+        """Return the existing charge of a reference. If a fault has delayed its creation, create it now."""
         reference = body["invoiceId"], body["attempt"]
         now = self.now()
         self.journal.change(
@@ -231,7 +231,7 @@ class GatewayAndMerchant:
         return web.Response(status=status)
 
     def _verified(self, request: web.Request, raw: bytes) -> bool:
-        """Return whether one of the account's secrets signed the body, at most 300 s from the run's time."""
+        """Return whether the signature is by one of the account's secrets, and at most 300 s from the run's time."""
         secrets = json.loads((self.folder / SECRETS_FILE).read_text()).get(
             request.match_info["account_id"], []
         )

@@ -1,4 +1,4 @@
-"""The adapter to the gateway of `tests.faults.external`, over HTTP. That gateway does not recognize repeats."""
+"""The adapter to the gateway of `tests.faults.external`, over HTTP."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -31,7 +31,7 @@ from tests.faults.charges import capabilities_of, charge_of
 from tests.faults.clock import FastClock
 
 SENT_AT = "X-Sent-At"
-"""Header with the run's time at sending. On a busy machine a request may arrive much later."""
+"""Header with the time of sending. The gateway drops requests that a busy machine delivers much later."""
 
 ANSWER_SECONDS = 10
 """Call time-out in real seconds if no clock is given."""
@@ -55,7 +55,7 @@ class ExternalGateway:
         """Accept all credentials."""
 
     async def create_charge(self, request: ChargeRequest) -> Charge:
-        """Raises TransientError, UnknownOutcomeError."""
+        """Raises TransientError, UnknownOutcomeError. Raises PermanentError if the gateway refuses repeats."""
         body = {
             "accountId": str(self._config.account_id),
             "connectionId": str(self._config.connection_id),

@@ -1,4 +1,4 @@
-"""The external services as a child process that ends with the run."""
+"""Run the test gateway and merchant (`external`) in a child process, which ends with the run."""
 
 import json
 import subprocess
@@ -13,13 +13,13 @@ from tests.faults.gateway.faults import GatewayFaults
 
 
 def share_secrets(folder: Path, secrets: Mapping[str, Sequence[str]]) -> None:
-    """Give the merchant each account's signing secrets. Call this before the first call to the merchant."""
+    """Store each account's signing secrets for the test merchant. Call this before the merchant's first request."""
     (folder / SECRETS_FILE).write_text(json.dumps(secrets))
 
 
 @contextmanager
 def external(folder: Path, *, clock: FastClock, faults: GatewayFaults) -> Generator[str]:
-    """Run the services during the block, with their journal in a folder. Yield their address."""
+    """Run the gateway and the merchant during the block. They write their journal to `folder`. Yield their URL."""
     if not (folder / SECRETS_FILE).exists():
         share_secrets(folder, {})
     words = [sys.executable, "-m", "tests.faults.external", str(folder), str(clock), str(faults)]

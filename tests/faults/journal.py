@@ -23,7 +23,7 @@ CREATE TABLE IF NOT EXISTS arrival (
 
 
 class Journal:
-    """One file. A written line survives a kill of its process."""
+    """One SQLite file. A row survives when the process that wrote it is killed."""
 
     def __init__(self, path: Path) -> None:
         self._file = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -37,7 +37,7 @@ class Journal:
         self._file.execute(f"INSERT INTO {table} ({columns}) VALUES ({marks})", tuple(values.values()))  # noqa: S608 - names of ours
 
     def change(self, statement: str, *values: Any) -> int:
-        """Return the number of changed lines."""
+        """Execute a statement, and return the number of changed rows."""
         return self._file.execute(statement, values).rowcount
 
     def read(self, query: str, *values: Any) -> Iterator[Mapping[str, Any]]:

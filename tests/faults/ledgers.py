@@ -23,7 +23,7 @@ SHOWN = 20
 
 @dataclass(slots=True)
 class Ledgers:
-    """With `at_rest`, every charge must be final and every event delivered."""
+    """With `at_rest`, unfinished work is a problem too, such as an uncharged invoice or an undelivered event."""
 
     deps: Deps
     journal: Journal
@@ -37,7 +37,7 @@ class Ledgers:
 
 
 async def check(deps: Deps, url: str, journal: Journal, *, at_rest: bool = True) -> list[str]:
-    """Return all disagreements and all violated invariants of the database, as sentences."""
+    """Return one sentence for each difference between the ledgers, and for each violated invariant of the database."""
     opened = await asyncpg.connect(url)
     try:
         return await check_by(opened, deps, journal, at_rest=at_rest)

@@ -12,12 +12,12 @@ from tests.conftest import FAST, database_url_of, fresh_database, make_template,
 from tests.faults import breaks
 
 PLANNED_ONCE = {"jit": "off", "plan_cache_mode": "force_generic_plan"}
-"""Setting for generic plans. Planning every statement again takes a sixth of the time."""
+"""Settings for generic plans. Without them, PostgreSQL spends a sixth of the time on planning statements again."""
 
 
 @contextmanager
 def server(settings: Mapping[str, str] | None = None, *, planned_once: bool = True) -> Generator[str]:
-    """Run a server in a temporary folder and yield its URL. The default settings are FAST."""
+    """Run a server in a temporary folder and yield its URL. `settings` defaults to FAST."""
     with tempfile.TemporaryDirectory(prefix="fatura-faults-", dir=memory_folder()) as folder:
         chosen = {**(FAST if settings is None else settings), **(PLANNED_ONCE if planned_once else {})}
         with postgres.start(Path(folder), settings=chosen) as started:
@@ -32,7 +32,7 @@ def process_count() -> int:
 
 
 async def _make_template(server_url: str) -> None:
-    """Create the template database with the chosen break."""
+    """Create the template database, and apply the chosen break to it."""
     await make_template(server_url)
     await breaks.break_database(database_url_of(server_url, "template_fatura"))
 

@@ -28,7 +28,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One number of a run, with its bounds."""
+    """A number that a run measured, with its bounds."""
 
     what: str
     value: float
@@ -44,7 +44,7 @@ class Figure:
 
 @dataclass(slots=True)
 class Report:
-    """`problems` are sentences with the failure, and the seed or the part of the run."""
+    """`problems` are sentences. Each names a failure, and the seed or the part of the run in which it occurred."""
 
     run: str
     seed: int

@@ -11,7 +11,7 @@ from tests.faults.report import Options, Report
 class Run:
     """`module` has the function `run(options)`. An `alone` run measures times, so no other run is concurrent.
 
-    A run that `waits` for its clock most of the time needs no share of the cores.
+    `waits` marks a run that waits for its clock most of the time. It needs no share of the cores.
     """
 
     name: str

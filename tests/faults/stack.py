@@ -88,7 +88,7 @@ def open_stack(url: str, folder: Path, *, ring: str, apis: int = 2, **variables:
 
 
 class Client:
-    """Uses the next API when one does not respond."""
+    """Sends each request to the next API process, and repeats it at another one if there is no response."""
 
     def __init__(self, stack: Stack, api_key: str) -> None:
         self._stack = stack

@@ -82,7 +82,7 @@ JOURNAL_ERRORS = (
         ["events of an invoice that arrived out of order"],
     ),
 )
-"""Changes of the journal, each with the only findings that it may cause."""
+"""Changes of the journal, each with the exact findings that it must cause."""
 TABLE_ERRORS = (
     (
         (

@@ -25,11 +25,11 @@ from tests.faults.external_gateway import ExternalGateway, external_providers
 
 _COUNT = struct.Struct("q")
 JUMP_SECONDS = 0.02
-"""Interval of the checks for a jump of the clock."""
+"""How often the worker checks whether the clock was set forward."""
 
 
 class OpenCalls:
-    """Counts open charge calls in a file, which can be read while the worker is frozen or dead."""
+    """Counts the charge calls in progress in a file, so that other processes can read it after a freeze or a kill."""
 
     def __init__(self, path: Path) -> None:
         with path.open("r+b") as file:
@@ -82,7 +82,7 @@ async def work(url: str, *, ring: str, now: FastClock, gateway_url: str, open_ca
 
 
 async def _wake_at_jumps(now: FastClock, loop: Loop) -> None:
-    """Poll immediately when the clock is set forward."""
+    """When the clock is set forward, make all lanes poll immediately."""
     seen = now.jumped_seconds()
     while True:
         await asyncio.sleep(JUMP_SECONDS)
