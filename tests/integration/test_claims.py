@@ -22,7 +22,7 @@ TEMPTING = (
     "enable_material",
     "enable_memoize",
 )
-"""Planner settings. If all are off, PostgreSQL may run a sub-select once per row and lock other rows each time."""
+"""Planner settings that the test turns off. PostgreSQL may then run a sub-select once per row and lock more rows."""
 
 
 async def fill(world: World) -> None:

@@ -1,4 +1,4 @@
-"""Statements that the constraints accept. tests/faults/constraints tries those that they refuse."""
+"""The constraints accept valid statements. tests/faults/constraints tries the statements that they refuse."""
 
 import json
 

@@ -86,7 +86,7 @@ async def test_a_transaction_on_a_silent_server_ends(world: World, monkeypatch: 
 
 
 async def test_a_failed_transaction_is_not_reported_as_committed(world: World):
-    """The server answers COMMIT with ROLLBACK, even if the caller caught the error. [D-14]"""
+    """PostgreSQL answers COMMIT with ROLLBACK after a failed statement, even if the caller caught the error. [D-14]"""
 
     async def hide_a_failure() -> None:
         async with world.deps.db.transaction(world.account_id) as tx:
@@ -100,7 +100,7 @@ async def test_a_failed_transaction_is_not_reported_as_committed(world: World):
 
 @pytest.fixture
 async def replicated(tmp_path: Path) -> AsyncIterator["Replicated"]:
-    """A world whose commits wait for a missing standby."""
+    """A world on a server of its own, whose commits can be made to wait for a standby."""
     server = await asyncio.to_thread(postgres.start, tmp_path / "data", settings={"fsync": "off"})
     try:
         await migrate(server.url)
@@ -112,7 +112,7 @@ async def replicated(tmp_path: Path) -> AsyncIterator["Replicated"]:
 
 
 class Replicated:
-    """A world, and a superuser that changes and cancels the wait of commits for a standby."""
+    """A world, and superuser connections that make its commits wait for a standby or cancel their waits."""
 
     def __init__(self, world: World, owner_url: str) -> None:
         self.world = world
@@ -120,7 +120,7 @@ class Replicated:
 
     @asynccontextmanager
     async def without_standby(self) -> AsyncGenerator[None]:
-        """Let commits wait for a missing standby."""
+        """Require the confirmation of a standby that does not exist, so that commits wait during the block."""
         await self._set("synchronous_standby_names", "lost")
         try:
             yield
@@ -139,7 +139,10 @@ class Replicated:
                 await asyncio.sleep(0.01)
 
     async def waiting_create(self) -> "tuple[str, asyncio.Task[Answer]]":
-        """Return a create request whose commit waits, and its key. The server reads its settings with a delay."""
+        """Send create requests until a commit waits. Return the key and the task of that request.
+
+        PostgreSQL applies a changed setting with a delay, so the first commits may not wait.
+        """
         for key in map(str, range(1000)):
             asked = asyncio.create_task(self.world.post("/v1/products", BODY, key=key))
             while not asked.done():
@@ -161,9 +164,9 @@ class Replicated:
 
 
 async def test_a_commit_without_confirmation_of_the_standby_is_503(replicated: Replicated):
-    """A repeat of the request is a 503 too, until a standby has confirmed the commit. [D-14, D-100]"""
+    """A repeat of the request also waits for the standby, then gets the stored answer. [D-14, D-100]"""
     world = replicated.world
-    await world.get("/v1/products")  # stores the last use of the API key in its own transaction
+    await world.get("/v1/products")  # commits the last use of the API key, so that only creates wait below
     async with replicated.without_standby():
         key, asked = await replicated.waiting_create()
         assert problem(await replicated.cancel_waiting(asked)) == (503, "engine.unavailable", None)

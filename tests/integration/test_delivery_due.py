@@ -1,4 +1,4 @@
-"""When deliveries are due, for workers and for the test clock, and which deliveries delay which."""
+"""When workers and the test clock treat a delivery as due, and when one delivery delays another."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -23,7 +23,7 @@ async def next_due_at(world: World) -> datetime | None:
 
 
 async def is_found(world: World) -> bool:
-    """Return whether discovery finds the account."""
+    """Return whether discovery finds a due delivery or probe of the account."""
     found = [*await due_accounts.push(world.deps), *await due_accounts.probes(world.deps)]
     return world.account_id in [each.account_id for each in found]
 
@@ -33,7 +33,7 @@ async def now_of(world: World) -> datetime:
 
 
 async def test_the_clock_stops_where_a_delivery_is_due(world: World, receiver: Receiver) -> None:
-    """Events that wait for an earlier one do not count. [D-45, D-39 order]"""
+    """The clock does not stop for an event that waits for an earlier event of its invoice. [D-45, D-39 order]"""
     await emit(world, 1)
     assert (await next_due_at(world), await is_found(world)) == (None, False)  # no webhook
     await register(world, receiver)
@@ -72,7 +72,7 @@ async def test_an_event_behind_a_delayed_one_is_not_due(world: World, receiver: 
 
 
 async def _stops_at(world: World, *, sequence: int) -> None:
-    """Check that nothing is due before the endpoint and the event both are, then move the clock to that time."""
+    """Check that nothing is due until both the endpoint and the event are, then move the clock to that time."""
     (row,) = await world.sql(
         "SELECT greatest(w.next_attempt_at, d.next_attempt_at) AS at FROM webhook w, delivery d"
         " WHERE d.sequence = $2 AND w.account_id = $1",
@@ -120,7 +120,7 @@ async def test_a_redelivery_does_not_wait_for_the_next_probe(world: World, recei
 
 
 def after(released: asyncio.Event) -> Callable[[Received], Awaitable[Reply]]:
-    """Respond after an asyncio event is set."""
+    """Return an answerer that responds after `released` is set."""
 
     async def answer(_: Received) -> Reply:
         await released.wait()

@@ -13,7 +13,7 @@ READY = """
 
 
 async def ready(world: World) -> list[int]:
-    """Return the numbers of the open events that a claim reads."""
+    """Return the numbers of the undelivered events that a claim may take."""
     return [row["sequence"] for row in await world.sql(READY, world.account_id)]
 
 

@@ -37,7 +37,7 @@ async def claimed(world: World, deps: Deps | None = None) -> Round:
 
 
 async def end_lease(world: World) -> None:
-    """Expire the lease, which runs in real time."""
+    """Expire the lease. It lasts for real time, which the test clock does not change."""
     await world.sql(
         "UPDATE webhook SET lease_until = now() - interval '1 second' WHERE account_id = $1", world.account_id
     )
@@ -128,7 +128,7 @@ async def test_a_late_success_is_recorded(world: World, receiver: Receiver, now_
 
 
 async def test_a_late_success_does_not_change_the_time_of_delivery(world: World, receiver: Receiver) -> None:
-    """Another worker has delivered this event and the next one meanwhile. [D-39 order]"""
+    """While the first worker is frozen, another one delivers this event and the next one. [D-39 order]"""
     await register(world, receiver)
     await emit(world, 2, invoices=1)
     frozen = await claimed(world)

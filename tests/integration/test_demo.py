@@ -1,4 +1,4 @@
-"""The tables of `fatura demo` are consistent, and it stops with every process that it started."""
+"""`fatura demo` prints consistent tables. When it stops, it ends every process that it started."""
 
 import re
 import signal
@@ -68,7 +68,7 @@ def test_ctrl_c_ends_the_demo_and_the_merchant(tmp_path: Path) -> None:
         until(lambda: is_open(int(port)), seconds=30)
         until(lambda: bool(_merchants_of(demo.process.pid)), seconds=10)
         (merchant,) = _merchants_of(demo.process.pid)
-        time.sleep(0.5)  # the demo has begun to bill
+        time.sleep(0.5)  # gives the demo time to begin billing
         assert demo.stop(signal.SIGINT) == 0
     assert "Traceback" not in demo.said()
     assert not is_running(int(merchant))

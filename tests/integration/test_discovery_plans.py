@@ -22,7 +22,7 @@ _INVOICES = "EXPLAIN (FORMAT JSON) SELECT FROM invoice v WHERE v.account_id = $1
 
 @pytest.fixture(params=["policies of PostgreSQL", "policies for Citus"])
 async def billed(world: World, request: pytest.FixtureRequest) -> World:
-    """An account with SUBSCRIPTIONS open invoices, once with each form of the policies."""
+    """An account with SUBSCRIPTIONS invoices. Each test runs with PostgreSQL's policies and with those for Citus."""
     if request.param == "policies for Citus":
         await with_plain_policies(world.database_url)
     plan = await world.plan(await world.product(100), await world.variable_product())
@@ -41,7 +41,7 @@ async def test_discovery_reads_few_rows_while_nothing_is_due(billed: World) -> N
             PLANS.clear()
             assert await lane.due(deps) == [], lane.name
             read = sum(map(_rows, PLANS))
-            assert PLANS, f"{lane.name} was not explained"
+            assert PLANS, f"no plan of {lane.name} was recorded"
             assert read <= MAX_ROWS, f"{lane.name} read {read:.0f} rows: {json.dumps(PLANS, indent=1)}"
     finally:
         await db.close()

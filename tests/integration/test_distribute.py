@@ -1,6 +1,7 @@
-"""Distributing the tables over a Citus cluster: on plain PostgreSQL with Citus's functions replaced, and on a real one.
+"""The tables are distributed over Citus: most tests use PostgreSQL with fake Citus functions, some a real cluster.
 
-`FATURA_TEST_CITUS_URL` names an empty database on a coordinator, owned by a role that Row Level Security binds.
+`FATURA_TEST_CITUS_URL` names an empty database on the coordinator of the real cluster. Row Level Security must
+apply to the owner of the database.
 """
 
 import asyncio
@@ -103,14 +104,14 @@ async def test_no_table_is_distributed_when_one_is_refused(coordinator: str):
 
 
 async def test_distribution_is_refused_while_the_engine_runs(coordinator: str):
-    """Older connections would not pass `app.account` to the nodes."""
+    """Connections opened before the distribution would not pass `app.account` to the Citus nodes."""
     async with open_world(coordinator):
         with pytest.raises(MigrationError, match="stop the API and the workers"):
             await distribute(coordinator)
 
 
 async def test_distribution_of_large_tables_needs_a_flag(coordinator: str):
-    """Distribution locks the tables while it copies their rows."""
+    """Distribution locks the tables while it copies their rows, which takes long if they are large."""
     with pytest.raises(MigrationError, match="run again with --at-most-gib 1"):
         await distribute(coordinator, at_most_gib=0)
 

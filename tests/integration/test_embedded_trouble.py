@@ -29,7 +29,7 @@ def open_dir() -> Generator[Path]:
 
 
 def refusal(data_dir: Path, *, bin_dir: Path | None = None, settings: dict[str, str] | None = None) -> str:
-    """Return the error of a start, which is one line."""
+    """Start a server that must fail to start. Return its error, which must be one line."""
     with pytest.raises(EmbeddedPostgresError) as caught:
         start(data_dir, bin_dir=bin_dir, settings=settings)
     assert "\n" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""The example merchant runs without installed packages and verifies signatures before it reads."""
+"""The example merchant needs no installed packages and verifies the signature before it parses a body."""
 
 import base64
 import json
@@ -29,7 +29,7 @@ def merchant() -> Iterator[ExampleMerchant]:
 def signed(
     merchant: ExampleMerchant, path: str, message: Json, *, off: int = 0, secrets: str = SECRET
 ) -> Json:
-    """Post a message as the engine would. Return the status and the body."""
+    """Post a signed message as the engine does, by a clock that is `off` seconds fast. Return status and body."""
     body = json.dumps(message).encode()
     header = sign(body, secrets.split(","), timestamp=int(time.time()) + off)
     answer = merchant.post(path, body, X_Service_Signature=header)

@@ -1,4 +1,4 @@
-"""The engine connects only to allowed addresses, whatever URL a merchant gives. Every connect is recorded."""
+"""The engine connects only to allowed addresses, whatever URL a merchant gives. The tests record each connection."""
 
 import asyncio
 import sys
@@ -19,7 +19,7 @@ LOOPBACK = ("127.0.0.1", "::1")
 
 
 def _on_event(event: str, arguments: tuple[Any, ...]) -> None:
-    """Record every connect of this process, and refuse those that would leave the machine."""
+    """Record every connection that this process opens, and refuse those to other machines."""
     if event == "socket.connect" and _watched and isinstance(arguments[1], tuple):
         host, port = arguments[1][:2]
         _watched[-1].append((host, port))
@@ -79,7 +79,7 @@ async def canary() -> AsyncIterator[Canary]:
 
 @pytest.fixture
 async def strict_world(database_url: str) -> AsyncIterator[World]:
-    """The engine, whose operator allows no hosts."""
+    """An engine with an empty FATURA_OUTBOUND_ALLOW, which may call public addresses only."""
     async with open_world(database_url, FATURA_OUTBOUND_ALLOW="") as opened:
         yield opened
 
@@ -287,5 +287,5 @@ async def test_requests_use_no_proxy_and_no_other_headers(
 
 
 def _outside(connects: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Return the connects without those to the database."""
+    """Return the recorded connections, except those to the database."""
     return [each for each in connects if each[0] not in LOOPBACK]

@@ -1,4 +1,4 @@
-"""Every invariant of `fatura check` finds rows that violate it, with the constraints removed."""
+"""Every invariant of `fatura check` finds the rows that violate it. The tests turn constraints off to create them."""
 
 import re
 from typing import Any
@@ -65,7 +65,7 @@ FRAGMENTS = {
     "DELIVERED_EARLY": DELIVERED_EARLY,
 }
 
-# Changes to a valid account, with triggers and foreign keys off.
+# Each statement changes a valid account while triggers and foreign keys are off.
 VIOLATIONS = rows(r"""
     invariant                      | violation
     cycles_contiguous              | UPDATE subscription SET cycle_count = cycle_count + 1
@@ -147,7 +147,7 @@ def expanded(violation: str) -> str:
 
 
 async def is_found_by(name: str, connection: Any, world: World) -> bool:
-    """Run the statement of an invariant in the transaction of the violation."""
+    """Return whether an invariant finds the violation, read in the transaction that caused it."""
     (invariant,) = [each for each in INVARIANTS if each.name == name]
     tx = Tx(connection, world.account_id)
     key_ids = world.deps.vault.key_ids

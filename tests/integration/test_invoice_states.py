@@ -1,4 +1,4 @@
-"""Invoice states in PostgreSQL and in the use case that changes them, against the table written by hand."""
+"""PostgreSQL and the use case allow the changes of state that tests/support/invoice_table.py lists, and no others."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -26,7 +26,7 @@ WAYS: dict[str, tuple[str, ...]] = {
     "overdue": ("ready", "issued", "overdue"),
     "canceled": ("ready", "issued", "canceled"),
 }
-"""Allowed moves from a draft to each state."""
+"""The states that a draft passes through to reach each state."""
 
 MOVE: dict[str, str] = {
     "draft": "UPDATE invoice SET status = 'draft' WHERE invoice_id = $1",
@@ -47,7 +47,7 @@ MOVE: dict[str, str] = {
         UPDATE invoice SET status = 'canceled', canceled_at = coalesce(canceled_at, now()) WHERE invoice_id = $1
     """,
 }
-"""An update to each status that sets all columns which the status requires."""
+"""The statement that moves an invoice to each status and sets the columns that the status requires."""
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ async def engine_role(world: World) -> "AsyncIterator[asyncpg.Connection[Any]]":
 
 
 async def drafts(world: World, count: int = 1) -> list[UUID]:
-    """Generate invoices with a pending item."""
+    """Generate draft invoices with one pending item each, and return their ids."""
     plan = await world.plan(await world.variable_product())
     for _ in range(count):
         await world.enroll(plan)
@@ -108,7 +108,7 @@ async def test_invoices_are_inserted_as_draft_ready_or_paid(world: World, engine
     assert found == {state: "yes" if state in invoice_table.BIRTHS else "invoice_birth" for state in STATES}
 
 
-# Each change, and the constraint that refuses it or "yes".
+# "refused by" names the constraint that refuses the change, or is "yes" if PostgreSQL accepts it.
 CHANGES = rows("""
     state          | change                                     | refused by
     issued         | account_id = gen_random_uuid()             | invoice_frozen
@@ -195,7 +195,7 @@ COUNT = """
     UPDATE account_counter SET invoices_STATE = invoices_STATE + 1;
     UPDATE account_counter SET invoices_draft = invoices_draft - 1
 """
-"""Corrects the counters, which the engine updates with each move and the updates above do not."""
+"""Updates the counters of invoices by status, as the engine does with each move. The statements of MOVE do not."""
 
 
 async def reported(world: World, invoice_id: UUID, fact: Fact) -> str:

@@ -1,4 +1,4 @@
-"""The key ring is created with the first account, and never replaces one that has sealed values."""
+"""The first account on a host creates its key ring. A ring with which values were sealed is never replaced."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from tests.support.fatura_processes import environment, run_here
 
 @pytest.fixture
 def here(tmp_path: Path) -> settings.Settings:
-    """Settings of a host with its own folder."""
+    """Settings of a host with its own data folder."""
     return replace(settings.read({}), data_dir=tmp_path / "here")
 
 

@@ -34,7 +34,7 @@ NAME_AND_EMAIL = """
 
 @asynccontextmanager
 async def explaining(world: World) -> AsyncGenerator[Deps]:
-    """Fill the lists, and record the plans of what is read."""
+    """Fill the lists, and yield dependencies whose connections record the plan of every query."""
     plan = await world.plan(await world.product(100))
     await world.sql(SUBSCRIBE_MANY, world.account_id, plan["id"], SUBSCRIPTIONS)
     await world.sql(NAME_AND_EMAIL)
@@ -49,7 +49,7 @@ async def explaining(world: World) -> AsyncGenerator[Deps]:
 
 
 async def test_each_filter_of_customers_uses_its_index(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under Row Level Security, an index serves leakproof operators only. [D-130]"""
+    """Under Row Level Security, PostgreSQL uses an index only for leakproof operators. [D-130]"""
     async with explaining(world) as deps:
         account = await load_account(world.deps, world.account_id)
         monkeypatch.setattr(customers, "_hashes", lambda _work, document: [b"other", document.encode()])

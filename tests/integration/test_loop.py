@@ -37,7 +37,7 @@ async def test_accounts_take_turns(world: World) -> None:
 
 
 async def test_workers_visit_accounts_in_different_orders(world: World) -> None:
-    """In the same order, workers would compete for each account. [D-39 fair]"""
+    """If all workers used the same order, they would compete for each account. [D-39 fair]"""
     accounts = [Account(uuid4(), Mode.LIVE, "BRL", timedelta(0)) for _ in range(16)]
 
     async def turns() -> list[Account]:
@@ -64,7 +64,7 @@ async def test_workers_visit_accounts_in_different_orders(world: World) -> None:
 
 
 async def test_notifications_without_work_cause_few_polls(world: World) -> None:
-    """Every worker gets every notification. A lane pauses after an empty poll. [D-5]"""
+    """Every worker gets every notification, but its lanes pause after an empty poll. [D-5]"""
     stop = asyncio.Event()
     looked = hinted = 0
 

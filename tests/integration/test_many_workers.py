@@ -1,4 +1,4 @@
-"""Many worker processes with the same due work, some of them killed."""
+"""Many worker processes share the same due work, and some of them are killed."""
 
 import asyncio
 import random
@@ -47,7 +47,7 @@ async def _bill_with_losses(crowd: Crowd, database_url: str, tmp_path: Path) -> 
 
 
 async def _kill_some(crowd: Crowd, victims: list[Running], *, among: int, beyond: int = 0) -> None:
-    """Kill each worker when a random share of the invoices exists."""
+    """Kill each victim when a random share of `among` invoices exists, in addition to `beyond` earlier ones."""
     for share in sorted(random.uniform(0.02, 0.9) for _ in victims):  # noqa: S311 - moments, not secrets
         await crowd.until(INVOICES, beyond + int(share * among))
         victims.pop().kill()

@@ -26,7 +26,7 @@ from tests.support.world import World
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 MANY = 2000
 MAX_STALL_SECONDS = 0.5
-"""Maximum delay of other tasks by the calls and by the server, which runs in the same thread."""
+"""Maximum time for which the calls, and the test's server in the same thread, may block other tasks."""
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class Merchant:
         return f"http://127.0.0.1:{self.port}/price"
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer a number of requests, then close the connection."""
+        """Answer up to `requests_a_connection` requests, then close the connection."""
         self.opened += 1
         self.now_open += 1
         mine = self.opened
@@ -64,7 +64,7 @@ class Merchant:
             writer.close()
 
     async def _is_disconnected(self, reader: asyncio.StreamReader) -> bool:
-        """Delay the answer. Return whether the caller disconnected meanwhile."""
+        """Wait for `delay_seconds`. Return whether the caller disconnected meanwhile."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self.delay_seconds):
                 return not await reader.read(1)
@@ -81,7 +81,7 @@ async def merchant() -> AsyncIterator[Merchant]:
 
 @pytest.fixture
 def client() -> MerchantClient:
-    """A client that may call 127.0.0.1, and names that resolve to it."""
+    """A client that may call 127.0.0.1 and two names that resolve to this address."""
     return MerchantClient(allowed={"127.0.0.1", "localhost", "shop.example"})
 
 
@@ -132,7 +132,7 @@ async def test_two_thousand_concurrent_calls_are_answered(merchant, client):
     allow_many_open_files()
     merchant.delay_seconds = 1
     stalls: list[float] = []
-    for run in range(1, 4):  # other programs may delay a run
+    for run in range(1, 4):  # one of three runs must be fast, because other programs may delay a run
         async with (
             measure() as measured,
             client.session() as one,
@@ -260,7 +260,7 @@ class _NameServer(asyncio.DatagramProtocol):
 
 @asynccontextmanager
 async def name_server(answer: str | None) -> AsyncGenerator[tuple[str, list[bytes]]]:
-    """Serve names on a port of 127.0.0.1. Also yields the list of received queries."""
+    """Run a name server on 127.0.0.1. Yield its address and the list of the queries that it receives."""
     loop = asyncio.get_running_loop()
     transport, server = await loop.create_datagram_endpoint(
         lambda: _NameServer(answer), local_addr=("127.0.0.1", 0)
@@ -272,7 +272,7 @@ async def name_server(answer: str | None) -> AsyncGenerator[tuple[str, list[byte
 
 
 async def test_missing_file_descriptors_are_no_failure_of_the_merchant(merchant, client):
-    """The call is postponed. [D-30]"""
+    """The engine postpones the call, because its own process lacks the resources. [D-30]"""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     async with client.session() as session:
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))

@@ -22,7 +22,7 @@ LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 @dataclass(slots=True)
 class Shop:
-    """A TLS server with its port, the names of its handshakes and the heads of its requests."""
+    """A TLS server: its port, the server names that clients sent in handshakes, and the heads of its requests."""
 
     port: int
     names: list[str | None] = field(default_factory=list[str | None])
@@ -33,7 +33,7 @@ class Shop:
 async def shop(
     certificate: trustme.LeafCert, *, newest: ssl.TLSVersion | None = None
 ) -> AsyncGenerator[Shop]:
-    """Serve with a certificate, optionally with old versions of TLS only."""
+    """Run a TLS server with a certificate. If `newest` is given, it supports no newer version of TLS."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     certificate.configure_cert(context)
     if newest is not None:

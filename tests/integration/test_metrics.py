@@ -26,7 +26,7 @@ def _series(page: str) -> dict[str, float]:
 
 
 async def grown(world: World, before: dict[str, float]) -> dict[str, float]:
-    """Return the call counters that have increased."""
+    """Return by how much each call counter has increased, without unchanged counters."""
     after = await metrics(world)
     names = [name for name in after if name.startswith("fatura_") and "_total{outcome" in name]
     return {name: after[name] - before.get(name, 0) for name in names if after[name] != before.get(name, 0)}

@@ -50,7 +50,7 @@ def url(server: Server) -> str:
 
 @pytest.fixture
 def own_server(tmp_path: Path) -> Generator[Server]:
-    """A server for one test, which changes roles."""
+    """A server for one test, because the test changes roles, which all databases of a server share."""
     with running(tmp_path / "data") as server:
         yield server
 

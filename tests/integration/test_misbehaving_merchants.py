@@ -26,9 +26,9 @@ WITHIN_SECONDS = 10.5
 MAX_STALL_SECONDS = 0.5
 MAX_GROWN_MB = 10
 RUNS = 3
-"""One run must stay within the limits of time, because other programs may delay a run. Outcomes hold in every run."""
+"""Maximum number of runs. One must meet the limits, because other programs may delay a run. Outcomes hold in each."""
 MAX_SENT_BYTES = 3 * 500_000
-"""Maximum that the kernel buffers of three calls, on both sides. It must not grow with time."""
+"""Bytes that kernel buffers take of three calls. If a behaviour sends more, the client reads without limit."""
 SECRETS = ["whsec_c2VjcmV0"]
 ENDINGS = """
     behaviour                        | ended         | status | outcome of a price call
@@ -128,7 +128,7 @@ ENDINGS = """
 
 @dataclass(slots=True)
 class Merchants:
-    """The addresses of the behaviours."""
+    """The URL of each misbehaviour, and the port of the server without TLS."""
 
     plain_port: int
     urls: dict[str, str]
@@ -136,7 +136,7 @@ class Merchants:
 
 @contextmanager
 def misbehaving_merchants() -> Generator[Merchants]:
-    """Run the servers in their own process, so that their cost is not measured."""
+    """Run the servers in their own process, so that the measurement excludes their CPU time and memory."""
     command = [sys.executable, "-m", "tests.support.misbehaving"]
     with (
         subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process,

@@ -16,7 +16,7 @@ _ISSUED = "SELECT count(*) AS invoices, count(DISTINCT xmin::text) AS transactio
 
 
 class _SimultaneousGateway:
-    """A gateway that answers several calls at once, optionally with the same charge id."""
+    """A gateway that answers several calls at the same time, optionally all with the same charge id."""
 
     def __init__(self, gateway: Any, moment: asyncio.Barrier, *, charge_id: str | None = None) -> None:
         self._gateway = gateway

@@ -176,11 +176,11 @@ async def test_an_invoice_has_one_charge_after_workers_were_killed(database_url:
 
 
 async def _freeze_at(victim: Running, crowd: Crowd, statement: str) -> None:
-    """Freeze a worker as soon as a count in the database is positive."""
+    """Freeze a worker as soon as the count that `statement` reads is positive."""
     async with asyncio.timeout(50):
         while True:
             victim.process.send_signal(signal.SIGSTOP)
-            await asyncio.sleep(0.05)  # lets a statement that the worker sent end
+            await asyncio.sleep(0.05)  # gives the worker's last statement time to finish
             if (await crowd.sql(statement))[0][0]:
                 return
             victim.process.send_signal(signal.SIGCONT)

@@ -39,12 +39,12 @@ POLICIES = {
 _SAMPLE = "SELECT to_jsonb(x) FROM TABLE x ORDER BY x DESC LIMIT 1"
 _INSERT = "INSERT INTO TABLE SELECT r.* FROM jsonb_populate_record(NULL::TABLE, $1::jsonb) AS r"
 _WITHOUT_ACCOUNT: LiteralString = "SELECT a.account_id FROM account a WHERE $1::uuid IS NOT NULL"
-"""A statement with the account as a parameter, but without a condition on it."""
+"""A statement that takes the account as a parameter, but has no condition on account_id."""
 
 
 @pytest.fixture(params=["policies of PostgreSQL", "policies for Citus"])
 async def isolated(world: World, request: pytest.FixtureRequest) -> World:
-    """The engine on a database, once with each form of the policies."""
+    """The engine on a database. Each test runs with PostgreSQL's policies and with those for Citus."""
     if request.param == "policies for Citus":
         await with_plain_policies(world.database_url)
     return world
@@ -74,7 +74,7 @@ async def changed(connection: Any) -> set[str]:
 
 
 async def newest_rows(connection: Any) -> dict[str, str]:
-    """Return the newest row of every table as JSON. The newest invoice still has its first status."""
+    """Return the newest row of every table as JSON. The invoice has its first status, so a copy could be inserted."""
     return {
         table: await connection.fetchval(_SAMPLE.replace("TABLE", table))
         for table in await tables(connection)
@@ -82,7 +82,7 @@ async def newest_rows(connection: Any) -> dict[str, str]:
 
 
 async def refused_inserts(connection: Any, samples: dict[str, str]) -> set[str]:
-    """Add a row to each table. Return the tables where Row Level Security refused it."""
+    """Insert each sample into its table. Return the tables where Row Level Security refused it."""
     refused: set[str] = set()
     for table, sample in samples.items():
         try:
@@ -111,7 +111,7 @@ async def test_every_table_has_the_policies(world: World):
 
 
 async def test_no_view_or_function_bypasses_the_policies(world: World):
-    """A view uses the rights of its owner, and a function may too. [spec 5.2]"""
+    """A view, and a SECURITY DEFINER function, could bypass them with the rights of its owner. [spec 5.2]"""
     async with connected(world.database_url) as connection:
         bypassing = await connection.fetch(
             """

@@ -20,7 +20,7 @@ async def _reserved(world: World) -> GatewayCall:
 
 
 async def test_a_late_refusal_does_not_undo_a_later_charge(world: World) -> None:
-    """The first worker's 429 arrives after a second worker sent the request again. [D-33]"""
+    """The frozen worker's 429 arrives after a second worker has sent the request again. [D-33]"""
     await world.enroll(await world.plan())
     await world.run("generation")
     frozen = await _reserved(world)
@@ -84,10 +84,10 @@ async def test_a_late_charge_of_a_canceled_invoice_is_emitted(world: World) -> N
 
 
 async def test_a_look_up_counts_from_its_request(world: World) -> None:
-    """A look-up that began early does not prove that the charge is absent, however late its answer arrives. [D-33]"""
+    """A look-up sent soon after the request does not prove that no charge exists, however late its answer. [D-33]"""
     await world.enroll(await world.plan())
     await world.run("generation")
-    await _reserved(world)  # by a worker that dies
+    await _reserved(world)  # the request of a worker that dies
     await end_leases(world)
     asked_early = await _reserved(world)
     assert asked_early.kind is CallKind.LOOK_UP

@@ -1,4 +1,4 @@
-"""All statements that the engine sends are known to the house rules on SQL."""
+"""Every statement that the engine sends is one of the literals that the house rules on SQL check."""
 
 import functools
 import re

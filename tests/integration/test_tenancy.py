@@ -1,4 +1,4 @@
-"""Lists and the event stream show no data of other accounts. tests/faults/probes tries every place of an id."""
+"""Lists and the event stream show no data of other accounts. tests/faults/probes tries foreign ids in requests."""
 
 import pytest
 
