@@ -53,7 +53,7 @@ REFUSE_INVOICES = (
 
 
 async def test_a_subscription_billed_by_another_worker_is_not_postponed(world: World) -> None:
-    """A worker that failed postpones only subscriptions that are still due. [D-4, D-5]"""
+    """A failed worker postpones a subscription only if no other worker has billed the cycle. [D-4, D-5]"""
     await world.enroll(await world.plan())
     await world.run("generation")
     [row] = await world.sql(

@@ -132,7 +132,7 @@ async def test_after_a_crash_before_recording_polling_cancels_the_invoice(world:
 
 
 async def test_a_cancellation_that_polling_recorded_first_succeeds(world: World):
-    """A second cancellation succeeds only if the gateway confirms it. [D-27 charge]"""
+    """A canceled invoice can be canceled again only with a confirmation by the gateway. [D-27 charge]"""
     invoice_id = UUID((await issued_invoice(world))["id"])
     account = await load_account(world.deps, world.account_id)
     released = await cancellation.release_charge(world.deps, account, invoice_id)
@@ -209,7 +209,8 @@ async def test_a_payment_of_a_canceled_invoice_emits_one_event(world: World):
     await cancel(world, invoice)
     await world.sql("UPDATE sandbox_charge SET status = 'paid', paid_at = now()")
     for _ in range(2):
-        await world.sql("UPDATE invoice SET next_attempt_at = created_at")  # a webhook also schedules a poll
+        # schedule a poll, as a gateway's webhook does
+        await world.sql("UPDATE invoice SET next_attempt_at = created_at")
         await world.run("reconciliation")
 
     [event] = await world.events("invoice.payment_unexpected")

@@ -109,7 +109,7 @@ async def test_an_invoice_being_issued_is_refused(world: World):
 
 
 async def test_an_invoice_with_an_unknown_outcome_is_refused(world: World):
-    """The gateway may have created the charge. [D-27 being issued, D-33]"""
+    """The gateway may have created a charge that Fatura does not know yet. [D-27 being issued, D-33]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "timeout_after")
@@ -121,7 +121,7 @@ async def test_an_invoice_with_an_unknown_outcome_is_refused(world: World):
 
 
 async def test_an_invoice_leased_by_a_worker_is_refused(world: World):
-    """The worker has not stored an attempt yet. [D-27 being issued]"""
+    """The worker may still create a charge, although no attempt is stored yet. [D-27 being issued]"""
     invoice = await ready_invoice(world)
     await world.sql("UPDATE invoice SET lease_until = now() + interval '1 minute'")
     assert "being issued" in await cancel_refused(world, invoice)
@@ -130,7 +130,7 @@ async def test_an_invoice_leased_by_a_worker_is_refused(world: World):
 
 
 async def test_a_parked_invoice_is_refused_until_its_charge_is_known(world: World):
-    """The error asks for retry-issuance. [D-27 being issued]"""
+    """The error tells the client to call `retry-issuance`. [D-27 being issued]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     await park(world)

@@ -10,7 +10,7 @@ PERIODS = """
 
 
 async def covered(world: World, subscription: Json) -> list[tuple[str, ...]]:
-    """Return cycle, due date, first and last day of each invoice."""
+    """Return each invoice's cycle, due date, and the first and last day of its period."""
     found = await world.sql(PERIODS, subscription["id"])
     return [
         tuple(str(row[name]) for name in ("cycle", "due_date", "period_start", "period_end")) for row in found
@@ -104,7 +104,7 @@ async def test_due_dates_and_periods_of_the_first_cycles(world: World, fields, c
 
 
 async def test_an_invoice_is_generated_three_days_before_its_due_date(world: World):
-    """It is generated when that day begins in Sao Paulo. [D-2, spec 8 generation lead]"""
+    """Generation happens when the third day before the due date begins in Sao Paulo. [D-2, spec 8 generation lead]"""
     await world.advance("2035-01-05")
     subscription = await world.enroll(await world.plan(), chargeDay=20)
     await world.advance("2035-01-17T02:59:59.000Z")
@@ -112,14 +112,14 @@ async def test_an_invoice_is_generated_three_days_before_its_due_date(world: Wor
     await world.advance("2035-01-17T03:00:00.000Z")
     [invoice] = await world.invoices(subscription)
     assert invoice["dueDate"] == "2035-01-20"
-    assert invoice["createdAt"].startswith("2035-01-17T03:00:0"), "shortly after the due instant"
+    assert invoice["createdAt"].startswith("2035-01-17T03:00:0"), "shortly after the instant of generation"
 
 
 async def test_one_invoice_is_generated_on_a_local_day(world: World):
     """Adapted from billing_spec.rb of getlago/lago-api, which uses America/Bogota. [D-1, D-4]"""
     await world.advance("2035-02-02T03:00:00Z")
     subscription = await world.enroll(await world.plan(), firstChargeDate="2035-02-02")
-    # 23:00 on 02-26 in Sao Paulo; Lago's date is 03-02, ours is three days earlier
+    # 23:00 on 02-26 in Sao Paulo. Lago's test runs on the due date, 03-02; Fatura generates three days earlier.
     await world.advance("2035-02-27T02:00:00Z")
     assert len(await world.invoices(subscription)) == 1
     for hour in ("03:00:00", "04:00:00", "12:00:00", "20:00:00", "23:59:59"):

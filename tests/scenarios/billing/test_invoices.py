@@ -14,7 +14,7 @@ async def detail(world: World, invoice: Json) -> Json:
 
 
 def table_item(shown: Json, product: Json, **fields: Json) -> Json:
-    """Return the expected JSON of a fixed-price item over three months, with the given item's id."""
+    """Return the expected JSON of a fixed-price item of a three-month period, with the id of the `shown` item."""
     return {
         "id": shown["id"],
         "productId": product["id"],
@@ -72,7 +72,7 @@ async def test_a_detail_shows_every_field_of_an_invoice(world: World):
 
 
 async def test_invoices_show_their_customer_as_it_is_now(world: World):
-    """Events show the customer at the time of the event. [D-129]"""
+    """An event keeps the customer as it was when the event was emitted. [D-129]"""
     subscription = await world.enroll(await world.plan())
     await world.run()
     customer = subscription["customer"]
@@ -151,7 +151,7 @@ async def test_archived_products_and_plans_keep_billing(world: World):
 
 
 async def in_several_states(world: World) -> dict[str, Json]:
-    """Return one held, one paid, one issued and one ready invoice by state."""
+    """Create one held, one paid, one issued and one ready invoice, and return them by status."""
     await world.enroll(await world.plan(await world.variable_product()))
     await world.enroll(await world.plan(await world.product(0)))
     await world.enroll(await world.plan())

@@ -13,7 +13,8 @@ async def read(world: World, subscription: Json) -> Json:
 
 
 async def test_subscribers_move_from_their_next_cycle(world: World):
-    """The plan version and the default method change. Overrides, due dates, commitments and invoices do not.
+    """Propagation changes the plan version and the default payment method.
+    Overrides, due dates, commitments and invoices stay the same.
     [D-23, D-23 cents, D-6, spec 2.5 snapshot]
     """
     await world.advance("2035-01-05")
@@ -94,7 +95,7 @@ async def test_from_version_moves_only_that_versions_subscribers(world: World):
 
 
 async def test_subscribers_whose_connection_cannot_bill_are_skipped_with_a_reason(world: World):
-    """The subscription's connection must support its payment method. [D-23 skipped, D-20]"""
+    """The connection must be active and support the payment method and its installments. [D-23 skipped, D-20]"""
     product = await world.product(1000)
     plan = await world.plan(product)
     wide = await connection_id(world)

@@ -1,4 +1,4 @@
-"""Propagation at the same time as billing runs and other requests, and with many subscribers (D-23)."""
+"""Propagation with many subscribers, and concurrently with billing runs and other requests (D-23)."""
 
 import asyncio
 import tracemalloc
@@ -10,7 +10,7 @@ from tests.support.world import Answer, Json, World, item, plan_body, subscripti
 
 
 async def test_propagation_waits_for_the_billing_run(world: World):
-    """A billing run skips subscriptions that propagation has locked. [D-23 races]"""
+    """The test locks the subscription as a billing run does. A billing run skips locked subscriptions. [D-23 races]"""
     plan = await world.plan(await world.product(100))
     subscription = await world.enroll(plan)
     await publish(world, plan, await world.product(900), defaultPaymentMethod="boleto")

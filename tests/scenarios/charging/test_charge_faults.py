@@ -27,7 +27,7 @@ FAULTS = ("timeout_before", "timeout_after", "server_error", "rate_limited", "re
 @pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_a_failed_creation_ends_with_one_charge(world: World, fault: str, times: int) -> None:
-    """After a refusal there is no charge, and a person must act. [D-33, D-46]"""
+    """Only a refused request leaves no charge; then a person must act. [D-33, D-46]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", fault, times=times)
 
@@ -57,7 +57,7 @@ async def test_a_failed_look_up_decides_nothing(
     issued = await read(world, invoice)
     (charge,) = await charges(world)
     assert (issued["status"], issued["gatewayInvoiceId"]) == ("issued", charge["chargeId"])
-    # eleven failures with back-off take more than an hour
+    # twelve failed look-ups with back-off take more than an hour
     assert len(await world.events("invoice.issue_delayed")) == (times == 12)
     assert await world.broken() == []
 
@@ -97,10 +97,10 @@ async def test_a_failed_mirroring_is_repeated(world: World, fault: str) -> None:
 async def test_a_charge_is_believed_absent_after_two_empty_look_ups_a_minute_apart(
     world: World, fault: str
 ) -> None:
-    """A look-up directly after the call does not count. [D-33]"""
+    """An empty look-up directly after the call does not count. [D-33]"""
     await ready_invoice(world)
     await queue_fault(world, "create_charge", fault)
-    await queue_fault(world, "create_charge", "rejected")  # a second request would emit an event
+    await queue_fault(world, "create_charge", "rejected")  # makes a second request emit invoice.issue_failed
     await world.run("issuance")
     seen: list[tuple[str, int]] = []
     for seconds in (6, 76, 55, 10):
@@ -145,7 +145,7 @@ LATE = f"sbx_{0:032x}"
 
 
 async def _appear(world: World, invoice: Json, *, amount_cents: int) -> None:
-    """Insert a charge at the gateway that Fatura has not recorded."""
+    """Insert a charge of the invoice at the gateway. Fatura has not recorded it."""
     await world.sql(
         """
         INSERT INTO sandbox_charge (account_id, charge_id, connection_id, invoice_id, attempt, amount_cents,
@@ -169,7 +169,7 @@ async def _appear(world: World, invoice: Json, *, amount_cents: int) -> None:
 async def test_a_worker_that_dies_during_a_call_leaves_one_charge(
     world: World, stopped_at: str, charges_made: int
 ) -> None:
-    """Another worker looks the charge up, so the invoice has one charge. [D-33]"""
+    """Another worker looks for a charge before it sends a new request. [D-33]"""
     invoice = await ready_invoice(world)
     async with table_held(world, stopped_at):
         dying = asyncio.create_task(world.run("issuance"))
@@ -201,7 +201,7 @@ async def test_two_look_ups_are_a_minute_apart_on_the_account_s_clock(world: Wor
     took = datetime.fromisoformat(issued["issuedAt"]) - datetime.fromisoformat(issued["createdAt"])
     assert (
         140 <= took.total_seconds() < 145
-    )  # the first look-up that counts is after 80 s, the second 60 s later
+    )  # the first look-up that counts runs after 80 s, and the second one 60 s later
 
 
 STATUS_OF = {

@@ -1,4 +1,4 @@
-"""A changed gateway connection retries its failed work. A broken connection does not affect other connections."""
+"""Changing a gateway connection retries its failed work. A broken connection does not affect other connections."""
 
 from tests.support.world import World
 
@@ -15,7 +15,7 @@ async def _first_connection(world: World) -> str:
 
 
 async def test_a_new_label_polls_nothing(world: World) -> None:
-    """Only new settings, new credentials and activation make open charges due for a poll. [D-43, D-46]"""
+    """Only new settings, new credentials or activation schedule polls of unpaid charges. [D-43, D-46]"""
     await world.set_up_gateway(behaviour="never_pay")
     for _ in range(3):
         await world.enroll(await world.plan())
@@ -71,7 +71,7 @@ async def test_unreadable_credentials_stop_only_their_own_connection(world: Worl
     (emitted,) = await world.events("invoice.issue_delayed")
     assert emitted["data"]["error"]["code"] == "unreadable"
 
-    # Changing the label succeeds but does not repair the connection; new credentials do. [D-43]
+    # Changing the label succeeds but does not repair the connection. New credentials repair it. [D-43]
     path = f"/v1/integration/gateways/{broken}"
     assert (await world.patch(path, {"label": "Broken"})).status == 200
     refused = await world.patch(path, {"settings": {"maxInstallments": 3}})

@@ -1,4 +1,4 @@
-"""An authentic gateway webhook polls the charges that it names. Its other content is ignored (D-35)."""
+"""An authentic gateway webhook triggers polls of the charges that it names. Its other content is ignored (D-35)."""
 
 import asyncio
 import json
@@ -136,7 +136,7 @@ async def test_a_webhook_polls_the_charge_of_a_closed_invoice(world: World, issu
 async def test_a_webhook_during_a_poll_polls_again(world: World, issued: Json, *, named: bool):
     """The response to the running poll may be older than the webhook. [D-35 webhook]"""
     await (await hook(world, issued)).send(world)
-    async with table_held(world, "sandbox_fault"):  # the gateway has not answered yet
+    async with table_held(world, "sandbox_fault"):  # the sandbox cannot respond while the table is locked
         asking = asyncio.create_task(world.run("reconciliation"))
         await until_waiting(world)
         await (await hook(world, issued if named else None)).send(world)
@@ -144,7 +144,7 @@ async def test_a_webhook_during_a_poll_polls_again(world: World, issued: Json, *
 
 
 async def test_a_webhook_locks_invoices_in_id_order(world: World, issued: Json):
-    """One order of locks prevents deadlocks. [D-35 webhook]"""
+    """A fixed lock order prevents deadlocks. [D-35 webhook]"""
     second = await issued_invoice(world)
     await world.made(f"/v1/sandbox/charges/{issued['gatewayInvoiceId']}/refuse")
     await world.run("reconciliation")
@@ -238,7 +238,7 @@ async def test_a_webhook_has_a_maximum_size(world: World, issued: Json):
 
 
 async def test_a_thousand_replays_change_nothing(world: World, issued: Json):
-    """A thousand concurrent copies of a webhook cause one poll. [D-35 webhook replayed]"""
+    """A thousand copies of a webhook, twenty at a time, cause one poll. [D-35 webhook replayed]"""
     await paid_unnoticed(world, issued)
     genuine = await hook(world, issued)
     await genuine.send(world)
@@ -252,7 +252,7 @@ async def test_a_thousand_replays_change_nothing(world: World, issued: Json):
         answers = await asyncio.gather(*(genuine.send(world) for _ in range(20)))
         assert {answer.status for answer in answers} == {200}
 
-    assert await world.sql(written) == once, "the others wrote nothing"
+    assert await world.sql(written) == once, "later copies write nothing"
     assert await world.run("reconciliation") == 1
     assert await tables(world) == before
     assert await everything(world) == events

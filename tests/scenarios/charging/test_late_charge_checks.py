@@ -9,7 +9,7 @@ LATE = f"sbx_{0xF << 124:032x}"
 
 
 async def _believed_absent(world: World) -> Json:
-    """Issue an invoice with a second request, after the first was lost and two look-ups found no charge."""
+    """Issue an invoice with a second request. The first was lost, and two look-ups found no charge."""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "timeout_before")
     await world.run("issuance")
@@ -93,7 +93,7 @@ async def test_a_late_charge_of_a_canceled_invoice_is_canceled_or_emitted(
     assert len(await world.events("invoice.payment_unexpected")) == unexpected
     assert await _second_charges(world) == [LATE] * (
         1 if status == "open" else 4
-    )  # emitted at each check while the charge exists
+    )  # a paid charge cannot be canceled, so each of the four checks emits the event
     assert await world.broken() == []
 
 

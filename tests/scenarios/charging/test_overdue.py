@@ -25,7 +25,7 @@ SAO_PAULO = ZoneInfo("America/Sao_Paulo")
 
 
 def local_day(event: Json) -> str:
-    """Return the Sao Paulo date of an event."""
+    """Return the date in Sao Paulo when an event was emitted."""
     return datetime.fromisoformat(event["createdAt"]).astimezone(SAO_PAULO).date().isoformat()
 
 
@@ -178,7 +178,7 @@ async def test_a_charge_of_an_inactive_connection_is_still_polled(world: World) 
 
 
 async def test_a_payment_after_years_is_found_when_the_charge_is_polled(world: World) -> None:
-    """Scheduled polling has ended. Paying a sandbox charge polls it, as a webhook would. [D-26, D-46]"""
+    """Scheduled polls have ended. Paying a sandbox charge triggers a poll, as a webhook would. [D-26, D-46]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world, periodMonths=12)
     await world.post(f"/v1/subscriptions/{invoice['subscriptionId']}/cancel")
@@ -247,7 +247,7 @@ async def test_a_charge_canceled_at_the_gateway_cancels_the_invoice(world: World
 
 
 async def test_a_payment_during_a_poll_is_not_missed(world: World) -> None:
-    """The payer pays between the gateway's response and its recording. [D-46]"""
+    """The payer pays after the gateway has responded and before the response is recorded. [D-46]"""
     prompt = await issued_invoice(world)
     slow = await world.connect(behaviour="never_pay")
     plan = await world.plan(item(await world.product(500)))
@@ -269,7 +269,7 @@ async def test_a_payment_during_a_poll_is_not_missed(world: World) -> None:
 
 
 async def _reach_the_due_date_without_workers(world: World, invoice: Json) -> None:
-    """Move the clock to the due date while no worker runs, so that both polls are due at once."""
+    """Move the clock to the due date while no worker runs, so that the polls of both charges are due at once."""
     gap = datetime.fromisoformat(f"{invoice['dueDate']}T04:00:00+00:00") - await now(world)
     await world.sql(
         "UPDATE account SET clock_offset = clock_offset + $2 WHERE account_id = $1", world.account_id, gap

@@ -1,4 +1,4 @@
-"""Gateways that recognize a repeated creation request: the repeat of a request whose response was lost (D-33)."""
+"""Repeats of a creation request whose response was lost, at gateways that recognize a repeated request (D-33)."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -21,7 +21,7 @@ from tests.support.world import World
 
 
 def know_repeats(monkeypatch: pytest.MonkeyPatch, *failures: GatewayError) -> None:
-    """Make the sandbox recognize repeated requests by their key, and fail its first creations.
+    """Make the sandbox recognize repeated requests by their key, and raise `failures` in its first creations.
 
     A creation that fails with an unknown outcome still creates its charge.
     """

@@ -36,7 +36,7 @@ async def test_after_a_refusal_the_next_attempt_is_sent(world: World):
     await queue_fault(world, "create_charge", "rejected", times=2)
     await world.run("issuance")
     await pass_time(world, days=2)
-    assert await states(world) == [(1, "failed")], "by itself nothing is sent any more"
+    assert await states(world) == [(1, "failed")], "workers do not retry a refused attempt"
     refused = await read(world, invoice)
 
     again = await retry(world, invoice)
@@ -83,7 +83,7 @@ async def test_a_retry_does_not_wait_for_the_next_delay(world: World):
     ("fault", "made"), [("timeout_after", 1), ("timeout_before", 0), ("server_error", 0)]
 )
 async def test_an_unknown_outcome_is_looked_up_and_not_sent_again(world: World, fault: str, made: int):
-    """Each retry only looks the charge up, until two look-ups found nothing. [D-34 retry, D-33]"""
+    """A retry only looks the charge up until two look-ups have found nothing. [D-34 retry, D-33]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", fault)
     await world.run("issuance")
@@ -128,7 +128,7 @@ async def test_a_retry_during_issuance_sends_nothing(world: World):
     assert (await read(world, invoice))["status"] == "issued"
     assert await states(world) == [(1, "confirmed")]
     [fault] = await world.sql("SELECT times_left FROM sandbox_fault")
-    assert fault["times_left"] == 1, "the gateway was asked nothing else meanwhile"
+    assert fault["times_left"] == 1, "the retry looked nothing up"
 
 
 @pytest.mark.parametrize("refused", [True, False])
@@ -208,7 +208,7 @@ async def test_a_retry_ignores_an_idempotency_key(world: World):
 
 
 async def test_a_repeat_keeps_a_parked_attempt_that_it_may_have_sent(world: World):
-    """Only a new key means that a person has checked the gateway since. [D-113]"""
+    """Only a request with a new Idempotency-Key shows that a person has checked the gateway since. [D-113]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     path = f"/v1/invoices/{invoice['id']}/retry-issuance"
@@ -238,7 +238,7 @@ async def test_a_repeat_keeps_a_parked_attempt_that_it_may_have_sent(world: Worl
 
 
 async def test_a_repeat_keeps_a_parked_attempt_that_was_in_progress(world: World):
-    """A person could not have checked the gateway before the first request. [D-113]"""
+    """The attempt was in progress at the first request, so nobody could have checked the gateway. [D-113]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     path = f"/v1/invoices/{invoice['id']}/retry-issuance"

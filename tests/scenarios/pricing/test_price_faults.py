@@ -1,4 +1,4 @@
-"""Workers die, freeze or fail during price calls. Each lost call counts once, and items are called again."""
+"""Workers die, freeze or fail during price calls. Each lost call counts as one failure and is repeated."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -19,7 +19,7 @@ from tests.support.world import Json, World
 
 
 async def enroll(world: World, prices: PriceServer, *paths: str) -> list[Json]:
-    """Return one generated invoice per path. Each has its own subscriber and a product with that price path."""
+    """Subscribe one customer per path to a product whose price endpoint has that path. Return the invoices."""
     for path in paths:
         price = {"mode": "endpoint", "url": prices.url(path), "capCents": 2000}
         product = await world.made("/v1/products", {"name": "Usage", "pricing": price})
@@ -35,7 +35,7 @@ async def pull(world: World, *, limit: int = 64) -> int:
 
 
 async def reserve(world: World, *, by_hand: bool = False) -> CallBatch:
-    """Commit a price call for every item without sending it."""
+    """Commit the reservation of a price call for every item, without making the calls."""
     account = await load_account(world.deps, world.account_id)
     items = [(row["invoice_id"], row["position"]) for row in await world.sql("SELECT * FROM price_pull")]
     return await in_transaction(world.deps, account, price_pull.reserve, items, by_hand=by_hand)
@@ -55,7 +55,7 @@ async def crash(world: World, prices: PriceServer, *, limit: int) -> None:
 
 
 async def expire_leases(world: World, *, attempts: bool = True) -> None:
-    """Expire the dead worker's leases. With `attempts`, its calls also count as lost."""
+    """Expire the dead worker's leases. If `attempts` is true, its calls also count as lost."""
     await world.sql("UPDATE price_pull SET lease_until = now() WHERE lease_until IS NOT NULL")
     if attempts:
         await world.sql("UPDATE pricing_attempt SET open_until = now() WHERE outcome IS NULL")
@@ -124,7 +124,7 @@ async def test_postgresql_refuses_a_second_scheduled_call(world: World, prices: 
 
 
 async def test_a_suspended_worker_makes_no_call(world: World, prices: PriceServer) -> None:
-    """The worker is suspended between its reservation and its call. [D-32, spec 4.7 rule 1]"""
+    """The worker is suspended after it reserves the call and resumes too late to make it. [D-32, spec 4.7 rule 1]"""
     (invoice,) = await enroll(world, prices, "/a")
     account = await load_account(world.deps, world.account_id)
     batch = await reserve(world)
@@ -192,7 +192,7 @@ END $$
 
 
 async def make_unsettleable(world: World) -> None:
-    """Make the database refuse to settle the calls to one path."""
+    """Make the database refuse to settle calls to `/make_unsettleable`."""
     for statement in POISON:
         await world.sql(statement)
 

@@ -28,7 +28,7 @@ class Race:
         self.item_id = ""
 
     async def start(self, answer: str = "ok", retry: str = "ok") -> None:
-        """Start both calls. The endpoint delays its responses."""
+        """Start the scheduled and the manual call. The endpoint withholds its responses."""
         world, prices = self.world, self.prices
         known = {invoice["id"] for invoice in await world.invoices()}
         prices.answers(KINDS[answer](CENTS[ANSWER]), KINDS[retry](CENTS[RETRY]))
@@ -58,7 +58,7 @@ class Race:
 
 
 def closes(runner: str, kinds: dict[str, str]) -> bool:
-    """Return whether this competitor delivers a value."""
+    """Return whether this competitor prices or skips the item."""
     return kinds.get(runner, "ok") != "fails"
 
 

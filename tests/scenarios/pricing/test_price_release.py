@@ -81,7 +81,9 @@ async def test_a_retry_releases_an_exhausted_invoice(world: World, prices: Price
 
 
 async def test_calls_are_signed_with_the_accounts_secret(world: World, prices: PriceServer) -> None:
-    """During a rotation, both secrets sign. [spec 5.5, spec 5.6, spec 5.7, spec 4.7 headers, D-40, D-42 keys]"""
+    """During a rotation, calls are signed with both secrets.
+    [spec 5.5, spec 5.6, spec 5.7, spec 4.7 headers, D-40, D-42 keys]
+    """
     old, new = [(await world.post("/v1/integration/secret/rotate")).json["secret"] for _ in range(2)]
     product = await usage(world, prices)
     await world.post(f"/v1/products/{product['id']}/pricing-test")
@@ -105,7 +107,7 @@ async def test_calls_are_signed_with_the_accounts_secret(world: World, prices: P
 
 
 async def test_a_lost_call_counts_as_a_timeout_and_is_repeated(world: World, prices: PriceServer) -> None:
-    """A worker died between its reservation and its record. [D-105]"""
+    """The worker died after it reserved the call and before it recorded a result. [D-105]"""
     await world.enroll(await world.plan(await usage(world, prices)))
     await world.run("generation")
     account = await load_account(world.deps, world.account_id)
@@ -158,7 +160,7 @@ async def test_concurrent_retries_call_once(world: World, prices: PriceServer) -
 
 
 async def test_manual_retries_are_limited(world: World, prices: PriceServer) -> None:
-    """Ten manual retries per item and minute are allowed. [D-105]"""
+    """At most ten manual retries per item and minute are allowed. [D-105]"""
     prices.answers(Reply("no", status=500))
     await world.enroll(await world.plan(await usage(world, prices)))
     await world.run("generation")
@@ -171,7 +173,7 @@ async def test_manual_retries_are_limited(world: World, prices: PriceServer) -> 
 
 
 async def test_the_attempt_that_set_a_value_is_always_shown(world: World, prices: PriceServer) -> None:
-    """Otherwise details show only the newest 20 attempts of each item.
+    """Apart from that attempt, details show only the newest 20 attempts of each item.
     [D-105, spec 4.5 GET /v1/invoices/{invoiceId} 200]
     """
     prices.answers({"amount": 100}, {"skip": True}, Reply("no", status=500))

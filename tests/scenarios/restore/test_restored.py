@@ -1,4 +1,4 @@
-"""After a restore, the gateway has charges that the database lacks. None of them is created twice (D-123)."""
+"""After a restore, the gateway has charges that the database lacks. No charge is created twice (D-123)."""
 
 import asyncio
 from datetime import timedelta
@@ -40,7 +40,7 @@ async def gateway_of(world: World) -> Gateway:
 
 
 async def create_unmatched_charge(world: World, invoice_id: UUID, cents: int, *, attempt: int = 1) -> Charge:
-    """Create a charge at the gateway that is not in the database."""
+    """Create a charge at the gateway. The database does not have it."""
     request = ChargeRequest(
         invoice_id=invoice_id,
         attempt=attempt,
@@ -56,7 +56,7 @@ async def create_unmatched_charge(world: World, invoice_id: UUID, cents: int, *,
 
 
 async def compare(world: World, *, dry_run: bool = False) -> RestoreReport:
-    """Freeze the account and compare it with the gateway's charges of the last hour."""
+    """Freeze the account unless `dry_run`, and compare it with the gateway's charges of the last hour."""
     if not dry_run:
         await comparison.freeze(world.deps, world.account_id)
     since = world.deps.clock()
@@ -64,7 +64,10 @@ async def compare(world: World, *, dry_run: bool = False) -> RestoreReport:
 
 
 async def issued_by(world: World, invoice: Json) -> str | None:
-    """Run the workers and return the invoice's charge. If the invoice has none, the gateway may have several."""
+    """Run the workers and return the id of the invoice's charge.
+
+    Only an invoice without a charge may have several charges at the gateway.
+    """
     await world.run()
     charge_id: str | None = (await read(world, invoice))["gatewayInvoiceId"]
     assert set(await world.broken()) <= ({"one_sandbox_charge_per_invoice"} if charge_id is None else set())
@@ -105,7 +108,7 @@ async def test_a_cycle_billed_after_the_backup_gets_the_same_invoice_id(world: W
 
 
 async def test_a_charge_with_another_amount_waits_for_a_person(world: World):
-    """Retries are parked until the charge is canceled at the gateway. [D-123]"""
+    """Each retry is parked until a person cancels the charge at the gateway. [D-123]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     await create_unmatched_charge(world, UUID(invoice["id"]), invoice["totalCents"] + 1)
@@ -195,7 +198,7 @@ async def test_unmatched_charges_are_reported(world: World):
 
 @pytest.mark.parametrize("fault", ["server_error", "rate_limited"])
 async def test_an_account_stays_frozen_while_its_gateway_does_not_answer(world: World, fault: str):
-    """A successful comparison releases the account, or a person who skips the connection. [D-123]"""
+    """A successful comparison releases the account, as does a comparison that skips the connection. [D-123]"""
     invoice = await ready_invoice(world)
     connection_id = (await world.get("/v1/integration")).json["gateways"][0]["connectionId"]
     body = {"connectionId": connection_id, "operation": "list_charges", "fault": fault, "times": 1}
@@ -213,7 +216,7 @@ async def test_an_account_stays_frozen_while_its_gateway_does_not_answer(world: 
 
 
 async def test_a_charge_sent_during_the_comparison_is_looked_up_with_the_others(world: World):
-    """A person must choose between the worker's charge and the one from before the restore. [D-123, D-33]"""
+    """A person must choose between the worker's charge and the charge from before the restore. [D-123, D-33]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     await create_unmatched_charge(world, UUID(invoice["id"]), invoice["totalCents"], attempt=2)

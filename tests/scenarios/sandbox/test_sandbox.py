@@ -1,4 +1,4 @@
-"""The sandbox gateway: its connection and settings, moving its charges by hand, and injected faults."""
+"""The sandbox gateway: its connection and settings, manual changes of its charges, and injected faults."""
 
 from uuid import uuid4
 

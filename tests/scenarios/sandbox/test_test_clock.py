@@ -213,7 +213,7 @@ async def test_a_malformed_advance_is_refused(world: World) -> None:
 async def test_a_host_with_a_wrong_clock_generates_nothing(
     world: World, off_seconds: int, *, trusted: bool
 ) -> None:
-    """`/health/ready` reports host and database clocks that differ by more than 30 s.
+    """A host's clock is wrong if it differs from the database's by more than 30 s. `/health/ready` reports it.
     [D-5, spec 4.1 GET /health/ready 200]
     """
     subscription = await world.enroll(await world.plan())

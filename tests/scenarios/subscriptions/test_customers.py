@@ -18,7 +18,7 @@ GRAPE = "\U0001f347"
 
 
 async def customer(merchant: Merchant, **fields: Json) -> Json:
-    """Subscribe a customer, and return the response of the customer's own route."""
+    """Subscribe a customer, and return the response of `GET /v1/customers/{customerId}`."""
     subscription = await merchant.enroll(await merchant.plan(), customer={**CUSTOMER, **fields})
     return (await merchant.get(path_of(subscription["customer"]))).json
 
@@ -151,7 +151,7 @@ async def test_no_answer_event_or_log_line_contains_the_document(world: World):
         await world.advance(days=10)
 
     lines = [line for line in logs.getvalue().splitlines() if json.loads(line).get("logger") != "httpx"]
-    everywhere = [str(await everything(world)), *lines]  # httpx is the test's own client
+    everywhere = [str(await everything(world)), *lines]  # httpx, the test's own client, logs URLs
     everywhere += [f"{answer.body} {answer.headers}" for answer in answers]
     assert any("/v1/customers/{customerId}" in line for line in lines), "requests are logged"
     for document in (DOCUMENT, "52998224725", OTHER_DOCUMENT):
@@ -159,7 +159,7 @@ async def test_no_answer_event_or_log_line_contains_the_document(world: World):
 
 
 async def test_no_stored_hash_reveals_the_document(world: World):
-    """Hashes are keyed, because anyone could hash all tax numbers. [D-15, D-14]"""
+    """Hashes are keyed. Otherwise anyone could find a tax number by hashing all of them. [D-15, D-14]"""
     body = subscription_body(await world.plan())
     body["customer"]["document"] = DOCUMENT
     assert (await world.post("/v1/subscriptions", body, key="k")).status == 201

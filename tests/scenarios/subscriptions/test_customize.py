@@ -48,7 +48,7 @@ async def test_customizing_changes_no_other_subscription(world: World):
     billed = [(await world.invoices(each))[0]["totalCents"] for each in (mine, neighbour, later)]
     assert billed == [500, 1000, 1000]
     again = (await world.put(f"/v1/plans/{plan['id']}", {"name": "Plan", **terms(item(product))})).json
-    assert again["version"] == 2, "private terms take no version number of the plan"
+    assert again["version"] == 2, "private terms do not use up a version number of the plan"
 
 
 async def test_new_terms_apply_from_the_next_cycle(world: World):

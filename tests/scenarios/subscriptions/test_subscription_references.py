@@ -1,4 +1,4 @@
-"""A subscription's `externalRef`, the client's own id of it (D-17)."""
+"""A subscription's `externalRef`, an id that the client assigns (D-17)."""
 
 import pytest
 

@@ -78,7 +78,7 @@ BAD: list[tuple[str, Json]] = [
 
 
 def changed(body: Json, path: str, value: Json) -> Json:
-    """Return a valid body with one field replaced or left out."""
+    """Return the body with the field at `path` replaced or left out."""
     first, *rest = path.split(".", 1)
     if rest:
         return body | {first: changed(body[first], rest[0], value)}
@@ -175,7 +175,7 @@ async def test_an_archived_plan_takes_no_subscription(world: World):
     """[spec 4.4 POST /v1/subscriptions 409, spec 3.2 plan active to archived, D-10]"""
     plan = await world.plan()
     await world.post(f"/v1/plans/{plan['id']}/archive")
-    await world.connect()  # this 409 comes before the 422 for a missing choice of connection
+    await world.connect()  # two connections require a choice, but the 409 comes before that 422
     before = await everything(world)
     refused = await world.post("/v1/subscriptions", subscription_body(plan))
     assert problem(refused) == (409, "engine.plan_archived", None)

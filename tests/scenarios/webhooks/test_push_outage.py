@@ -1,4 +1,4 @@
-"""An endpoint is down for three days: it gets single probes, and then all events in order."""
+"""An endpoint that is down for three days gets single probes. Afterwards it gets all events in order."""
 
 import asyncio
 from collections import Counter
@@ -35,14 +35,14 @@ async def to_next_probe(world: World) -> timedelta:
 
 
 async def test_a_backlog_is_delivered_in_order_after_three_days_of_outage(world: World) -> None:
-    """Probes are ten minutes apart. [D-39, D-39 probes]"""
+    """The delays between probes grow to ten minutes. [D-39, D-39 probes]"""
     async with open_receiver() as receiver:
         receiver.answer = always(503)
         await register(world, receiver)
         await emit(world, BACKLOG, invoices=INVOICES)
         dead_for, waits = timedelta(), list[timedelta]()
         await world.run("push")
-        await world.sql("ANALYZE delivery")  # autovacuum would do this within three days
+        await world.sql("ANALYZE delivery")  # during three days, autovacuum would do this
         while dead_for < DEAD_FOR:
             waits.append(await to_next_probe(world))
             dead_for += waits[-1]

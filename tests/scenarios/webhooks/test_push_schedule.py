@@ -16,7 +16,7 @@ SLACK = timedelta(seconds=5)
 
 
 def failing(*sequences: int) -> Answerer:
-    """Answer these events with 500, all others with 200."""
+    """Answer these events with 500 and all others with 200."""
     return lambda each: Reply(500) if each.sequence in sequences else OK
 
 
@@ -56,7 +56,7 @@ async def test_events_of_an_invoice_are_delivered_in_order(world: World, receive
         assert numbers == sorted(numbers)
     last_tries = [receiver.sequences[::-1].index(sequence) for sequence in range(1, 61)]
     assert max(seen.values()) == 4
-    for sequence in range(8, 61):  # event n-7 is the previous event of the same invoice
+    for sequence in range(8, 61):  # event n-7 is the previous event of its invoice
         assert last_tries[sequence - 1] < last_tries[sequence - 8]
     assert await world.broken() == []
 
@@ -79,7 +79,7 @@ async def test_waiting_for_an_earlier_event_is_no_failure(world: World, receiver
 async def test_an_endpoint_that_takes_nothing_is_disabled_after_five_days(
     world: World, receiver: Receiver
 ) -> None:
-    """Enabling the endpoint resumes at the first undelivered event.
+    """Enabling the endpoint again resumes deliveries at the first undelivered event.
     [D-39 disabling, D-39 resuming, D-36 webhook.disabled]
     """
     await register(world, receiver)
@@ -120,7 +120,7 @@ async def test_an_endpoint_that_takes_nothing_is_disabled_after_five_days(
 
 
 async def test_events_given_up_in_an_outage_are_reopened(world: World, receiver: Receiver) -> None:
-    """The last attempt was made during the outage that disabled the endpoint. [D-39 resuming]"""
+    """An event is reopened if its last attempt was part of the outage that disabled the endpoint. [D-39 resuming]"""
     await register(world, receiver)
     receiver.answer = failing(1)
     await emit(world, 1, invoices=1)

@@ -104,7 +104,7 @@ async def test_headers_name_the_event_and_the_attempt_and_have_both_signatures(
 
 
 async def test_only_events_after_the_registration_are_delivered(world: World, receiver: Receiver) -> None:
-    """Earlier events are only in the stream. [D-39 webhook]"""
+    """Earlier events can only be read from the event stream. [D-39 webhook]"""
     await emit(world, 3)
     await register(world, receiver)
     await emit(world, 2)
