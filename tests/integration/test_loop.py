@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 from fatura.domain.account import Account
 from fatura.domain.credentials import Mode
-from fatura.usecases.database_errors import LockTimeoutError
+from fatura.store.db import LockTimeoutError
 from fatura.usecases.transaction import load_account
 from fatura.workers.lanes import Lane
 from fatura.workers.loop import IDLE_PAUSE_SECONDS, Loop

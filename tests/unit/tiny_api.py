@@ -21,7 +21,7 @@ from fatura.api.http.route import Call, KeyPolicy, PathId, read_text_id
 from fatura.domain.account import Account
 from fatura.domain.credentials import Mode
 from fatura.domain.errors import GATEWAY_CHOICE_REQUIRED, UNAUTHORIZED, EngineError
-from fatura.usecases.database_errors import DatabaseUnavailableError, DeadlockError, LockTimeoutError
+from fatura.store.db import DatabaseUnavailableError, DeadlockError, LockTimeoutError
 from fatura.usecases.deps import Deps
 from fatura.views.health import AliveView
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import typer
 
@@ -77,8 +78,5 @@ async def _keep_database_running(settings: Settings, stop: asyncio.Event) -> Non
             await asyncio.to_thread(bootstrap.revive_database, settings)
         except bootstrap.STARTUP_FAILURES as error:
             log.error("database.not_started", error=str(error))
-        try:
-            async with asyncio.timeout(DATABASE_CHECK_SECONDS):
-                await stop.wait()
-        except TimeoutError:
-            continue
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), DATABASE_CHECK_SECONDS)

@@ -187,14 +187,14 @@ class Invoice:
     payment_method: PaymentMethod
     installments: int | None
     total_cents: int | None
-    gateway_invoice_id: str | None
-    issued_at: datetime | None
-    paid_at: datetime | None
-    refunded_at: datetime | None
-    disputed_at: datetime | None
-    canceled_at: datetime | None
-    issue_error: IssueFailure | None
     created_at: datetime
+    gateway_invoice_id: str | None = None
+    issued_at: datetime | None = None
+    paid_at: datetime | None = None
+    refunded_at: datetime | None = None
+    disputed_at: datetime | None = None
+    canceled_at: datetime | None = None
+    issue_error: IssueFailure | None = None
 
 
 @dataclass(frozen=True, slots=True)

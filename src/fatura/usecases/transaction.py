@@ -17,7 +17,7 @@ from fatura.domain.events import NewEvent
 from fatura.ids import new_id, new_ids
 from fatura.store import counters
 from fatura.store.accounts import accounts
-from fatura.store.db import DeadlockError, Tx
+from fatura.store.db import DatabaseUnavailableError, DeadlockError, LockTimeoutError, Tx
 from fatura.store.webhooks import events
 from fatura.usecases.deps import Deps
 from fatura.views.events import DATA
@@ -26,6 +26,8 @@ from fatura.views.view import View
 T = TypeVar("T")
 P = ParamSpec("P")
 
+DATABASE_FAILURES = (DatabaseUnavailableError, DeadlockError, LockTimeoutError)
+"""What any transaction may raise. Nothing was committed, unless the database became unavailable during the commit."""
 MAX_RUNS = 4
 """Maximum number of runs of a transaction that ends in a deadlock each time."""
 

@@ -5,12 +5,13 @@ import random
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from uuid import UUID
 
 from fatura.domain.account import Account
 from fatura.observability import log
-from fatura.usecases.database_errors import DatabaseUnavailableError
 from fatura.usecases.deps import Deps
+from fatura.usecases.transaction import DatabaseUnavailableError
 from fatura.workers.lanes import Lane
 
 POLL_SECONDS = 1
@@ -26,9 +27,8 @@ class LaneRunner:
         self._deps = deps
         self._lane = lane
         self._running: dict[asyncio.Task[None], UUID] = {}
-        self._salt = random.getrandbits(
-            64
-        )  # a different order in each worker, so that they rarely claim the same account
+        # a different order in each worker, so that they rarely claim the same account
+        self._salt = random.getrandbits(64)
         self._last_place: int | None = None
         self.notified = asyncio.Event()
 
@@ -40,7 +40,8 @@ class LaneRunner:
             await self._pass(self._in_turn(due), stop)
             if not due:
                 await asyncio.sleep(IDLE_PAUSE_SECONDS)
-            await _wait(self.notified, POLL_SECONDS)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.notified.wait(), POLL_SECONDS)
         await asyncio.gather(*self._running)
 
     async def _pass(self, due: Sequence[Account], stop: asyncio.Event) -> None:
@@ -71,13 +72,10 @@ class LaneRunner:
         """
         batches = Counter(self._running.values())
         free = [each for each in due if batches[each.account_id] < self._lane.batches_an_account]
-        free.sort(key=self._place)
         last = self._last_place
-        if last is None:
-            return free
-        return [each for each in free if self._place(each) > last] + [
-            each for each in free if self._place(each) <= last
-        ]
+        return sorted(
+            free, key=lambda each: (last is not None and self._place(each) <= last, self._place(each))
+        )
 
     def _place(self, account: Account) -> int:
         return hash((self._salt, account.account_id))
@@ -119,11 +117,3 @@ class Loop:
             await stop.wait()
             for runner in self._runners.values():
                 runner.notified.set()
-
-
-async def _wait(event: asyncio.Event, seconds: int) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        return

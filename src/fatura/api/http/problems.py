@@ -14,7 +14,7 @@ from fatura.api.http.trace import trace_of
 from fatura.domain import errors
 from fatura.domain.errors import EngineError
 from fatura.observability import log
-from fatura.usecases.database_errors import DatabaseUnavailableError, DeadlockError, LockTimeoutError
+from fatura.usecases.transaction import DATABASE_FAILURES, LockTimeoutError
 from fatura.views.problems import ProblemView
 
 MEDIA_TYPE = "application/problem+json"
@@ -42,7 +42,7 @@ def register(app: FastAPI) -> None:
     """Add the handlers of expected exceptions; the observer answers all others."""
     app.add_exception_handler(EngineError, _engine_error)
     app.add_exception_handler(HTTPException, _http_exception)
-    for failure in (DatabaseUnavailableError, DeadlockError, LockTimeoutError):
+    for failure in DATABASE_FAILURES:
         app.add_exception_handler(failure, _database_failure)
 
 

@@ -18,11 +18,10 @@ from fatura.observability import log
 from fatura.store.billing import generation
 from fatura.store.billing.generation import DueSubscription, NewInvoice
 from fatura.store.catalog import plans
-from fatura.store.db import DatabaseUnavailableError, DeadlockError, LockTimeoutError
 from fatura.store.restore import charge_matching, frozen_accounts, lost_invoices
 from fatura.store.restore.lost_invoices import LostInvoice
 from fatura.usecases.deps import Deps
-from fatura.usecases.transaction import LaneName, Work, in_transaction
+from fatura.usecases.transaction import DATABASE_FAILURES, LaneName, Work, in_transaction
 from fatura.views.customers import CustomerView
 from fatura.views.events import EventInvoiceView, InvoiceDataView
 
@@ -48,7 +47,7 @@ async def run(deps: Deps, account: Account, *, limit: int) -> int:
     """
     try:
         return await in_transaction(deps, account, generate, limit=limit)
-    except (DatabaseUnavailableError, LockTimeoutError, DeadlockError):
+    except DATABASE_FAILURES:
         raise
     except Exception:  # noqa: BLE001 - billed one by one below, where only the faulty subscription fails
         log.exception("generation.batch_failed", account_id=str(account.account_id))
@@ -59,7 +58,7 @@ async def run(deps: Deps, account: Account, *, limit: int) -> int:
 async def _generate_or_postpone(deps: Deps, account: Account, subscription_id: UUID) -> int:
     try:
         return await in_transaction(deps, account, _generate_one, subscription_id)
-    except (DatabaseUnavailableError, LockTimeoutError, DeadlockError):
+    except DATABASE_FAILURES:
         raise
     except Exception:  # noqa: BLE001 - logged in full; the subscription is tried again in an hour
         log.exception("generation.postponed", subscription_id=str(subscription_id))
@@ -236,13 +235,7 @@ def _detail(
         payment_method=draft.payment_method,
         installments=draft.installments,
         total_cents=draft.total_cents,
-        gateway_invoice_id=None,
-        issued_at=None,
-        paid_at=work.now if draft.status is InvoiceStatus.PAID else None,
-        refunded_at=None,
-        disputed_at=None,
-        canceled_at=None,
-        issue_error=None,
         created_at=work.now,
+        paid_at=work.now if draft.status is InvoiceStatus.PAID else None,
     )
     return InvoiceDetail(invoice, items, new.due.external_ref)

@@ -14,7 +14,7 @@ from fatura.observability import log
 from fatura.outbound.http import DEADLINE_SECONDS, MerchantSession
 from fatura.outbound.price_endpoint import call_price_endpoint
 from fatura.store.billing import invoices
-from fatura.store.db import DatabaseUnavailableError, DeadlockError, LockTimeoutError
+from fatura.store.db import DatabaseUnavailableError
 from fatura.store.pricing import price_pulls, pricing_attempts
 from fatura.store.pricing.price_pulls import ItemKey, PendingItem
 from fatura.store.pricing.pricing_attempts import AnsweredCall, PriceCall
@@ -22,7 +22,7 @@ from fatura.usecases.accounts.integration_secret import signing_secrets
 from fatura.usecases.deps import Deps
 from fatura.usecases.operations import call_counts
 from fatura.usecases.pricing import price_answers
-from fatura.usecases.transaction import LaneName, Work, in_transaction
+from fatura.usecases.transaction import DATABASE_FAILURES, LaneName, Work, in_transaction
 from fatura.views.invoices import RetriedView
 from fatura.views.price_calls import PricePeriodView, PriceReferenceView, PriceRequestView
 
@@ -238,7 +238,7 @@ async def _record(
     while True:
         try:
             await in_transaction(deps, account, price_answers.record, answered)
-        except (DatabaseUnavailableError, LockTimeoutError, DeadlockError) as error:
+        except DATABASE_FAILURES as error:
             if time.monotonic() < give_up_at:
                 await asyncio.sleep(RECORD_RETRY_SECONDS)
                 continue

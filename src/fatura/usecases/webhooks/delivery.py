@@ -27,11 +27,11 @@ from fatura.observability import log
 from fatura.outbound import webhook
 from fatura.outbound.http import DEADLINE_SECONDS, MerchantSession, OutOfResourcesError
 from fatura.outbound.webhook import WebhookMessage
+from fatura.store.db import DatabaseUnavailableError
 from fatura.store.webhooks import deliveries, webhooks
 from fatura.store.webhooks.deliveries import DueDelivery
 from fatura.store.webhooks.webhooks import StoredWebhook
 from fatura.usecases.accounts.integration_secret import signing_secrets
-from fatura.usecases.database_errors import DatabaseUnavailableError
 from fatura.usecases.deps import Deps
 from fatura.usecases.operations import call_counts
 from fatura.usecases.operations.health import MAX_PUSH_SKEW

@@ -151,10 +151,7 @@ def invoice(status: InvoiceStatus) -> InvoiceDetail:
         gateway_invoice_id=CHARGE_ID if charged else None,
         issued_at=AT if charged else None,
         paid_at=AT if status is InvoiceStatus.PAID else None,
-        refunded_at=None,
-        disputed_at=None,
         canceled_at=AT if status is InvoiceStatus.CANCELED else None,
-        issue_error=None,
         created_at=AT,
     )
     fee, training = DRAFT.items
