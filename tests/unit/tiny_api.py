@@ -116,7 +116,7 @@ async def create_thing(call: Call, body: NewThing) -> Response:
 async def list_things(call: Call, query: ThingQuery) -> Response:
     """List things."""
     return shown(
-        {"page": query.page, "pageSize": query.pageSize, "archived": query.archived, "of": str(query.plan)}
+        {"page": query.page, "pageSize": query.page_size, "archived": query.archived, "of": str(query.plan)}
     )
 
 

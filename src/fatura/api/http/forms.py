@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
 
 from fatura.api.http.fields import IntRange, IntText
 from fatura.usecases.paging import Page
@@ -36,7 +37,7 @@ def unsent() -> Any:
 class Query(BaseModel):
     """The parameters of a query. `route.read_query` refuses unknown and repeated ones before validation (D-60)."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, alias_generator=to_camel)
 
 
 class Paging(Query):
@@ -45,9 +46,13 @@ class Paging(Query):
     page: Annotated[
         int, IntRange(1, MAX_PAGE), IntText(), Field(description="Number of the page, from 1.")
     ] = 1
-    pageSize: Annotated[
+    page_size: Annotated[
         int, IntRange(1, MAX_PAGE_SIZE), IntText(), Field(description="Records per page.")
     ] = DEFAULT_PAGE_SIZE
 
     def asked(self) -> Page:
-        return Page(self.page, self.pageSize)
+        return Page(self.page, self.page_size)
+
+    def filters(self) -> dict[str, Any]:
+        """Return all other parameters by the names of their fields."""
+        return {name: value for name, value in self if name not in {"page", "page_size"}}

@@ -138,7 +138,9 @@ class ApiRoute(APIRoute):
         signature = inspect.signature(endpoint, eval_str=True)
         query, taken = signature.parameters.get("query"), signature.parameters.get("body")
         self._query = None if query is None else TypeAdapter[Any](query.annotation)
-        self._query_names = frozenset[str](() if query is None else query.annotation.model_fields)
+        self._query_names = frozenset[str](
+            () if query is None else (field.alias for field in query.annotation.model_fields.values())
+        )
         self._body = None if taken is None else TypeAdapter[Any](taken.annotation)
         self._ids = [
             (name, to_camel(name), _path_id(parameter.annotation))

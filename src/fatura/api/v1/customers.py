@@ -24,7 +24,7 @@ Document = Annotated[str, Text(11, 18)]
 class CustomerQuery(Paging):
     """The page and the filters."""
 
-    externalRef: Annotated[
+    external_ref: Annotated[
         ExternalRef | None, Field(description="Only the customer with this id of your own.")
     ] = None
     email: Annotated[
@@ -38,11 +38,6 @@ class CustomerQuery(Paging):
         Document | None,
         Field(description="Only customers with this tax id; all but letters and digits is ignored."),
     ] = None
-
-    def wanted(self) -> CustomerFilter:
-        return CustomerFilter(
-            external_ref=self.externalRef, email=self.email, name=self.name, document=self.document
-        )
 
 
 class CustomerPatch(Body):
@@ -60,7 +55,7 @@ class CustomerPatch(Body):
 @routes.get("/v1/customers", "List customers", answers=CustomerPageView)
 async def list_customers(call: Call, query: CustomerQuery) -> Response:
     """Return a page of customers, newest first."""
-    return await run(call, customers.read_page, query.asked(), query.wanted())
+    return await run(call, customers.read_page, query.asked(), CustomerFilter(**query.filters()))
 
 
 @routes.get("/v1/customers/{customerId}", "Read a customer", answers=CustomerProfileView)

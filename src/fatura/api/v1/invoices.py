@@ -28,37 +28,27 @@ class InvoiceQuery(Paging):
     """The page and the filters."""
 
     status: Annotated[InvoiceStatus | None, Field(description="Only invoices in this state.")] = None
-    subscriptionId: Annotated[Id | None, Field(description="Only invoices of this subscription.")] = None
-    customerId: Annotated[Id | None, Field(description="Only invoices of this customer.")] = None
-    customerExternalRef: Annotated[
+    subscription_id: Annotated[Id | None, Field(description="Only invoices of this subscription.")] = None
+    customer_id: Annotated[Id | None, Field(description="Only invoices of this customer.")] = None
+    customer_external_ref: Annotated[
         ExternalRef | None, Field(description="Only invoices of the customer with this id of your own.")
     ] = None
-    dueFrom: Annotated[Day | None, Field(description="Only invoices due on this day or later.")] = None
-    dueTo: Annotated[
+    due_from: Annotated[Day | None, Field(description="Only invoices due on this day or later.")] = None
+    due_to: Annotated[
         Day | None, Field(description="Only invoices due on this day or earlier; not before `dueFrom`.")
     ] = None
 
     @model_validator(mode="after")
     def _ends_after_it_begins(self) -> Self:
-        if self.dueFrom is not None and self.dueTo is not None and self.dueTo < self.dueFrom:
+        if self.due_from is not None and self.due_to is not None and self.due_to < self.due_from:
             raise refusals(("dueTo", "must not lie before dueFrom"))
         return self
-
-    def wanted(self) -> InvoiceFilter:
-        return InvoiceFilter(
-            status=self.status,
-            subscription_id=self.subscriptionId,
-            customer_id=self.customerId,
-            customer_external_ref=self.customerExternalRef,
-            due_from=self.dueFrom,
-            due_to=self.dueTo,
-        )
 
 
 @routes.get("/v1/invoices", "List invoices", answers=InvoicePageView)
 async def list_invoices(call: Call, query: InvoiceQuery) -> Response:
     """Return a page of invoices without their items, newest first."""
-    return await run(call, invoices.read_page, query.asked(), query.wanted())
+    return await run(call, invoices.read_page, query.asked(), InvoiceFilter(**query.filters()))
 
 
 @routes.get("/v1/invoices/{invoiceId}", "Read an invoice", answers=InvoiceView)

@@ -75,7 +75,7 @@ async def create_plan(call: Call, body: PlanForm) -> Response:
 @routes.get("/v1/plans", "List plans", answers=PlanPageView)
 async def list_plans(call: Call, query: PlanQuery) -> Response:
     """Return a page of plans without their items, newest first, archived ones included."""
-    return await run(call, plans.read_page, query.asked(), PlanFilter(query.archived))
+    return await run(call, plans.read_page, query.asked(), PlanFilter(**query.filters()))
 
 
 @routes.get("/v1/plans/{planId}", "Read a plan", answers=PlanView)

@@ -90,7 +90,7 @@ class ProductPatch(Body):
 class ProductQuery(Paging):
     """The page and the filters."""
 
-    externalRef: Annotated[
+    external_ref: Annotated[
         ExternalRef | None, Field(description="Only products with this id of your own.")
     ] = None
     archived: Annotated[Flag | None, Field(description="Only archived products, or only active ones.")] = None
@@ -116,9 +116,7 @@ async def create_product(call: Call, body: ProductForm) -> Response:
 @routes.get("/v1/products", "List products", answers=ProductPageView)
 async def list_products(call: Call, query: ProductQuery) -> Response:
     """Return a page of products, newest first, archived ones included."""
-    return await run(
-        call, products.read_page, query.asked(), ProductFilter(query.externalRef, query.archived)
-    )
+    return await run(call, products.read_page, query.asked(), ProductFilter(**query.filters()))
 
 
 @routes.get("/v1/products/{productId}", "Read a product", answers=ProductView)

@@ -66,7 +66,7 @@ class AdvanceForm(
 class ChargesQuery(Query):
     """The filter."""
 
-    invoiceId: Annotated[Id | None, Field(description="Only the charges of this invoice.")] = None
+    invoice_id: Annotated[Id | None, Field(description="Only the charges of this invoice.")] = None
 
 
 class FaultForm(Body):
@@ -120,7 +120,7 @@ async def advance_test_clock(call: Call, body: AdvanceForm) -> Response:
 @routes.get("/v1/sandbox/charges", "List sandbox charges", answers=SandboxChargeListView)
 async def list_sandbox_charges(call: Call, query: ChargesQuery) -> Response:
     """Return the charges in the sandbox gateway, newest first."""
-    return answer(await sandbox_gateway.list_charges(call.deps, call.account, query.invoiceId))
+    return answer(await sandbox_gateway.list_charges(call.deps, call.account, query.invoice_id))
 
 
 @routes.get("/v1/sandbox/products", "List mirrored products", answers=SandboxProductListView)

@@ -88,23 +88,14 @@ class SubscriptionQuery(Paging):
     status: Annotated[SubscriptionStatus | None, Field(description="Only subscriptions in this state.")] = (
         None
     )
-    externalRef: Annotated[
+    external_ref: Annotated[
         ExternalRef | None, Field(description="Only subscriptions with this id of your own.")
     ] = None
-    planId: Annotated[Id | None, Field(description="Only subscriptions of this plan.")] = None
-    customerId: Annotated[Id | None, Field(description="Only subscriptions of this customer.")] = None
-    customerExternalRef: Annotated[
+    plan_id: Annotated[Id | None, Field(description="Only subscriptions of this plan.")] = None
+    customer_id: Annotated[Id | None, Field(description="Only subscriptions of this customer.")] = None
+    customer_external_ref: Annotated[
         ExternalRef | None, Field(description="Only subscriptions of the customer with this id of your own.")
     ] = None
-
-    def wanted(self) -> SubscriptionFilter:
-        return SubscriptionFilter(
-            status=self.status,
-            external_ref=self.externalRef,
-            plan_id=self.planId,
-            customer_id=self.customerId,
-            customer_external_ref=self.customerExternalRef,
-        )
 
 
 @routes.post(
@@ -141,7 +132,7 @@ async def create_subscription(call: Call, body: SubscriptionForm) -> Response:
 @routes.get("/v1/subscriptions", "List subscriptions", answers=SubscriptionPageView)
 async def list_subscriptions(call: Call, query: SubscriptionQuery) -> Response:
     """Return a page of subscriptions, newest first."""
-    return await run(call, subscriptions.read_page, query.asked(), query.wanted())
+    return await run(call, subscriptions.read_page, query.asked(), SubscriptionFilter(**query.filters()))
 
 
 @routes.get("/v1/subscriptions/{subscriptionId}", "Read a subscription", answers=SubscriptionView)
