@@ -44,11 +44,6 @@ class _State:
         return "in use" if self.used[key] else "unused: can be removed"
 
 
-@app.callback()
-def keys() -> None:
-    """Manage the key ring that encrypts secrets at rest."""
-
-
 @app.command("list")
 def list_(data_dir: DataDir = None, *, json_: Json = False) -> None:
     """Show how many secrets are encrypted with each key, by key id, and which keys can be removed."""

@@ -13,10 +13,10 @@ from fatura.cli.demo.tables import events, invoices, metered_table, months_table
 MONTHS_DAYS = 92
 STEP_DAYS = 4
 SETTLE_DAYS = 1
-"""Days to advance after the last invoice was released by hand, so that it is paid."""
+"""Days to advance after the last invoice was released, so that it is paid."""
 POLL_SECONDS = 0.2
 WEBHOOKS_WITHIN_SECONDS = 20
-BY_HAND_CENTS = 3600
+ENTERED_CENTS = 3600
 
 
 async def run_story(client: Client, console: Console, *, merchant: str) -> None:
@@ -35,7 +35,7 @@ async def run_story(client: Client, console: Console, *, merchant: str) -> None:
         plans = await make_catalog(client, merchant=merchant)
         await enroll(client, plans, progress=progress)
         await _advance_days(client, progress, "advancing three months", MONTHS_DAYS)
-        await _release_by_hand(client, progress)
+        await _enter_values(client, progress)
         await _advance_days(client, progress, "advancing one day", SETTLE_DAYS)
         summary, emitted = await _summary(client, progress, merchant=merchant)
     console.print(await months_table(client))
@@ -53,7 +53,7 @@ async def _advance_days(client: Client, progress: Progress, what: str, days: int
         progress.update(task, advance=step, note=clock["now"][:10])
 
 
-async def _release_by_hand(client: Client, progress: Progress) -> None:
+async def _enter_values(client: Client, progress: Progress) -> None:
     """Enter a value for each item whose endpoint keeps failing, which releases its invoice."""
     held = [invoice["id"] async for invoice in invoices(client, "&status=awaiting_value")]
     task = progress.add_task("entering values by hand", total=len(held), note="")
@@ -62,7 +62,7 @@ async def _release_by_hand(client: Client, progress: Progress) -> None:
             if item["pricingStatus"] == "pending":
                 await client.post(
                     f"/v1/invoices/{invoice_id}/items/{item['id']}/value",
-                    {"amount": BY_HAND_CENTS, "description": "2 smoothies, counted by hand"},
+                    {"amount": ENTERED_CENTS, "description": "2 smoothies, counted by hand"},
                 )
         progress.update(task, advance=1)
 

@@ -1,4 +1,4 @@
-"""Set the value of a pending item by hand (spec 4.5, D-32)."""
+"""Set the value that a merchant enters for a pending item (spec 4.5, D-32)."""
 
 from uuid import UUID
 

@@ -41,7 +41,11 @@ async def record(work: Work, answered: Sequence[AnsweredCall]) -> None:
     for call, answer in live:
         pull = still_pending.get(call.item)
         if pull is not None and pull.next_attempt_at is None and not call.by_hand:
-            await _emit_exhausted(work, pull, answer)
+            message = (
+                f"The last call failed: {answer.problem}. Release the item with retry-pricing or a value."
+            )
+            type_, code = "invoice.pricing_exhausted", "pricing_exhausted"
+            await _alert(work, pull, answer, type_=type_, code=code, message=message)
 
 
 def _values(live: Iterable[AnsweredCall]) -> list[ItemValue]:
@@ -109,29 +113,21 @@ async def warn(work: Work, *, limit: int) -> int:
     pulls = [pull for pull in await price_pulls.lock(work.tx, due) if pull.warn_at is not None]
     for pull in pulls:
         if pull.pending and states[pull.invoice_id] in TAKES_VALUES:
-            await _emit_warning(work, pull, answers[pull.item])
+            message = "The price endpoint has been failing for 15 minutes."
+            if pull.next_attempt_at:
+                message += " It will be called again automatically."
+            type_, code = "invoice.pricing_warning", "pricing_failing"
+            await _alert(work, pull, answers[pull.item], type_=type_, code=code, message=message)
     await price_pulls.save(work.tx, [replace(pull, warn_at=None) for pull in pulls])
     return len(due)
 
 
-async def _emit_warning(work: Work, pull: PricePull, answer: PriceAnswer) -> None:
-    message = "The price endpoint has been failing for 15 minutes."
-    if pull.next_attempt_at:
-        message += " It will be called again automatically."
-    error = _error(pull, answer, code="pricing_failing", message=message)
-    await invoice_moves.alert(work, pull.invoice_id, "invoice.pricing_warning", error=error)
-
-
-async def _emit_exhausted(work: Work, pull: PricePull, answer: PriceAnswer) -> None:
-    message = f"The last call failed: {answer.problem}. Release the item with retry-pricing or a value."
-    error = _error(pull, answer, code="pricing_exhausted", message=message)
-    await invoice_moves.alert(work, pull.invoice_id, "invoice.pricing_exhausted", error=error)
-
-
-def _error(pull: PricePull, answer: PriceAnswer, *, code: str, message: str) -> PricingErrorView:
-    """Return the `data.error` of a warning, with the endpoint's raw answer (spec 6.4)."""
+async def _alert(
+    work: Work, pull: PricePull, answer: PriceAnswer, *, type_: str, code: str, message: str
+) -> None:
+    """Emit an event about an item without a value, with the endpoint's raw answer (spec 6.4)."""
     body = answer.response_body
-    return PricingErrorView(
+    error = PricingErrorView(
         code=code,
         message=message,
         item_id=str(pull.item_id),
@@ -140,3 +136,4 @@ def _error(pull: PricePull, answer: PriceAnswer, *, code: str, message: str) -> 
         response_status=answer.response_status,
         response_body=None if body is None else body[:MAX_ALERT_BODY_CHARS],
     )
+    await invoice_moves.alert(work, pull.invoice_id, type_, error=error)

@@ -81,7 +81,7 @@ async def retry(deps: Deps, account: Account, invoice_id: UUID) -> RetriedView:
     Items for which a concurrent retry has an open call are skipped.
     Raises EngineError: `engine.not_found`, `engine.rate_limited`.
     """
-    batch = await in_transaction(deps, account, _reserve_by_hand, invoice_id)
+    batch = await in_transaction(deps, account, _reserve_retry, invoice_id)
     with deps.open_calls.opened(account.account_id, len(batch.calls)):
         await _call_and_record(deps, account, batch)
     return RetriedView(retried=len(batch.calls))
@@ -114,7 +114,7 @@ async def _reserve_due(work: Work, *, limit: int) -> CallBatch:
     return await reserve(work, items, by_hand=False)
 
 
-async def _reserve_by_hand(work: Work, invoice_id: UUID) -> CallBatch:
+async def _reserve_retry(work: Work, invoice_id: UUID) -> CallBatch:
     states = await invoices.lock(work.tx, [invoice_id])
     state = require(states.get(invoice_id), "invoice", id_=invoice_id)
     await work.refresh()
