@@ -20,13 +20,7 @@ class Lead:
     lead_to: tuple[str, ...]
 
 
-_PRODUCT = (
-    "read_product",
-    "patch_product",
-    "archive_product",
-    "unarchive_product",
-    "pricing_test_product",
-)
+_PRODUCT = ("read_product", "patch_product", "archive_product", "unarchive_product", "pricing_test_product")
 _PLAN = ("read_plan", "publish_plan", "archive_plan", "propagate_plan")
 _SUBSCRIPTION = (
     "read_subscription",
@@ -37,13 +31,7 @@ _SUBSCRIPTION = (
     "list_invoices",
 )
 _CUSTOMER = ("read_customer", "patch_customer", "list_subscriptions")
-_INVOICE = (
-    "read_invoice",
-    "retry_pricing",
-    "retry_issuance",
-    "cancel_invoice",
-    "list_sandbox_charges",
-)
+_INVOICE = ("read_invoice", "retry_pricing", "retry_issuance", "cancel_invoice", "list_sandbox_charges")
 _CHARGE = ("pay_sandbox_charge", "refuse_sandbox_charge", "cancel_sandbox_charge", "refund_sandbox_charge")
 _EVENT = ("read_event", "read_deliveries", "redeliver_event")
 
