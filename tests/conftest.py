@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Use one process more than processors, at most four, because many tests wait for locks and time-outs."""
+    """Use one test process more than there are processors, at most four. Many tests wait for locks or time-outs."""
     return min((os.cpu_count() or 1) + 1, 4)
 
 
@@ -50,14 +50,14 @@ FAST = {
     "jit": "off",
     "synchronous_commit": "off",
 }
-"""Settings for short-lived databases. Autovacuum runs as a superuser, so it can make a forced DROP DATABASE fail."""
+"""Settings for short-lived databases. Autovacuum, which runs as a superuser, can make a forced DROP DATABASE fail."""
 MEMORY = Path("/dev/shm")  # noqa: S108 - each server makes a folder of its own there
 MEMORY_BYTES = 2 << 30
-"""Free memory that the databases of one server may need."""
+"""Memory that must be free, because the databases of one server may need it."""
 
 
 def memory_folder() -> Path | None:
-    """Return a folder in memory if there is room. Copying a template there takes half as long."""
+    """Return a folder in memory if there is room. Copying a template takes half as long there as on a disk."""
     has_room = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES
     return MEMORY if has_room else None
 

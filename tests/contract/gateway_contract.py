@@ -1,4 +1,4 @@
-"""The contract suite for `gateways.port`. Every adapter must pass it against a double of its provider."""
+"""The contract suite for `gateways.port`. Every gateway adapter must pass it against a test double of its provider."""
 
 from dataclasses import replace
 from datetime import date, timedelta
@@ -23,7 +23,7 @@ from tests.contract.provider import NOW, Provider, charge_request
 
 
 class GatewayContract:
-    """The suite's tests. A subclass `Test...` defines the fixture `provider`."""
+    """The tests of the suite. Each adapter runs them in a subclass `Test...` that defines the fixture `provider`."""
 
     @pytest.fixture
     async def gateway(self, provider: Provider) -> Gateway:
@@ -223,7 +223,7 @@ class GatewayContract:
         assert await gateway.get_charge(created.charge_id) == paid
 
     async def test_a_lost_cancellation_may_be_repeated(self, gateway: Gateway, provider: Provider) -> None:
-        """After a timeout, the outcome is unknown until the charge is read. [D-27 not confirmed]"""
+        """After a timeout, only reading the charge shows whether the provider canceled it. [D-27 not confirmed]"""
         created = await gateway.create_charge(charge_request())
         await provider.lose_next_cancel(gateway)
 
@@ -234,7 +234,7 @@ class GatewayContract:
         assert (await gateway.cancel_charge(created.charge_id)).state is ChargeState.CANCELED
 
     async def test_a_webhook_names_its_charge(self, gateway: Gateway, provider: Provider) -> None:
-        """A webhook may name one charge or none. `None` stands for all charges. [D-35 webhook]"""
+        """A webhook names its charge, or no charge. In that case the hint is `None`, for all charges. [D-35 webhook]"""
         created = await gateway.create_charge(charge_request())
 
         hint = gateway.read_webhook(provider.webhook(gateway, created))

@@ -1,4 +1,4 @@
-"""The interface of a provider double in the contract suite, and a charge request that every provider accepts."""
+"""The interface of the test doubles in the contract suite, and a charge request that every provider accepts."""
 
 from datetime import UTC, date, datetime
 from typing import Protocol
@@ -15,7 +15,7 @@ class Provider(Protocol):
     """A test double of a payment provider: connections, charges and network faults."""
 
     async def connect(self) -> Gateway:
-        """Return a new connection in its own account. Its clock shows `NOW`, and all capabilities are enabled."""
+        """Return a connection in a new account whose clock shows `NOW`. All capabilities are enabled."""
         ...
 
     async def pay(self, gateway: Gateway, charge: Charge) -> None:

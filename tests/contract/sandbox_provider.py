@@ -1,4 +1,4 @@
-"""The sandbox gateway as the provider double of the contract suite. Payers and merchants act through `move_charge`."""
+"""The sandbox gateway as a provider of the contract suite. `move_charge` stands for what payers and merchants do."""
 
 import json
 import time

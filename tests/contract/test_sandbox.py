@@ -115,7 +115,7 @@ WAY_TO = {
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        # from, then the state after: pay, refuse, cancel, refund
+        # initial state, then the state after pay, refuse, cancel and refund; None if the move is refused
         (OPEN, (PAID, REFUSED, CANCELED, None)),
         (REFUSED, (PAID, REFUSED, CANCELED, None)),
         (PAID, (PAID, None, None, REFUNDED)),
@@ -226,7 +226,7 @@ async def test_a_webhook_of_a_connection_without_a_secret_is_refused(provider: S
 async def test_the_charges_named_by_an_authentic_webhook(
     provider: SandboxProvider, body: bytes, named: tuple[str, ...] | None
 ) -> None:
-    """A body without a charge id gives None. A malformed charge id gives an empty result. [D-35 webhook]"""
+    """A body without a charge id names all charges (None). A malformed charge id names no charge. [D-35 webhook]"""
     gateway = provider.gateway(await provider.add(webhookSecret="s" * 16))
     headers = {WEBHOOK_SIGNATURE: sign(body, ["s" * 16], timestamp=int(time.time()))}
 

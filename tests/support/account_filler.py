@@ -15,9 +15,10 @@ PATIENCE_SECONDS = 30
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """The ids of an account's resources by name, and path parameters with which some operations succeed.
+    """The ids of an account's resources by path parameter.
 
-    `product_id` is a product, and `plan_id` a plan with a subscriber. New terms and subscriptions can use them.
+    `suitable` lists, by operation, path parameters with which the operation succeeds. `product_id` and `plan_id` are
+    active, so that new plans and subscriptions can use them.
     """
 
     ids: dict[str, list[str]]
@@ -39,7 +40,7 @@ class Account:
         return answer.json() if answer.content else None
 
     def all(self, path: str) -> Sequence[Json]:
-        """Return the newest records of a list."""
+        """Return the first page of a list, which has the newest records."""
         return self("GET", path)["data"]
 
     def product(self, **pricing: Any) -> str:
@@ -59,7 +60,7 @@ class Account:
 
 
 def fill(account: Account, merchant_url: str) -> Resources:
-    """Fill an account while a worker runs. `merchant_url` returns prices, except at `/later`."""
+    """Fill an account. A worker must be running. The server at `merchant_url` returns prices, except at `/later`."""
     settings = {"productCatalog": True, "behaviour": "never_pay"}
     connection_id = account.all("/v1/integration/gateways")[0]["connectionId"]
     account("PATCH", f"/v1/integration/gateways/{connection_id}", {"settings": settings})

@@ -1,4 +1,4 @@
-"""An account with resources of every kind and state, and valid request bodies that refer to them."""
+"""An account with two resources of every kind, and valid request bodies that refer to them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,18 +23,18 @@ LISTS = (
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """An account and the ids of its resources by API name."""
+    """An account, and the ids of its resources by path parameter or field name."""
 
     merchant: Merchant
     ids: dict[str, list[str]]
 
     def one(self, name: str) -> str:
-        """Return the id of an active resource of a kind."""
+        """Return the id of the active resource of a kind, such as `planId`."""
         return self.ids[name][0]
 
 
 async def own_everything(world: World, merchant: Merchant) -> Owned:
-    """Create one resource of every kind and state."""
+    """Create two resources of every kind: first an active one, then an ended one if the kind can end."""
     ids: dict[str, list[str]] = {}
     products = [await merchant.product(), await merchant.product()]
     plans = [await merchant.plan(products[0]), await merchant.plan(products[1])]
@@ -68,12 +68,12 @@ async def own_everything(world: World, merchant: Merchant) -> Owned:
 
 
 async def everything_of(merchant: Merchant) -> dict[str, Json]:
-    """Return all resources that an account can read."""
+    """Return the answers of all lists of an account, by path."""
     return {path: (await merchant.get(f"{path}?pageSize=100")).json for path in LISTS}
 
 
 def valid_bodies(own: Owned) -> dict[str, Json]:
-    """Return a valid body for every route that takes one, with ids of this account."""
+    """Return a valid body for every route that takes one. The bodies refer to resources of this account."""
     terms = plan_body({"id": own.one("productId")})
     enrollment = subscription_body({"id": own.one("planId")})
     return {

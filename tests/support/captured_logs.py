@@ -17,7 +17,7 @@ def captured_logs() -> Generator[io.StringIO]:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     stream = io.StringIO()
-    vars(log).pop("bind", None)  # a logger that was cached would keep its old stream
+    vars(log).pop("bind", None)  # a cached logger would keep writing to its old stream
     configure_logs(format_="json", level="info", stream=stream)
     structlog.configure(cache_logger_on_first_use=False)
     try:

@@ -19,7 +19,7 @@ HEADERS = ("x-request-id", "retry-after", "idempotent-replayed")
 
 
 def closed(document: Json) -> Json:
-    """Return a document that allows no undocumented fields. Real clients must accept new fields."""
+    """Return a copy of the document that forbids undocumented fields. Real clients must accept new fields."""
     document = copy.deepcopy(document)
     for schema in document["components"]["schemas"].values():
         if schema.get("type") == "object":
@@ -28,7 +28,7 @@ def closed(document: Json) -> Json:
 
 
 class Contract:
-    """An OpenAPI document, with the operations and responses seen so far."""
+    """An OpenAPI document, and the operations and statuses that were checked against it so far."""
 
     def __init__(self, document: Json) -> None:
         self.document = closed(document)
@@ -52,7 +52,7 @@ class Contract:
         return node
 
     def faults(self, value: Json, *pointer: str) -> list[str]:
-        """Return the validation errors of a value against the schema at a path of the document."""
+        """Return the errors of a value against the schema at a JSON pointer of the document."""
         steps = "/".join(quote(step.replace("~", "~0").replace("/", "~1")) for step in pointer)
         validator = Draft202012Validator(
             {"$ref": f"{BASE}#/{steps}"}, registry=self._registry, format_checker=FormatChecker()

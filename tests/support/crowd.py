@@ -37,7 +37,7 @@ SUBSCRIBE_MANY = """
     FROM made, plan_version v, gateway_connection g
     WHERE v.account_id = $1 AND v.plan_id = $2::text::uuid AND g.account_id = $1
 """
-"""Inserts the same rows as many requests to create customers and due subscriptions."""
+"""Inserts the rows that many requests would create: customers with due subscriptions."""
 
 
 class Crowd:
@@ -58,7 +58,7 @@ class Crowd:
         await self.sql("UPDATE subscription SET generate_at = now() WHERE account_id = $1")
 
     async def pass_minutes(self, minutes: int) -> Answer:
-        """Advance the test clock, and wait for the worker that runs the account's due work."""
+        """Advance the test clock, and wait until a worker has done the work that becomes due."""
         now = datetime.fromisoformat((await self.merchant.get("/v1/test-clock")).json["now"])
         target = (now + timedelta(minutes=minutes)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         return await self.merchant.post("/v1/test-clock/advance", {"to": target})
@@ -71,7 +71,7 @@ class Crowd:
         )
 
     async def until(self, statement: str, count: int) -> None:
-        """Wait until a count reaches a value."""
+        """Wait until the count that `statement` reads is at least `count`."""
         async with asyncio.timeout(50):
             while (await self.sql(statement))[0][0] < count:  # noqa: ASYNC110 - other processes do the work
                 await asyncio.sleep(0.02)
@@ -79,7 +79,7 @@ class Crowd:
 
 @asynccontextmanager
 async def open_crowd(database_url: str) -> AsyncGenerator[Crowd]:
-    """Open an account with the key ring of the worker processes. Its API runs in this process."""
+    """Open an account whose API runs in this process. Worker processes can use its database and its key ring."""
     read = settings.read({"FATURA_RATE_LIMIT": "0"})
     db = await connect(database_url, max_connections=5)
     try:

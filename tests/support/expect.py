@@ -1,4 +1,4 @@
-"""Checks of HTTP responses: whole problem documents, invalid fields, unchanged data."""
+"""Checks of HTTP responses: complete problem documents, invalid fields and unchanged data."""
 
 import re
 from typing import Any

@@ -18,5 +18,5 @@ class Explaining(asyncpg.Connection):
 
 
 def nodes(plan: Json) -> list[Json]:
-    """Return all nodes of a plan."""
+    """Return a query plan's node and all nodes below it."""
     return [plan, *(each for below in plan.get("Plans", []) for each in nodes(below))]

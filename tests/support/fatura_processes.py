@@ -20,13 +20,13 @@ from fatura.store.vault import new_key
 from tests.support.postgres_processes import is_running, until
 
 KEY_RING = new_key()
-"""The secret keys of all processes of a test run."""
+"""The FATURA_SECRET_KEYS of all processes of a test run."""
 START_SECONDS = 30
 STOP_SECONDS = 25
 
 
 def environment(database_url: str | None = None, **variables: str) -> dict[str, str]:
-    """Return this process's environment, in which only the given Fatura variables are set."""
+    """Return this process's environment with only the Fatura variables that are given here."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("FATURA_")}
     found = {**inherited, "FATURA_LOG_FORMAT": "json", "COLUMNS": "200", "PYTHONUNBUFFERED": "1", **variables}
     if database_url is not None:
@@ -85,7 +85,7 @@ class Running:
         return self.process.wait(STOP_SECONDS)
 
     def children(self) -> dict[str, int]:
-        """Return the process ids of its `fatura` child processes by command."""
+        """Return the process ids of the command's `fatura` child processes, by their commands."""
         listed = subprocess.run(
             ["ps", "-ww", "--no-headers", "-o", "pid=,args=", "--ppid", str(self.process.pid)],
             capture_output=True,

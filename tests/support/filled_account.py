@@ -18,7 +18,7 @@ from tests.support.postgres_processes import until
 
 @dataclass(frozen=True, slots=True)
 class FilledAccount:
-    """An account with resources. `stranger_key` belongs to another account."""
+    """An account with resources. `stranger_key` is the API key of another account."""
 
     url: str
     api_key: str
@@ -59,7 +59,7 @@ def _open_account(environment: dict[str, str]) -> str:
 
 @contextmanager
 def running_engine(database_url: str, folder: Path) -> Generator[Engine]:
-    """Run an API and a worker as processes during the block. Fails if one of them ended by itself."""
+    """Run an API process and a worker process during the block. Fails if either ends before the block does."""
     environment = fatura_processes.environment(
         database_url,
         FATURA_DATA_DIR=str(folder),
@@ -79,7 +79,7 @@ def running_engine(database_url: str, folder: Path) -> Generator[Engine]:
 
 
 class _Answers(BaseHTTPRequestHandler):
-    """The merchant server: it returns a price, but an error at `/later`."""
+    """The merchant server. It answers every POST with a price, but those to `/later` with an error."""
 
     protocol_version = "HTTP/1.1"
 

@@ -7,7 +7,7 @@ from tests.support.world import rows
 
 STATES = ("draft", "awaiting_value", "ready", "issued", "paid", "overdue", "canceled")
 
-# `-`: no change and no event. `stays`: same state, but a timestamp is set and one event emitted. `409`: refused.
+# `-`: nothing changes. `stays`: the state stays, a timestamp is set and an event is emitted. `409`: refused.
 _OUTCOMES = rows("""
     fact              | total | draft          | awaiting | ready    | issued   | paid  | overdue  | canceled
     value_missed      | any   | awaiting_value | -        | -        | -        | -     | -        | -
@@ -51,7 +51,7 @@ EFFECTS: dict[tuple[str, str], tuple[str, tuple[str, ...]]] = {
     """)
 }
 
-# The changes of state that PostgreSQL allows: from the state of the line to the state of the column.
+# The changes of state that PostgreSQL allows: from the state of the row to the state of the column.
 _MOVES = rows("""
     from           | draft | awaiting_value | ready | issued | paid | overdue | canceled
     draft          | yes   | yes            | yes   | no     | yes  | no      | yes

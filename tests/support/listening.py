@@ -53,7 +53,7 @@ class Api:
 
 @dataclass
 class Listening:
-    """A running `fatura listen`: the lines that it reported, its messages and its position in the stream."""
+    """A running `fatura listen`: its attempts to forward events, its messages and its position in the stream."""
 
     place: Position
     attempts: list[tuple[int, Post]] = field(default_factory=list)

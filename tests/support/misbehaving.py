@@ -23,7 +23,7 @@ BEHAVIOURS: dict[str, Behaviour] = {}
 
 
 def _slowly(name: str, before: bytes, piece: bytes) -> None:
-    """Send a piece every half second until the client disconnects."""
+    """Add a behaviour: send `before`, then `piece` every half second until the client disconnects."""
 
     async def behave(_reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
         yield before
@@ -35,7 +35,7 @@ def _slowly(name: str, before: bytes, piece: bytes) -> None:
 
 
 def _endlessly(name: str, before: bytes, piece: bytes) -> None:
-    """Send as fast as possible until the client disconnects."""
+    """Add a behaviour: send `before`, then `piece` as fast as possible until the client disconnects."""
 
     async def behave(_reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
         yield before
@@ -46,7 +46,7 @@ def _endlessly(name: str, before: bytes, piece: bytes) -> None:
 
 
 def _once(name: str, *pieces: bytes, then_close: bool = True) -> None:
-    """Send the bytes once, then close the connection or keep it open silently."""
+    """Add a behaviour: send the pieces once, then close the connection, or keep it open and send nothing."""
 
     async def behave(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
         for each in pieces:
@@ -58,7 +58,7 @@ def _once(name: str, *pieces: bytes, then_close: bool = True) -> None:
 
 
 def _json(name: str, body: bytes, *, head: bytes = OK) -> None:
-    """Send a well-formed 200 with any body."""
+    """Add a behaviour: send a well-formed response with `body`, valid or not."""
     _once(name, head + b"Content-Length: %d\r\n\r\n" % len(body) + body, then_close=False)
 
 
@@ -170,7 +170,7 @@ _json("over the cap", b'{"amount": 1000001}')
 
 
 async def _reset(_reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
-    """Close immediately. The socket option that `_serve` sets turns this into a reset."""
+    """Send nothing and close. `_serve` has set SO_LINGER to zero, so closing resets the connection."""
     yield b""
 
 
@@ -219,7 +219,7 @@ async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 
 async def _drip_tls(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Start a TLS record and send the rest byte by byte."""
+    """Send the header of a TLS record, and then the record byte by byte."""
     try:
         for piece in (b"\x16\x03\x03\x3f\x00\x02\x00\x3e\xfc", *repeat(b"\0", 100)):
             writer.write(piece)

@@ -14,7 +14,7 @@ from tests.support.postgres_processes import until
 
 PROGRAM = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 SERVER_CONNECTIONS = 3
-"""A small number, so that several clients share each server connection."""
+"""The size of the pool. It is small, so that several clients share each server connection."""
 
 
 @contextmanager

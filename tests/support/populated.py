@@ -18,7 +18,7 @@ Connection = Any
 
 
 async def populate(merchant: Merchant) -> dict[str, Json]:
-    """Create at least one row in every table. Return the main rows' ids by column name."""
+    """Create at least one row in every table. Return the ids of the main rows by column name."""
     await merchant.set_up_gateway(productCatalog=True)
     nobody_listens = {"url": "http://127.0.0.1:1/"}
     assert (await merchant.put("/v1/integration/webhook", nobody_listens)).status == 200
@@ -31,7 +31,7 @@ async def populate(merchant: Merchant) -> dict[str, Json]:
     await merchant.run()
     await merchant.enroll(await merchant.plan(item(await merchant.variable_product())))
     await merchant.run()
-    free = await merchant.product(0)  # the newest invoice is unchanged since its creation
+    free = await merchant.product(0)  # its invoice, the newest, does not change after its creation
     await merchant.enroll(await merchant.plan(item(free)))
     await merchant.run()
     [invoice] = await merchant.invoices(subscription)

@@ -43,12 +43,12 @@ class User:
         self.process = process
 
     def says(self) -> str:
-        """Return the next line of its output: the URL or an error."""
+        """Return the next line of the process's output: the URL of the server, or an error."""
         assert self.process.stdout
         return self.process.stdout.readline().strip()
 
     def leave(self) -> int:
-        """Close its stdin, so that it stops using the server. Return its exit code."""
+        """Close the process's stdin, which makes it stop using the server. Return its exit code."""
         assert self.process.stdin
         self.process.stdin.close()
         return self.process.wait(60)
@@ -60,7 +60,7 @@ class User:
 
 @contextmanager
 def using(data_dir: Path, *, bin_dir: str = "", uid: int = 0) -> Generator[User]:
-    """Start a process that uses the server. It has its own process group."""
+    """Start a process that uses the server of a data folder. The process has its own process group."""
     command = [sys.executable, "-c", _USER, str(data_dir), bin_dir, str(uid)]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, process_group=0

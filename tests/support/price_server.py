@@ -37,9 +37,9 @@ class Reply:
 
 
 class PriceServer:
-    """Each path sends its scripted replies in turn and then repeats the last one.
+    """A server whose paths send their scripted replies one after another, and then repeat the last one.
 
-    With `withholds` set, each reply waits until the test sets its event in `withheld`.
+    If `withholds` is set, each call adds an event to `withheld`, and is answered when the test sets this event.
     """
 
     def __init__(self) -> None:

@@ -6,12 +6,12 @@ from tests.support.world import Json, World, plan_body
 
 
 async def propagate(world: World, plan: Json, **body: Json) -> Json:
-    """Move a plan's subscribers to its current version."""
+    """Move a plan's subscriptions to the current version of the plan."""
     return await world.made(f"/v1/plans/{plan['id']}/propagate", body)
 
 
 async def publish(world: World, plan: Json, *items: Json, **fields: Json) -> Json:
-    """Publish a new version of a plan with these items or products."""
+    """Publish a new version of a plan. A bare product becomes an item without discounts."""
     answer = await world.put(f"/v1/plans/{plan['id']}", plan_body(*items, **fields))
     assert answer.status == 200, answer.body
     return answer.json
@@ -24,7 +24,7 @@ async def sum_of_previews(world: World, subscriptions: Sequence[Json]) -> int:
 
 
 async def tables(world: World) -> dict[str, list[str]]:
-    """Return all rows of the account, except for tables that every request writes."""
+    """Return the account's rows by table, except the tables that every request writes."""
     listed = await world.sql(
         "SELECT table_name FROM information_schema.columns WHERE table_schema = 'public' AND column_name = 'account_id'"
     )

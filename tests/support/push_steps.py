@@ -31,7 +31,7 @@ async def register(merchant: Merchant, receiver: Receiver) -> Json:
 async def emit(
     world: World, count: int, *, invoices: int = 0, type_: str = "invoice.payment_unexpected"
 ) -> None:
-    """Emit `count` events, either without an invoice or spread over `invoices` invoices."""
+    """Insert `count` events, which belong to no invoice, or alternately to `invoices` invoices."""
     await world.sql(INSERT_EVENTS, world.account_id, count, invoices, type_)
 
 
@@ -68,7 +68,7 @@ async def webhook(merchant: Merchant) -> Json:
 
 
 async def orders(world: World, received: Iterable[Received]) -> dict[UUID, list[int]]:
-    """Return the numbers of received events by invoice, in order and without repeats."""
+    """Return the numbers of the received events by invoice, in order of their first arrival."""
     rows = await world.sql("SELECT sequence, invoice_id FROM event WHERE account_id = $1", world.account_id)
     invoice_of = {row["sequence"]: row["invoice_id"] for row in rows}
     found: dict[UUID, list[int]] = defaultdict(list)

@@ -38,13 +38,13 @@ OK = Reply()
 
 
 def always(status: int, body: bytes = b"", **headers: str) -> Answerer:
-    """Send the same response to every request. `_` in a header name is sent as `-`."""
+    """Return an answerer that sends the same response to every request, with `-` for `_` in names of headers."""
     reply = Reply(status, body, {name.replace("_", "-"): value for name, value in headers.items()})
     return lambda _: reply
 
 
 class Receiver:
-    """The endpoint: received requests, the scripted response, and the maximum number of concurrent requests."""
+    """The endpoint: the received requests, the scripted response, and the highest number of concurrent requests."""
 
     def __init__(self) -> None:
         self.url = ""

@@ -21,9 +21,9 @@ class ResourceUse:
 
 @asynccontextmanager
 async def measure() -> AsyncGenerator[ResourceUse]:
-    """Measure the longest stall of other tasks and the peak memory of a block.
+    """Measure how long a block stalls other tasks at most, and by how much memory use grows.
 
-    Objects of earlier tests are frozen, so that garbage collection during the block does not scan them.
+    `gc.freeze` exempts objects of earlier tests from garbage collection, which would stall tasks too.
     """
     gc.collect()
     gc.freeze()

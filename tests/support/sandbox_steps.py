@@ -32,7 +32,7 @@ async def queue_fault(merchant: Merchant, operation: str, fault: str, *, times: 
 
 
 async def charges(merchant: Merchant, invoice: Json | None = None) -> list[Json]:
-    """Return the charges in the sandbox gateway, of one invoice or all."""
+    """Return the charges in the sandbox gateway, either of one invoice or of all invoices."""
     query = f"?invoiceId={invoice['id']}" if invoice else ""
     return (await merchant.get(f"/v1/sandbox/charges{query}")).json["data"]
 
@@ -62,7 +62,7 @@ async def now(merchant: Merchant) -> datetime:
 
 
 async def pass_time(merchant: Merchant, **duration: float) -> None:
-    """Advance the account's clock through every due instant."""
+    """Advance the account's clock by a duration, and do all work that becomes due on the way."""
     target = await now(merchant) + timedelta(**duration)
     await merchant.advance(target.isoformat(timespec="milliseconds").replace("+00:00", "Z"))
 
@@ -83,7 +83,7 @@ async def cancel(world: World, invoice: Json, *, key: str = "fresh") -> Answer:
 
 
 async def cancel_refused(world: World, invoice: Json) -> str:
-    """Cancel an invoice, check that it is refused and unchanged, and return the error's detail."""
+    """Try to cancel an invoice. Check that this is refused and changes nothing. Return the error's detail."""
     before = await read(world, invoice)
     answer = await cancel(world, invoice)
     assert (answer.status, answer.type) == (409, "engine.invoice_not_cancelable")
@@ -92,7 +92,7 @@ async def cancel_refused(world: World, invoice: Json) -> str:
 
 
 async def attempts(world: World) -> list[Json]:
-    """Return the stored issuance attempts."""
+    """Return the rows of `charge_attempt`."""
     found = await world.sql(
         "SELECT to_json(a) AS row FROM charge_attempt a WHERE a.account_id = $1 ORDER BY a.invoice_id, a.attempt",
         world.account_id,
@@ -101,7 +101,7 @@ async def attempts(world: World) -> list[Json]:
 
 
 async def park(world: World) -> None:
-    """Make the gateway return a charge with a wrong amount for a ready invoice. A person must resolve this."""
+    """Park a ready invoice: a look-up finds its charge with a wrong amount, which a person must resolve."""
     await queue_fault(world, "create_charge", "timeout_after")
     await world.run("issuance")
     await world.sql("UPDATE sandbox_charge SET amount_cents = 999")
@@ -127,7 +127,7 @@ async def row_held(world: World, table: str, **key: str) -> AsyncGenerator[None]
 
 
 async def until_waiting(world: World) -> None:
-    """Wait until a statement waits for a lock."""
+    """Wait until any statement in the database waits for a lock."""
     waiting = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
     async with asyncio.timeout(4):
         while not await world.sql(waiting):  # noqa: ASYNC110 - another connection comes to wait

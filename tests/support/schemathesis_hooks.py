@@ -1,7 +1,7 @@
 """Hooks that adjust Schemathesis's requests. Its configuration loads this file.
 
-Requests that should be valid are adjusted to rules that JSON Schema cannot express. All requests stay on this machine,
-and none revokes the API key in use.
+Requests that are meant to be valid are adjusted to rules that JSON Schema cannot express. All requests stay on this
+machine, and none of them revokes the API key in use.
 """
 
 import json
@@ -32,14 +32,14 @@ NEEDED = {
     "archive_product": ("productId", RESOURCES["product_id"]),
     "revoke_api_key": ("apiKeyId", FILLED["api_key_id"]),
 }
-"""Resources that later requests need, by the operation that would end them."""
+"""The path parameter and the id that later requests need, by the operation that would end the resource."""
 MAX_DAYS = 2
 """Maximum advance of the test clock by one request, because each day takes time to run."""
 
 
 @schemathesis.hook
 def before_load_schema(_context: Any, document: Json) -> None:
-    """Allow URLs of the local merchant server in the schema's URL patterns."""
+    """Extend the URL patterns of the schema, so that the URL of the local merchant server is valid."""
     nodes: list[Json] = [document]
     for node in nodes:
         nodes += node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
@@ -49,7 +49,7 @@ def before_load_schema(_context: Any, document: Json) -> None:
 
 @schemathesis.hook
 def after_call(_context: Any, case: Any, response: Any) -> None:
-    """Record the status of every response."""
+    """Append the operation and the status of a response to the file that the test reads."""
     with ANSWERS.open("a") as file:
         file.write(f"{case.operation.definition.raw['operationId']} {response.status_code}\n")
 
@@ -67,7 +67,7 @@ def before_call(_context: Any, case: Any, _options: Any) -> None:
         if fix is not None:
             fix(case)
         if "Idempotency-Key" in (case.headers or {}):
-            case.headers["Idempotency-Key"] = str(uuid4())  # a generated key may repeat (D-14)
+            case.headers["Idempotency-Key"] = str(uuid4())  # Schemathesis may generate a key twice (D-14)
     restrict(operation, case, is_valid=is_valid)
 
 
@@ -130,7 +130,7 @@ def is_instant(text: str) -> bool:
 
 
 def fix_terms(case: Any) -> None:
-    """Make discounts end after they begin, and make each item's position equal its index."""
+    """Make each discount end no earlier than it begins, and make each item's position its index."""
     for place, item in enumerate(case.body["items"]):
         if item.get("position") is not None:
             item["position"] = place
@@ -140,13 +140,13 @@ def fix_terms(case: Any) -> None:
 
 
 def fix_first_charge(case: Any) -> None:
-    """Put the first charge between tomorrow and five years from now."""
+    """Set the first charge to a valid date. It must be between tomorrow and five years from now."""
     if case.body.get("firstChargeDate") is not None:
         case.body["firstChargeDate"] = str((datetime.now(UTC) + timedelta(days=60)).date())
 
 
 def fix_due_days(case: Any) -> None:
-    """Put the last day of the range on or after the first."""
+    """Swap the first and the last day of the range if they are in the wrong order."""
     query = case.query or {}
     if query.get("dueFrom") is not None and query.get("dueTo") is not None:
         query["dueFrom"], query["dueTo"] = sorted((query["dueFrom"], query["dueTo"]))

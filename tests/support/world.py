@@ -1,6 +1,7 @@
 """The `world` fixture's engine: the real ASGI application, lanes, sandbox gateway and test clock.
 
-Lanes do not run by themselves. `advance` moves the test clock through every due instant; `run` runs lanes until idle.
+Lanes do not run by themselves. `advance` moves the test clock and does all work that becomes due on the way. `run`
+runs lanes until they are idle.
 """
 
 import asyncio
@@ -66,7 +67,7 @@ class Merchant:
         headers: Mapping[str, str] | None = None,
         content: bytes | None = None,
     ) -> Answer:
-        """Call the API. A POST has a fresh Idempotency-Key, unless `key` gives one or is None."""
+        """Call the API. A POST sends `key` as its Idempotency-Key: by default a new one, and none if `key` is None."""
         sent = {"Authorization": f"Bearer {self.api_key}"}
         if method == "POST" and key is not None:
             sent["Idempotency-Key"] = str(uuid4()) if key == "fresh" else key
@@ -109,7 +110,7 @@ class Merchant:
         return await self.made("/v1/products", {"name": "Usage", "pricing": pricing, **fields})
 
     async def plan(self, *items: Json, **fields: Json) -> Json:
-        """Create a plan. A bare product becomes an item without discounts. Without items, one product is created."""
+        """Create a plan. A bare product becomes an item without discounts. By default, the plan has one new product."""
         return await self.made("/v1/plans", plan_body(*(items or (await self.product(),)), **fields))
 
     async def enroll(self, plan: Json, **fields: Json) -> Json:
@@ -127,7 +128,7 @@ class Merchant:
         assert answer.status == 200, answer.body
 
     async def advance(self, to: str | None = None, *, days: int | None = None) -> Json:
-        """Move the test clock through every due instant. A date means its first instant."""
+        """Advance the test clock, and do all work that becomes due on the way. A date stands for its first instant."""
         body = {"to": to} if days is None else {"days": days}
         asked = asyncio.create_task(self.post("/v1/test-clock/advance", body))
         while not asked.done():
@@ -138,7 +139,7 @@ class Merchant:
         return answer.json
 
     async def run(self, *lanes: str) -> int:
-        """Run all lanes, or the named ones, until idle. `push` includes `probe`."""
+        """Run all lanes, or the named ones, until they are idle. With `push`, the lane `probe` runs too."""
         named = [*lanes, "probe"] if "push" in lanes else lanes
         return await run_until_idle(self.deps, [LANE[name] for name in named] or LANES)
 
@@ -195,7 +196,7 @@ class World(Merchant):
             await connection.close()
 
     async def broken(self) -> list[str]:
-        """Return the names of invariants (`fatura check`) that are violated in any account."""
+        """Return the names of the invariants of `fatura check` that any account violates."""
         return [
             finding.invariant.name
             for account_id in await checks.all_accounts(self.deps)
@@ -228,7 +229,7 @@ async def open_world(database_url: str, **environment: str) -> AsyncGenerator[Wo
 
 
 def api_client(deps: Deps) -> httpx.AsyncClient:
-    """Return a client of the API in this process. An unexpected exception is answered with 500."""
+    """Return a client that calls the API in this process. The API answers an unexpected exception with 500."""
     transport = httpx.ASGITransport(create_app(deps), raise_app_exceptions=False)
     return httpx.AsyncClient(transport=transport, base_url="http://fatura.test")
 
@@ -244,7 +245,7 @@ def item(product: Json, *discounts: tuple[int, int, int | None]) -> Json:
 
 
 def plan_body(*items: Json, **fields: Json) -> Json:
-    """Return the request body of a monthly pix plan with these items or products."""
+    """Return the request body of a monthly plan paid by pix. A bare product becomes an item without discounts."""
     listed = [each if "productId" in each else item(each) for each in items]
     return {"name": "Plan", "periodMonths": 1, "defaultPaymentMethod": "pix", "items": listed, **fields}
 
@@ -267,7 +268,7 @@ def columns(records: Sequence[Json], *names: str) -> list[tuple[str, ...]]:
 
 
 async def run_until_idle(deps: Deps, lanes: Sequence[Lane]) -> int:
-    """Run all lanes until none has due work; return how much was done."""
+    """Run the lanes until none has due work. Return how many units of work they did."""
     total = 0
     while True:
         done = sum([await run_batch(deps, lane, each) for lane in lanes for each in await lane.due(deps)])
