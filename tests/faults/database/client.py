@@ -13,11 +13,11 @@ import httpx
 from tests.support.world import Json
 
 CLIENTS = 20
-"""Number of concurrent clients, sometimes more than the API has connections."""
+"""Number of concurrent clients, more than the API has database connections."""
 PACE_SECONDS = 0.2
-"""Minimum duration of a write. The clients together make about a hundred writes per second."""
+"""Minimum time between the starts of two writes of a client. All clients together make about 100 writes per second."""
 ABANDONED_PERCENT = 10
-"""Chance that a create with unknown outcome is not repeated. It must exist completely or not at all."""
+"""Chance that a client gives up a create with unknown outcome. Its rows must then exist completely or not at all."""
 PATIENCE_SECONDS = 60
 
 
@@ -103,7 +103,7 @@ class Client:
         return Write("subscription", "POST", "/v1/subscriptions", reference, body)
 
     async def _settle(self, http: httpx.AsyncClient, write: Write, chance: Random) -> None:
-        """Repeat a write until its outcome is known. Some creates are given up when their outcome is unknown."""
+        """Repeat a write until its outcome is known. Give up some creates instead."""
         while True:
             if await self._send_once(http, write):
                 return

@@ -48,7 +48,7 @@ class SmallDisk:
 
 @contextmanager
 def small_disk(path: Path, *, megabytes: int) -> Generator[SmallDisk]:
-    """Mount a small tmpfs. Raises subprocess.CalledProcessError where that is not allowed."""
+    """Mount a small tmpfs during the block. Raises subprocess.CalledProcessError if mounting is not allowed."""
     path.mkdir(mode=0o711)
     command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=0711", "tmpfs", path]
     subprocess.run(command, check=True, capture_output=True)
@@ -69,7 +69,7 @@ def may_mount(folder: Path) -> bool:
 
 
 async def fill_disks(options: Options, report: Report, folder: Path) -> None:
-    """Fill one disk after the other under load, and add the results."""
+    """Fill one disk after the other under load, and add the results to the report."""
     if not may_mount(folder):
         report.left_out = NEEDS
         return
@@ -95,7 +95,7 @@ async def _fill_tables(scene: Scene, tables: SmallDisk) -> None:
 
 
 async def _fill_log(scene: Scene, database: Server, log: SmallDisk) -> None:
-    """Fill the WAL's disk. The server panics, and is started again when there is space."""
+    """Fill the WAL's disk until the server panics. Free the space, and start the server again."""
     with log.full():
         switching = asyncio.create_task(_use_up_log(database))
         await scene.refused(REFUSED)

@@ -21,7 +21,7 @@ from tests.support.receiver import Receiver, open_receiver
 from tests.support.world import Json, plan_body
 
 API_CONNECTIONS = 4
-"""The API has fewer connections than clients, so that some requests wait or get a 503."""
+"""Database connections of the API, fewer than its clients, so that some requests wait or get a 503."""
 START_SECONDS = 180
 
 

@@ -93,12 +93,12 @@ class Cluster:
         raise TimeoutError(f"no leader with a synchronous standby within {START_SECONDS} s")
 
     async def returned(self) -> float:
-        """Wait until a node accepts writes. Return the time."""
+        """Wait until a node accepts writes. Return the time (monotonic)."""
         return await accepts_connections(self.url("fatura"), within_seconds=START_SECONDS)
 
 
 async def _roles(http: httpx.AsyncClient, node: Node) -> dict[str, str]:
-    """Return the role of each running member, as reported by any node. Empty if no node answers."""
+    """Query a node for the role of each running member. Return an empty mapping if the node does not respond."""
     try:
         members = (await http.get(f"http://127.0.0.1:{node.api_port}/cluster")).json()["members"]
     except (httpx.HTTPError, ValueError):
@@ -143,7 +143,7 @@ def _etcd(folder: Path, port: int) -> Sequence[str | Path]:
 
 
 def _settings(node: Node, cluster: Cluster, *, etcd_port: int, programs: Path) -> dict[str, object]:
-    """Return Patroni's settings: failover after five seconds without answer, and synchronous commits on two nodes."""
+    """Return Patroni's settings: failover after five seconds without response, and synchronous commits on two nodes."""
     return {
         "scope": "fatura",
         "name": node.name,

@@ -16,14 +16,14 @@ from tests.faults.database.server import Server
 from tests.faults.report import Report
 
 AWAY_SECONDS = 8
-"""Time limit of a fault that should make the readiness probe fail."""
+"""Time limit until a fault must have made the readiness probe fail."""
 BUSY_WITHIN_SECONDS = 30
 REFUSED_WITHIN_SECONDS = 30
 STORM_SECONDS = 2
 HOLD_SECONDS = 6
-"""Duration of the lock, longer than the engine's lock time-out."""
+"""How long `hold_lock` holds its lock, longer than the engine's lock time-out."""
 PATIENCE_SECONDS = 120
-"""Time limit of a wait that should take ten seconds. A longer wait is reported as a figure."""
+"""Time limit of a recovery. It should take at most ten seconds, and a slower one is measured up to this limit."""
 
 
 @dataclass(slots=True, eq=False)
@@ -71,7 +71,7 @@ class Scene:
         self.problems += [f"after {what}: {failure}" for failure in self.engine.exited()]
 
     def report_times(self, report: Report, *, slack: float, least_rate: int) -> None:
-        """Add the recovery times to the report. On busy machines, `slack` raises their limits."""
+        """Add the recovery times to the report. `slack` multiplies their limits, for busy machines."""
         if self.rates:
             report.count(
                 "fewest writes acknowledged in the second before a fault",
@@ -138,7 +138,7 @@ async def cancel_statements(scene: Scene, server: Server) -> None:
 
 
 async def hold_lock(scene: Scene, server: Server) -> None:
-    """Hold a lock that all writes of the account need, until requests occupy all connections of the API."""
+    """Hold a lock that all writes of the account need, so that waiting requests occupy all connections of the API."""
     async with server.owner() as owner, owner.transaction():
         await owner.execute("SELECT FROM account_counter FOR UPDATE")
         await asyncio.sleep(HOLD_SECONDS)
@@ -173,9 +173,9 @@ SHORT = ("the main process killed", "a backend killed", "the server frozen", "al
 
 
 async def recovered_after(engine: Engine, *, since: float) -> float | None:
-    """Wait until a subscription acknowledged after `since` is billed, charged and reported to its merchant.
+    """Wait until the merchant gets `invoice.issued` for a subscription that was acknowledged after `since`.
 
-    Return the number of seconds, or None after PATIENCE_SECONDS.
+    Return the number of seconds since then, or None after PATIENCE_SECONDS.
     """
     reported: set[str] = set()
     read = len(engine.receiver.received)

@@ -24,7 +24,7 @@ class Readiness:
                 await asyncio.gather(self._ready(http), self._alive(http), asyncio.sleep(EVERY_SECONDS))
 
     async def until(self, status: int, *, since: float, within_seconds: float) -> float | None:
-        """Wait for a status after the time `since`. Return the number of seconds, or None after a time-out."""
+        """Wait until a response after the time `since` has the status. Return the seconds between them, or None."""
         while monotonic() < since + within_seconds:
             came = [at for at, seen in self.seen if at >= since and seen == status]
             if came:

@@ -25,7 +25,7 @@ _ROWS = {
 
 
 async def compare(report: Report, client: Client, owner_url: str) -> None:
-    """Report lost, phantom, duplicate and differing writes. `owner_url` can read all rows."""
+    """Report lost, phantom, duplicate and differing writes. The role in `owner_url` must be able to read all rows."""
     there = await _rows(owner_url)
     shown = {kind: await _shown(client, f"/v1/{kind}s") for kind in ("product", "subscription", "customer")}
     problems = [*_phantoms(client, there)]
