@@ -11,9 +11,9 @@ import msgspec
 class GatewayFaults:
     """Chances of faults per thousand calls. Delays are in seconds of the run's clock.
 
-    `lost`: the charge is created, but the connection closed without a response. `late`: the connection is closed, and
-    the charge created `late_seconds` later. `refused_before`: the connection is closed without a charge. `unavailable`:
-    503, `error`: 500, both without a charge.
+    `lost`: the gateway creates the charge, but closes the connection without a response. `late`: it closes the
+    connection, and creates the charge `late_seconds` later. `refused_before`: it closes the connection and creates no
+    charge. `unavailable` and `error`: it responds 503 or 500, and creates no charge.
 
     Look-ups show a new charge after `lag_seconds`. `lookup_fails` applies to look-ups, `price_fails` and `push_fails`
     to the merchant's endpoints. `never_paid` is the chance that a charge is never paid. With `knows_keys`, a repeated

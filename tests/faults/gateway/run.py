@@ -1,6 +1,7 @@
 """A gateway that loses responses, creates charges late and hides them, while workers are killed and frozen.
 
-Workers, gateway and merchant are separate processes. In the end their three ledgers must agree (D-33, D-35).
+Workers and gateways are separate processes. In the end, the journals of gateways and merchants must agree with the
+database (D-33, D-35).
 """
 
 import asyncio
@@ -21,12 +22,12 @@ from tests.faults.gateway.world import Kind, World, kinds, open_world
 from tests.faults.report import Options, Report, Scale
 
 SPEED = 10
-"""Seconds of the run's clock per real second. A call's time-out of 20 s takes 2 real seconds, a lease 6."""
+"""Seconds of the run's clock per real second. A time-out of 20 s takes 2 real seconds, a lease of 60 s takes 6."""
 AFTER_DUE_SECONDS = 4 * 86400
 LATEST_FOUND_SECONDS = 60
-"""Maximum delay of a charge that look-ups must find before the request is repeated."""
+"""Maximum delay of a charge that the engine must find by look-ups, before it repeats the request."""
 SECOND_CHARGES_PERMILLE = 5
-"""Allowed second charges. A freeze between the lease check and sending can cause one; it is canceled later."""
+"""Allowed second charges. A freeze between the lease check and sending can cause one, which is canceled later."""
 INTERFERENCE_SECONDS = 0.2
 INTERFERENCE_PERMILLE = 60
 """Share of invoices that are canceled or retried while they are charged."""

@@ -1,4 +1,4 @@
-"""The worker processes of the gateway run, which are killed, and frozen longer than their leases last."""
+"""The worker processes of the gateway run. They are killed, or frozen for longer than their leases."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ from tests.faults.gateway.world import World
 from tests.faults.worker import OpenCalls
 
 CHECK_SECONDS = 0.002
-"""Interval of checks for open charge calls."""
+"""Interval between checks for charge calls in progress."""
 IN_FLIGHT_AT_LEAST = 3
 
 
@@ -28,7 +28,7 @@ class WorkerProcess:
     open_calls: OpenCalls
 
     def freeze(self) -> int:
-        """Freeze the worker with SIGSTOP. Return the number of its open charge calls."""
+        """Freeze the worker with SIGSTOP. Return the number of its charge calls in progress."""
         self.process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
         return self.open_calls.read()
@@ -40,7 +40,7 @@ class WorkerProcess:
 
 @dataclass(slots=True)
 class Workers:
-    """`calls_hit` counts charge calls that were open when their worker was killed or frozen."""
+    """`calls_hit` counts charge calls that were in progress when their worker was killed or frozen."""
 
     world: World
     folder: Path
@@ -67,7 +67,7 @@ class Workers:
     async def kill_and_freeze(
         self, rng: random.Random, *, until_calls_hit: int, frozen_seconds: tuple[float, float]
     ) -> None:
-        """Kill and freeze workers with open charge calls, until enough calls were interrupted.
+        """Kill and freeze workers with charge calls in progress, until enough calls were interrupted.
 
         A freeze is longer than a lease. Its duration is drawn from a range, in seconds of the run's clock.
         """

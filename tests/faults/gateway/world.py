@@ -43,10 +43,10 @@ SUBSCRIBE_ALIKE = """
         )) alike
     WHERE s.subscription_id = $1
 """
-"""Copies a customer and a subscription that were created through the API."""
+"""Copies a subscription and its customer, which were created through the API, `$2` times."""
 
 DUE_IN = timedelta(days=2)
-"""Time until the first due date. The cycle is billed now and paid on that date."""
+"""Time until the first due date. The cycle is billed immediately, and paid on that date."""
 
 
 @dataclass(frozen=True, slots=True)
