@@ -20,20 +20,20 @@ WELL = 4
 """Number of healthy merchants, whose waits are measured."""
 ENROL_EVERY_SECONDS = 0.1
 REARM_EVERY_SECONDS = 0.5
-"""How often the back-off of the unhealthy endpoints is reset."""
+"""Interval at which the back-off of the hanging endpoints is reset."""
 SETTLE_SECONDS = 0.3
 """Events this close to a round's end are not measured."""
 ARRIVE_WITHIN_SECONDS = 180
 HELD_SECONDS = DEADLINE_SECONDS - 1
-"""How long noise continues while events are undelivered: until just before the engine ends the hanging calls."""
+"""Maximum time that noise continues after a noisy round: until just before the engine ends the hanging calls."""
 MOST_TIMES_LONGER = {Scale.SHORT: 8.0, Scale.FULL: 2.0}
-"""Allowed growth of the p99. A hanging call would block for 10 s, a hundred times a quiet wait."""
+"""Maximum ratio of the noisy p99 to the quiet one. A hanging call blocks for 10 s, a hundred times a quiet wait."""
 LEAST_WAIT_SECONDS = 0.1
-"""Minimum p99 of a quiet wait in the comparison. A smaller one depends mostly on the machine."""
+"""A smaller quiet p99 counts as this value, because it depends mostly on the machine."""
 MOST_TIMES_LONGER_BESIDE_A_CROWD = {Scale.SHORT: None, Scale.FULL: 50.0}
-"""Allowed growth of the p99 during a large billing run, which uses processors and disk.
+"""Maximum ratio of the p99 during a large billing run to the quiet p99. The billing run uses processors and disk.
 
-Merchants wait for some of its batches, but never for the whole run, which takes minutes.
+Other merchants wait for some batches of the billing run, but never for the whole run, which takes minutes.
 """
 
 ARRIVALS = """
@@ -51,14 +51,14 @@ QUESTIONS = """
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A measured period, with the kind of load in it."""
+    """A measured period. `doing` is its kind of load: quiet, noisy or bulk."""
 
     doing: str
     began: datetime
     ended: datetime
 
     def holds(self, instant: datetime) -> bool:
-        """Return whether an instant is in the round, but not in its last seconds."""
+        """Return whether an instant is in the round, but not within SETTLE_SECONDS of its end."""
         return self.began <= instant <= self.ended - timedelta(seconds=SETTLE_SECONDS)
 
 
@@ -160,7 +160,7 @@ async def _round(setup: Setup, doing: str, enrolled: int, *, every: Callable[[],
 
 
 async def _nothing() -> None:
-    """Do nothing."""
+    """Leave the endpoints unchanged, in rounds without noise."""
 
 
 async def _during_bulk_billing(setup: Setup, options: Options, report: Report) -> Round:
@@ -175,7 +175,7 @@ async def _during_bulk_billing(setup: Setup, options: Options, report: Report) -
 
 
 async def _lost(setup: Setup) -> int:
-    """Wait until all events of the healthy merchants have arrived. Return how many did not."""
+    """Wait until all events of the healthy merchants have arrived. Return how many did not arrive in time."""
     deadline = time.monotonic() + ARRIVE_WITHIN_SECONDS
     while True:
         lost = await _in_flight(setup)

@@ -78,7 +78,7 @@ class Setup:
         return self.holding + self.failing
 
     async def add_unhealthy(self, url: str, *, backlog: int) -> Merchant:
-        """Add a merchant with a backlog of events, three per invoice."""
+        """Add a merchant with a disabled webhook and a backlog of events, three per invoice."""
         merchant = await self.merchant()
         await merchant.put("/v1/integration/webhook", {"url": url})
         await self.sql(merchant, QUIET)
@@ -107,7 +107,7 @@ class Setup:
         await self.deps.db.notify("push")
 
     async def end_noise(self) -> None:
-        """Disable the unhealthy endpoints, and end their open calls."""
+        """Disable the unhealthy endpoints, and end their calls in progress."""
         for each in self.unhealthy:
             await self.sql(each, QUIET)
         self.held.set()
@@ -174,7 +174,7 @@ async def _answering(answer: Answerer) -> AsyncGenerator[Receiver]:
 
 @asynccontextmanager
 async def _dripping(setup: Setup) -> AsyncGenerator[str]:
-    """Send a response byte by byte, for longer than the engine waits."""
+    """Run an endpoint that sends its response byte by byte, for longer than the engine waits."""
 
     async def drip(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         held = setup.held
