@@ -110,7 +110,7 @@ async def issued(builder: FixtureBuilder) -> dict[str, Any]:
 
 
 async def paid(builder: FixtureBuilder) -> dict[str, Any]:
-    """An issued invoice whose charge was paid but not polled since."""
+    """An issued invoice whose charge is paid at the gateway. The engine has not polled it since."""
     facts = await issued(builder)
     await builder.root.execute(
         "UPDATE sandbox_charge SET status = 'paid', paid_at = created_at WHERE account_id = $1",

@@ -9,9 +9,10 @@ from tests.faults.orders.outcome import Outcome
 
 @dataclass(frozen=True, slots=True)
 class NamedOutcome:
-    """An outcome that resembles a serial order (`a b`, `b a`) or one side alone (`a`, `b`), with differences.
+    """An outcome that is also correct. It equals that of the run `reference`, apart from the differences below.
 
-    `answers` are patterns of the responses that differ. Rows of `ignored_tables` are not compared.
+    `reference` is a serial order (`a b`, `b a`) or one side alone (`a`, `b`). `answers` has patterns for the responses
+    that differ. Rows of `ignored_tables` are not compared.
     """
 
     reason: str
@@ -20,7 +21,7 @@ class NamedOutcome:
     ignored_tables: frozenset[str] = frozenset()
 
     def is_met(self, outcome: Outcome, reference: Outcome) -> bool:
-        """Return whether an outcome matches. `reference` is the outcome of the run that it resembles."""
+        """Return whether an outcome matches. `reference` is the outcome of the run with that name."""
         return outcome.rows_except(self.ignored_tables) == reference.rows_except(self.ignored_tables) and all(
             re.search(self.answers[side], answer)
             if side in self.answers

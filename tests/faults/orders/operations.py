@@ -19,7 +19,7 @@ class Operation:
     name: str
     act: Act
     lane: str | None = None
-    """A lane to run again after both operations, because a batch skips locked rows."""
+    """A lane to run again after both operations. It does the work that a batch skipped because rows were locked."""
 
 
 def seen(answer: Answer) -> Json:
@@ -37,7 +37,7 @@ def seen(answer: Answer) -> Json:
 def call(name: str, method: str, path: str, body: Json = None, *, key: str | None = "") -> Operation:
     """Return an API call. `<name>` in path or body is replaced by the fixture's value.
 
-    By default, the Idempotency-Key is derived from `name`.
+    By default, the Idempotency-Key is derived from `name`. With `key=None`, the call has none.
     """
 
     async def act(merchant: Merchant, fixture: Fixture) -> Json:

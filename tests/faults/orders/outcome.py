@@ -18,7 +18,7 @@ _SECRET = re.compile(r"whsec_[A-Za-z0-9+/=]+")
 _LATENCY = re.compile(r'("latencyMs": )\d+')
 _BYTES = re.compile(r"\\\\x([0-9a-f]*)")
 _REAL = timedelta(days=60)
-"""An instant this close to the start is real time, because the account's clock is years ahead."""
+"""Instants this close to the start of a trial are real time. The account's own clock is years ahead."""
 
 LEFT_OUT: Mapping[str, frozenset[str]] = {
     "account": frozenset({"clock_offset"}),
@@ -27,7 +27,7 @@ LEFT_OUT: Mapping[str, frozenset[str]] = {
     "pricing_attempt": frozenset({"latency_ms"}),
     "webhook": frozenset({"at_once"}),
 }
-"""Columns that differ between serial runs: measurements, the clock's setting, rounds of deliveries."""
+"""Columns that are not compared: times and latencies of this machine, and the concurrency of deliveries."""
 JITTERED: Mapping[str, frozenset[str]] = {"price_pull": frozenset({"next_attempt_at"})}
 """Columns with random values. Only whether they are null is compared."""
 ANSWERS_KEPT = "idempotency_key"
@@ -64,7 +64,7 @@ def _without(rows: Sequence[str], others: Iterable[str]) -> list[str]:
 
 
 def outcome_of(answers: Mapping[str, Json], rows: Rows, *, saved: Rows, base: datetime) -> Outcome:
-    """Normalize an outcome. Ids of the fixture stay. A new id is named after the rows that contain it."""
+    """Normalize an outcome. Ids of the fixture do not change. A new id is named after the rows that contain it."""
     before = json.dumps(saved)
     known, times = frozenset(_ID.findall(before)), _Times(base, _instants(before))
     written = [(table, _written(table, row, times)) for table, listed in rows.items() for row in listed]
@@ -81,7 +81,10 @@ def outcome_of(answers: Mapping[str, Json], rows: Rows, *, saved: Rows, base: da
 
 
 def _names(texts: Sequence[tuple[str, str]], known: frozenset[str]) -> dict[str, str]:
-    """Name each new id by the texts that contain it. In two rounds, add the names of other new ids in these texts."""
+    """Name each new id after the texts that contain it.
+
+    Other new ids in these texts are replaced by their own names, in two rounds.
+    """
     places: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for place, text in texts:
         for found in set(_ID.findall(text)) - known:

@@ -33,7 +33,7 @@ WEIGHTS: Mapping[tuple[MakeFixture, Operation, Operation], int] = {
     (ready, does.ISSUANCE, does.ISSUANCE): 5,
     (due, does.GENERATION, does.SUBSCRIBE): 8,
 }
-"""Pairs that get more schedules, because few schedules reveal a missing lease or a wrong event order."""
+"""Pairs that get more schedules. Only a few of their schedules reveal a missing lease or a wrong event order."""
 
 _CONCURRENT: Sequence[tuple[MakeFixture, Operation, Sequence[Operation]]] = (
     (
@@ -100,7 +100,7 @@ _CONCURRENT: Sequence[tuple[MakeFixture, Operation, Sequence[Operation]]] = (
     (pushing, does.REDELIVER, (does.NO_WEBHOOK,)),
     (pushing, does.ROTATE, (does.ROTATE_AGAIN,)),
 )
-"""A fixture, an operation, and the operations that run concurrently with it."""
+"""Each line has a fixture, an operation, and the operations that run concurrently with it."""
 
 PAIRS = tuple(
     Pair(a, b, fixture, NAMED_OUTCOMES.get((a.name, b.name), ()))

@@ -29,7 +29,7 @@ from tests.faults.report import Options, Report, Scale
 from tests.support.world import Json
 
 TRIES_FOR_ONE = 20
-"""Maximum random draws per wanted schedule. Few schedules are distinct if a pair locks early."""
+"""Maximum random draws per wanted schedule. If a pair locks early, many draws are equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Trial:
     outcome: Outcome
     trace: Sequence[Step]
     wrong: tuple[str, ...]
-    """Violated invariants, 5xx answers and unexpected exceptions."""
+    """Violated invariants, 5xx responses, exceptions, logged errors and events that a client missed."""
 
     @property
     def schedule(self) -> Schedule:
@@ -153,12 +153,12 @@ async def _try_all(server_url: str, options: Options, pairs: Sequence[Pair]) -> 
 
 
 def _try_half(server_url: str, seed: int, half: int) -> Tally:
-    """Try every second pair in its own process. Used at full scale."""
+    """Try every second pair: in one process the even ones, in another the odd ones. Used at full scale."""
     return asyncio.run(_try_all(server_url, Options(seed, Scale.FULL), PAIRS[half::2]))
 
 
 def _try_halves(server_url: str, options: Options) -> list[Tally]:
-    """Try both halves concurrently, because each often waits for PostgreSQL."""
+    """Try both halves concurrently, because each process often waits for PostgreSQL."""
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as processes:
         halves = [processes.submit(_try_half, server_url, options.seed, half) for half in (0, 1)]
         tallies: list[Tally] = []

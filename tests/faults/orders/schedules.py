@@ -1,4 +1,4 @@
-"""The interleavings to try: all, or a sample that includes every interleaving with few switches."""
+"""The interleavings to try: all, or those with few switches and random ones."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,7 @@ from math import comb
 from tests.faults.orders.stepping import Choose
 
 LAST = 10_000
-"""A number of steps that no operation reaches."""
+"""A number of steps that no operation reaches. A turn of this length lasts until the side has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +73,9 @@ def drawn(steps: dict[str, int], rng: random.Random) -> Iterator[Schedule]:
 
 
 def chosen(steps: dict[str, int], rng: random.Random, *, share: int) -> Iterator[Schedule]:
-    """Return all schedules, or at most `share` of them: those with few switches, and random ones.
+    """Yield all schedules if there are at most `share`. Otherwise yield those with few switches, then random ones.
 
-    If even those with few switches exceed the share, draw from both kinds. Random schedules may repeat.
+    If more than `share` have few switches, yield a sample of them. The random schedules never end and may repeat.
     """
     if comb(sum(steps.values()), steps["a"]) <= share:
         yield from all_of(steps)

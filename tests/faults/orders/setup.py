@@ -32,7 +32,7 @@ TICK = timedelta(milliseconds=1)
 """Clock advance per step, so that later writes have later instants."""
 
 OF_WORKERS = "due_work_is_claimed_in_an_hour"
-"""The invariant that is not checked, because without workers due work remains."""
+"""The invariant that is not checked. No workers run, so due work remains."""
 
 
 class SteppedClock:
@@ -138,7 +138,7 @@ class Setup:
 
 @asynccontextmanager
 async def open_setup(database_url: str) -> AsyncGenerator[Setup]:
-    """Needs a migrated database on an embedded server with `stepping.LOCK_SETTINGS`."""
+    """Open both sides on a migrated database. Its server must have `stepping.LOCK_SETTINGS`."""
     async with AsyncExitStack() as stack:
         world = await stack.enter_async_context(open_world(database_url))
         prices = await stack.enter_async_context(price_server())

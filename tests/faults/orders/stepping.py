@@ -19,17 +19,17 @@ from tests.faults.orders.stepping_connection import connection_class
 T = TypeVar("T")
 
 Choose = Callable[[Sequence[str]], str]
-"""A function that chooses one of the sorted names of the threads that are not blocked (at least one)."""
+"""A function that chooses the next thread, given the sorted names of the threads that are not blocked."""
 
 LOCK_SETTINGS = {"deadlock_timeout": "1ms"}
-"""Server settings that make the last thread of a deadlock detect it."""
+"""Server settings with which the thread that completes a deadlock always detects it."""
 
 _LOOK_AFTER_SECONDS = 0.002
-"""After this time, PostgreSQL is asked whether the statement waits for a lock."""
+"""After this time, the stepper queries PostgreSQL for whether a statement waits for a lock."""
 _DEADLOCK_LOOKED_SECONDS = 0.01
 """After this time, a blocked statement has made its only deadlock check."""
 _PATIENCE_SECONDS = 2
-"""How long other actors wait for one that waits for a socket or a timer."""
+"""Maximum time that other actors wait for an actor that waits for a socket or a timer."""
 _STUCK_SECONDS = 60
 
 
@@ -160,8 +160,9 @@ class Stepper:
     async def doing(
         self, label: str, *, pid: int | None = None, waits_for_turn: bool = True
     ) -> AsyncGenerator[None]:
-        """Wait until this thread is chosen, then do I/O inside the block. Others wait until it ends or is blocked by a
-        lock.
+        """Wait until this thread is chosen, then do I/O inside the block.
+
+        Other threads wait until the I/O ends or is blocked by a lock.
 
         `pid` is the server process of a statement. With `waits_for_turn=False` the I/O starts immediately.
         """

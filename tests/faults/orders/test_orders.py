@@ -1,4 +1,4 @@
-"""The orders run at small scale, and tests that it detects missing locks."""
+"""The run `orders` at small scale, and tests that it detects missing locks."""
 
 import random
 from collections.abc import Callable, Generator
