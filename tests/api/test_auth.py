@@ -15,14 +15,14 @@ KEY_TEXT = re.compile(r"rk_(live|test)_[0-9A-Za-z]{22}_[0-9A-Za-z]{43}")
 
 
 async def with_headers(world: World, *headers: tuple[str, str]) -> Answer:
-    """Request the products with exactly these Authorization headers."""
+    """List the products with only these headers."""
     sent = [(name.encode(), value.encode("latin-1")) for name, value in headers]
     response = await world._client.request("GET", "/v1/products", headers=sent)
     return Answer(response.status_code, response.content, response.headers)
 
 
 def flipped(key: str, place: int) -> str:
-    """Return a key with one character changed."""
+    """Return a key whose character at `place` is changed."""
     return key[:place] + ("A" if key[place] != "A" else "B") + key[place + 1 :]
 
 
@@ -174,7 +174,7 @@ async def test_another_account_s_key_cannot_be_revoked(world: World):
 
 
 async def test_every_route_but_health_requires_a_key(world: World):
-    """Gateways sign their webhooks instead. [spec 5.1, spec 5.3, spec 5.8, D-10]"""
+    """A gateway's webhook needs a signature instead of a key. [spec 5.1, spec 5.3, spec 5.8, D-10]"""
     contract = (await world.get("/docs-json")).json
     open_routes: set[str] = set()
     for path, operations in contract["paths"].items():
@@ -204,7 +204,7 @@ async def test_no_column_contains_a_secret_in_plain_text(world: World):
 
 
 async def all_rows(world: World) -> str:
-    """Return the text of every row of every table in lower case, binary columns in hex."""
+    """Return the text of every row of every table, in lower case and with binary columns in hex."""
     tables = await world.sql("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
     found = [
         row[0]

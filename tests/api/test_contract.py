@@ -1,4 +1,4 @@
-"""Calls every route and checks each request and answer against `/docs-json` (spec 4.6)."""
+"""Each route is called, and each request and response is checked against `/docs-json` (spec 4.6)."""
 
 import time
 
@@ -74,7 +74,7 @@ async def billing(world: World) -> None:
 
 
 async def charges(world: World) -> None:
-    """Make every change of sandbox charges."""
+    """Call every route that changes sandbox charges, and the routes of invoices, gateway webhooks and prices."""
     await world.set_up_gateway(behaviour="never_pay", productCatalog=True)
     plan = await world.plan()
     for moves in (("pay", "refund"), ("refuse", "cancel")):
@@ -135,7 +135,8 @@ async def push(world: World) -> None:
     for url in ("https://merchant.example/", "https://merchant.example/again"):
         await world.put("/v1/integration/webhook", {"url": url})
     await world.get("/v1/integration/webhook")
-    await world.sql("UPDATE webhook SET url = 'http://127.0.0.1:1/'")  # refuses connections, needs no DNS
+    # an address that refuses connections and needs no DNS
+    await world.sql("UPDATE webhook SET url = 'http://127.0.0.1:1/'")
     await world.post(f"{path}/redeliver")
     await world.run("push")
     for read in (path, f"{path}/deliveries"):
@@ -146,7 +147,7 @@ async def push(world: World) -> None:
 
 
 async def integration(world: World) -> None:
-    """Call every route of keys, gateways and health."""
+    """Call every route of API keys, gateways, sandbox faults and health, and those of `push`."""
     key = await world.made("/v1/integration/api-keys", {"name": "x"})
     await world.get("/v1/integration/api-keys")
     await world.delete(f"/v1/integration/api-keys/{key['id']}")

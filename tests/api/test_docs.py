@@ -222,7 +222,7 @@ def field_of(contract: Contract, operation: Json, field: str) -> tuple[Json, boo
 
 
 def flat(contract: Contract, node: Json) -> Json:
-    """Return a schema with the types and bounds of all its alternatives."""
+    """Return a schema into which the types and bounds of its alternatives are merged."""
     node = contract.resolve(node)
     found: Json = {"type": [node["type"]] if "type" in node else []} | {
         name: value for name, value in node.items() if name != "type"
@@ -307,7 +307,7 @@ async def test_a_product_s_creation_documents_the_price_call(contract: Contract)
 
 
 def examples(node: Json, pointer: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Json]]:
-    """Yield the examples of all schemas, bodies and answers, each with its schema's place."""
+    """Yield the examples of all schemas, bodies and responses, each with the path of its schema in the document."""
     if isinstance(node, dict):
         for example in node.get("examples", ()) if isinstance(node.get("examples"), list) else ():
             yield pointer, example

@@ -62,7 +62,7 @@ async def test_a_repeated_request_gets_the_first_answer(world: World):
 
     again = await world.post("/v1/products", BODY, key="k")
     assert (again.status, again.body, is_replay(again)) == (201, first.body, True)
-    archived_again = await world.post(f"{path}/archive", {}, key="k2")  # equal to no body
+    archived_again = await world.post(f"{path}/archive", {}, key="k2")  # an empty object equals no body
     assert (archived_again.status, archived_again.body) == (200, archived.body)
     assert is_replay(archived_again)
     now = (await world.get(path)).json
@@ -90,7 +90,7 @@ async def test_bodies_are_compared_as_json(world: World):
 
 
 async def test_a_key_used_for_another_request_is_refused(world: World):
-    """The 422 comes before any look-up of the resource. [D-14, D-10]"""
+    """The engine refuses the key before it looks up the resource. [D-14, D-10]"""
     one, two = await world.product(), await world.product()
     await world.post(f"/v1/products/{one['id']}/archive", key="k")
     before = await everything(world)
@@ -159,7 +159,7 @@ async def test_refusals_are_not_stored(world: World):
 
 
 async def test_an_answer_with_a_secret_is_stored_encrypted(world: World):
-    """It is stored for 24 hours, other answers for 30 days. [D-14, D-41]"""
+    """An answer with a secret is stored for 24 hours. Other answers are stored for 30 days. [D-14, D-41]"""
     first = await world.post(KEYS, {"name": "x"}, key="secret")
     again = await world.post(KEYS, {"name": "x"}, key="secret")
     await world.post("/v1/products", BODY, key="plain")

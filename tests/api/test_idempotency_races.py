@@ -15,7 +15,7 @@ BODY = {"name": "Gym", "pricing": {"mode": "fixed", "monthlyPriceCents": 9990}}
 
 @asynccontextmanager
 async def held(world: World, key: str) -> AsyncGenerator[None]:
-    """Hold a key as a running request does, and roll back at the end."""
+    """Reserve an Idempotency-Key as a running request does, and release it after the block."""
     async with connected(world.database_url, world.account_id) as connection:
         running = connection.transaction()
         await running.start()
@@ -40,7 +40,7 @@ async def test_a_request_waits_5_seconds_for_a_key_in_use(world: World):
     assert int(refused.headers["retry-after"]) >= 1
     assert 4.5 < waited_seconds < 8
     assert await world.all("/v1/products") == []
-    answer = await world.post("/v1/products", BODY, key="k")  # the key is free again
+    answer = await world.post("/v1/products", BODY, key="k")  # the key can be used again
     assert (answer.status, "idempotent-replayed" in answer.headers) == (201, False)
 
 

@@ -1,4 +1,4 @@
-"""The limits of products and plans, on both sides, and values that are not integers (spec 8, D-8)."""
+"""Values of products and plans at their limits and beyond them, and values that are not integers (spec 8, D-8)."""
 
 import json
 from typing import Any
@@ -16,23 +16,23 @@ GRAPE = "🍇"
 
 
 def product_body(**fields: Json) -> Json:
-    """Return the body of a fixed product with some fields replaced."""
+    """Return the body of a product with a fixed price, with some fields replaced."""
     return {"name": "Gym", "pricing": {"mode": "fixed", "monthlyPriceCents": 1}, **fields}
 
 
 def fixed(cents: Json) -> Json:
-    """Return a fixed product's body with a price."""
+    """Return the body of a product with this fixed price."""
     return product_body(pricing={"mode": "fixed", "monthlyPriceCents": cents})
 
 
 def capped(cents: Json) -> Json:
-    """Return a variable product's body with a cap."""
+    """Return the body of a product with a variable price and this cap."""
     url = "https://merchant.example/x"
     return product_body(pricing={"mode": "endpoint", "url": url, "capCents": cents})
 
 
 async def refused(world: World, path: str, body: Json, fields: list[str]) -> None:
-    """Send a body that must be refused for exactly these fields, and store nothing."""
+    """Send a body that must be refused for exactly these fields. Check that nothing is stored."""
     before = (await world.get(path)).json["pagination"]
     assert sorted(invalid(await world.post(path, body))) == fields
     assert (await world.get(path)).json["pagination"] == before
@@ -105,7 +105,7 @@ async def test_cents_must_be_written_as_integers(shared_world: World, cents):
 
 
 def plan_with(product: Json, **fields: Any) -> Json:
-    """Return the body of a plan with `count` items. `discounts` belong to the first item."""
+    """Return the body of a plan with `count` equal items. Each item has the given `discounts`."""
     one = {"productId": product["id"], "discounts": fields.pop("discounts", [])}
     items = [one] * fields.pop("count", 1)
     return plan_body() | {"items": items} | fields

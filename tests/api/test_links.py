@@ -16,7 +16,7 @@ EXPRESSION = re.compile(r"\$response\.body#(/.+)")
 
 
 def links() -> Iterator[tuple[str, Json, Json]]:
-    """Yield every link with its operation and the schema of the answer."""
+    """Yield the id of an operation, one of its links, and the schema of the response that contains the link."""
     for source, (_, operation) in OPERATIONS.items():
         for status, response in operation["responses"].items():
             for link in response.get("links", {}).values():
@@ -25,7 +25,7 @@ def links() -> Iterator[tuple[str, Json, Json]]:
 
 
 def schema_at(schema: Json, steps: list[str]) -> Json:
-    """Return the schema of the value at a pointer. All elements of an array have one schema."""
+    """Return the schema of the value at a JSON pointer, which is split into steps."""
     for step in steps:
         schema = CONTRACT.resolve(schema)
         schema = CONTRACT.resolve(schema["oneOf"][0]) if "oneOf" in schema else schema
@@ -37,7 +37,7 @@ def schema_at(schema: Json, steps: list[str]) -> Json:
 
 
 def link_parameters(target: str, link: Json) -> Iterator[tuple[str, Json]]:
-    """Yield a link's expressions, each with the schema of the target's parameter."""
+    """Yield a link's expressions, each with the schema of the parameter that it fills."""
     _, operation = OPERATIONS[target]
     parameters = {each["name"]: each for each in map(CONTRACT.resolve, operation.get("parameters", []))}
     for name, expression in link.get("parameters", {}).items():

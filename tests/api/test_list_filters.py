@@ -20,13 +20,13 @@ LISTS = ("products", "plans", "customers", "subscriptions", "invoices")
 
 @dataclass(frozen=True, slots=True)
 class FilledWorld:
-    """A world with records of every kind, and its lists without filters, newest first."""
+    """A world with records of every kind, and its unfiltered lists, newest first."""
 
     world: World
     shown: dict[str, list[Json]]
 
     async def found(self, noun: str, **query: str | None) -> tuple[list[str], int]:
-        """Return the ids in all pages of a filter, and its total."""
+        """Return the ids on all pages of a filtered list, and the total that the list shows."""
         asked = {name: value for name, value in query.items() if value is not None}
         ids: list[str] = []
         page, pages, total = 1, 1, 0
@@ -39,7 +39,7 @@ class FilledWorld:
         return ids, total
 
     def expected(self, noun: str, holds: Callable[[Json], bool]) -> tuple[list[str], int]:
-        """Return the ids that a filter must return."""
+        """Return the ids and the total that a filtered list must show."""
         ids = [each["id"] for each in self.shown[noun] if holds(each)]
         return ids, len(ids)
 
@@ -50,7 +50,7 @@ class FilledWorld:
         wanted: Sequence[str | None],
         has: Callable[[Json], Sequence[str | None]],
     ) -> int:
-        """Filter by a value for each name, compare with every record, and return the total."""
+        """Filter a list by the `wanted` value of each name. Compare it with all records, and return its total."""
         found = await self.found(noun, **dict(zip(names, wanted, strict=True)))
         assert found == self.expected(noun, lambda each: matches(wanted, has(each))), (noun, wanted)
         return found[1]
@@ -78,7 +78,7 @@ async def fill(world: World) -> None:
 
 
 def matches(wanted: Sequence[str | None], found: Sequence[str | None]) -> bool:
-    """Return whether a record has all wanted values."""
+    """Return whether a record has all wanted values. None stands for any value."""
     return all(want in {None, value} for want, value in zip(wanted, found, strict=True))
 
 

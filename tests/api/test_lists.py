@@ -97,7 +97,7 @@ async def test_lists_and_totals_exclude_other_accounts(world: World):
 
 
 async def test_a_page_and_its_total_come_from_one_snapshot(world: World, monkeypatch: pytest.MonkeyPatch):
-    """A record committed between the two queries is in neither or in both. [spec 2.7 envelope, D-122]"""
+    """A record committed between the queries for total and page is in both or in neither. [spec 2.7 envelope, D-122]"""
     await world.product()
     totals = counters.totals
 

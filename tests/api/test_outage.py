@@ -42,7 +42,7 @@ async def test_the_api_recovers_with_the_database(data_dir: Path):
         ):
             assert problem(refused) == (503, "engine.unavailable", None)
             assert int(refused.headers["retry-after"]) >= 1
-        # A malformed key costs no query, so it needs no database. [D-41]
+        # A malformed API key is refused without a query, so the answer is 401 and not 503. [D-41]
         malformed = await world.get("/v1/products", headers={"Authorization": "Bearer rk_test_x_y"})
         assert malformed.status == 401
         assert (await world.get("/docs-json")).status == 200

@@ -10,7 +10,7 @@ from tests.support.world import Json, World, item, plan_body
 
 
 async def offers(world: World, body: Json) -> list[tuple[int, str, Json]]:
-    """Send terms by POST and by PUT to an existing plan, and return both refusals.
+    """Create a plan and publish a version of a plan with this body. Return both refusals.
 
     [spec 4.3 PUT /v1/plans/{planId} 422]
     """
@@ -91,7 +91,7 @@ async def test_without_a_connection_there_are_no_options(world: World):
     ("connections", "asked", "gateway_max"),
     [
         ([3], 4, 3),
-        ([3, 6], 12, 6),  # the highest maximum
+        ([3, 6], 12, 6),  # the higher maximum of the two connections
         ([6, 3], 12, 6),
         ([1], 2, 1),
     ],

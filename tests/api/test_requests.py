@@ -15,7 +15,7 @@ TOO_LARGE = b" " * (256 * 1024 + 1)
 
 
 async def raw(world: World, method: str, path: str, *, content: bytes = b"", **headers: str) -> Answer:
-    """Send a request with only these headers."""
+    """Send a request with only these headers; underscores in their names stand for hyphens."""
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
     response = await world._client.request(method, path, content=content, headers=sent)
     return Answer(response.status_code, response.content, response.headers)
@@ -23,7 +23,7 @@ async def raw(world: World, method: str, path: str, *, content: bytes = b"", **h
 
 @pytest.mark.asyncio(loop_scope="function")
 async def test_the_order_of_the_first_checks(database_url: str):
-    """The order is: route, method, key, rate, size. [D-10, D-48, spec 7 401]"""
+    """The order is: route, method, API key, rate limit, size. [D-10, D-48, spec 7 401]"""
     async with open_world(database_url, FATURA_RATE_LIMIT="20") as world:
         no_key, with_key = {}, {"Authorization": f"Bearer {world.api_key}"}
         for method, path, headers, expected in [
@@ -40,8 +40,8 @@ async def test_the_order_of_the_first_checks(database_url: str):
 
 @pytest.mark.asyncio(loop_scope="function")
 async def test_the_order_of_checks_of_a_plan(world: World):
-    """The order is: size, headers, JSON, fields, 422 for the key, 404, 409, 422. Each step corrects the
-    first error.
+    """The order is: size, headers, JSON, fields, 422 for the key, 404, 409, 422.
+    Each request corrects the error that the request before it was refused for.
     [D-10, spec 7 400, spec 7 404, spec 7 409 archived product]
     """
     archived = await world.product()

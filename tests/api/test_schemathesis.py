@@ -26,7 +26,7 @@ EXAMPLES = int(os.environ.get("SCHEMATHESIS_EXAMPLES", "10"))
 """Requests per operation in the fuzzing phase."""
 SEED = os.environ.get("SCHEMATHESIS_SEED", "20331120")
 RUN_SECONDS = 300
-"""Time limit of one run, for a busy machine."""
+"""Time limit of one run of Schemathesis. It is long enough for a busy machine."""
 pytestmark = pytest.mark.timeout(RUN_SECONDS + 60)
 ROOT = Path(__file__).parents[2]
 GROUPS = (
@@ -35,7 +35,7 @@ GROUPS = (
     ("Invoices", "Events", "Webhooks", "Gateways"),
     ("Integration", "Sandbox"),
 )
-"""Tags of the document. The tags of a group are tested on one account."""
+"""Tags of the OpenAPI document. The tags of a group are tested on one account."""
 CHAINS = (
     ("Products", "Plans", "Subscriptions", "Customers"),
     ("Invoices", "Sandbox", "Events", "Integration", "Gateways", "Webhooks"),
@@ -53,7 +53,7 @@ UNANSWERED = {
 
 
 def configuration(filled: FilledAccount) -> str:
-    """Return the configuration, with known ids of the account for nearly all ids."""
+    """Return a configuration with which nine of ten ids in requests are ids of the account's resources."""
     dictionaries = [f"[dictionaries.{name}]\nvalues = {ids}" for name, ids in filled.resources.ids.items()]
     places = [
         f'"{place}" = {{ dictionary = "{name}", probability = 0.9 }}'
@@ -98,7 +98,7 @@ def schemathesis(
 
 
 def failing(answered: dict[str, Counter[str]], tags: Sequence[str]) -> dict[str, Counter[str]]:
-    """Return the operations that never succeeded."""
+    """Return the operations that never succeeded, with the number of responses by status."""
     operations = {operation for tag in tags for operation in OPERATIONS[tag]} - UNANSWERED.keys()
     return {each: answered[each] for each in sorted(operations) if answered[each].keys().isdisjoint(SUCCESS)}
 

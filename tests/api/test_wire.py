@@ -57,7 +57,7 @@ POST = b"POST /v1/products HTTP/1.1\nHost: x\nAuthorization: Bearer KEY\nIdempot
     [
         (LIST + b"\n\n", 200),
         (LIST.replace(b"GET", b"HEAD") + b"\n\n", 200),
-        (LIST + b" \t\n\n", 200),  # trailing blanks are not part of the value
+        (LIST + b" \t\n\n", 200),  # trailing blanks are not part of a header's value
         (LIST + b"\nContent-Length: 5\n\nhello", 200),
         (LIST + b"\nX-Long: " + b"a" * 50_000 + b"\n\n", 200),
         (LIST + b"\nAuthorization: Bearer KEY\n\n", 401),
