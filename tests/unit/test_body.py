@@ -186,7 +186,7 @@ async def test_a_slow_body_is_refused(monkeypatch):
 
 @asynccontextmanager
 async def things() -> AsyncGenerator[httpx.AsyncClient]:
-    """A client of the tiny API that sends an API key with every request."""
+    """A client of the tiny API that sends the same Idempotency-Key with every request."""
     async with client_of(tiny_api()) as client:
         client.headers["Idempotency-Key"] = "once"
         yield client

@@ -55,7 +55,7 @@ def test_cycles_after_a_first_date_on_another_day_fall_on_the_charge_day(months)
 
 
 def percents_by_cycle(cycles: int) -> dict[int, int]:
-    """Return the discount of each cycle. Rules are written last to first, so that the first matching rule wins."""
+    """Return the discount of each cycle. Rules are applied from last to first, so that the first matching rule wins."""
     found: dict[int, int] = {}
     for percent, first, last in reversed(SCHEDULE):
         found |= dict.fromkeys(range(first, (last or cycles) + 1), percent)

@@ -1,7 +1,7 @@
 """Due dates from the tests of other billing engines, compared where their rules equal ours.
 
 Days 29 to 31 become day 28, our last charge day (D-4). Cases with a partial first period are omitted, because Fatura
-bills whole periods. A comment marks each date that differs because of D-3.
+bills whole periods. The table of Kill Bill says which date differs because of D-3.
 """
 
 from datetime import date, timedelta
@@ -18,7 +18,7 @@ def day(text: str) -> date:
 
 
 def due_dates(start: date, months: int):
-    """Yield all due dates of a subscription with this firstChargeDate, without end."""
+    """Yield the endless sequence of due dates of a subscription with this firstChargeDate."""
     cycle = first_cycle(start, charge_day=None, first_charge_date=start)
     due = cycle.due_date
     while True:
@@ -88,7 +88,7 @@ KILL_BILL_FIRST = rows("""
 
 @pytest.mark.parametrize(("start", "charge_day", "first", "_how"), KILL_BILL_FIRST)
 def test_kill_bill_first_billing_day(start, charge_day, first, _how):
-    """The published date is the first charge day on or after the start. [D-3]"""
+    """Kill Bill's date is the first charge day on or after the start. [D-3]"""
     cycle = first_cycle(day(start) - LEAD, charge_day=int(charge_day), first_charge_date=None)
     assert (cycle.period_start, cycle.due_date) == (day(first), day(first))
 
@@ -111,12 +111,12 @@ def test_kill_bill_first_billing_day(start, charge_day, first, _how):
     ],
 )
 def test_kill_bill_periods_begun(start, target, periods):
-    """Source: killbill/killbill. The number of monthly periods that have begun by the target date. [D-4]"""
+    """Source: killbill/killbill. `periods` is the number of monthly periods that begin by the target date. [D-4]"""
     assert len(until(day(start), 1, last=day(target))) == periods
 
 
 def test_kill_bill_months_on():
-    """Source: killbill/killbill TestInvoiceDateUtils. 2016-04-08 plus 0 to 7 months stays on the 8th. [D-4]"""
+    """Source: killbill/killbill TestInvoiceDateUtils. 0 to 7 months after 2016-04-08, it is always the 8th. [D-4]"""
     found = list(islice(due_dates(date(2016, 4, 8), 1), 8))
     assert found == [date(2016, 4 + months, 8) for months in range(8)]
 
@@ -147,7 +147,7 @@ METEROID = rows("""
 
 @pytest.mark.parametrize(("months", "start", "target", "elapsed"), METEROID)
 def test_meteroid_elapsed_cycles(months, start, target, elapsed):
-    """The number of cycles that have ended by the target date. [D-4]"""
+    """Meteroid's `elapsed` is the number of cycles that have ended by the target date. [D-4]"""
     begun = until(day(start), int(months), last=day(target))
     assert max(0, len(begun) - 1) == int(elapsed)
 
@@ -177,13 +177,12 @@ FLEXPRICE = rows("""
 
 @pytest.mark.parametrize(("months", "start", "following"), FLEXPRICE)
 def test_flexprice_next_billing_date(months, start, following):
-    """The next billing date after a start. Days above 28 become 28. [D-4]"""
+    """Flexprice's date is the next billing date after the start. Days above 28 become 28. [D-4]"""
     assert list(islice(due_dates(day(start), int(months)), 2))[1] == cap_day(day(following))
 
 
 def test_polar_anchor_does_not_drift():
-    """In polarsource/polar#10664, dates after Jan 31 and Feb 28 drift to the 29th. Fatura keeps the charge
-    day.
+    """In polarsource/polar#10664, due dates drift to the 29th after Jan 31 and Feb 28. Fatura keeps the charge day.
     [D-4]
     """
     found = list(islice(due_dates(date(2025, 1, 31), 1), 26))

@@ -29,7 +29,7 @@ def day(text: str) -> date:
 
 
 def test_2026_has_these_banking_days():
-    """The expected counts were made by hand. [D-26]"""
+    """Each day of 2026 is compared with a list of holidays that was written by hand. [D-26]"""
     closed = {day(f"2026-{each}") for each in HOLIDAYS_OF_2026.split()}
     for offset in range(365):
         each = date(2026, 1, 1) + timedelta(days=offset)

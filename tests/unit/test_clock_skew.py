@@ -1,4 +1,4 @@
-"""The difference to the database's clock is read once a second, and again as soon as the host's clock is set."""
+"""The host's clock is compared with the database's once a second, and as soon as the host's clock is set."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -25,7 +25,7 @@ def test_a_key_contains_its_account(account_id, mode, secret):
 
 @pytest.mark.parametrize(("mode", "start"), [(Mode.LIVE, "rk_live_"), (Mode.SANDBOX, "rk_test_")])
 def test_a_key_has_its_four_parts(mode, start):
-    """A key is `rk_`, the mode, the account id in 22 letters and digits, and the secret in 43. [spec 5.1, D-41]"""
+    """A key is `rk_`, the mode, the account id in 22 characters, and the secret in 43 characters. [spec 5.1, D-41]"""
     key = format_key(ACCOUNT, mode, secret=bytes(32))
     assert key.startswith(start)
     account, secret = key.removeprefix(start).split("_")

@@ -30,7 +30,7 @@ def with_retry_after(**duration: int) -> AttemptResult:
 
 
 def test_an_event_is_attempted_twelve_times():
-    """The attempts take 75 hours, 37 minutes and 30 seconds in total. [D-39 schedule]"""
+    """The attempts take 75 hours, 37 minutes and 35 seconds in total, without jitter. [D-39 schedule]"""
     assert MAX_ATTEMPTS == 12
     seconds = [int(delay.total_seconds()) for delay in RETRY_DELAYS]
     assert seconds == [5, 30, 120, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400]
@@ -87,7 +87,7 @@ def test_retry_after_only_lengthens_the_delay():
 
 
 def test_an_endpoint_goes_down_and_up():
-    """Failures lead to single probes with growing delays. After a success, concurrency doubles each round.
+    """After failures, single probes are sent with growing delays. After a success, concurrency doubles each round.
     [D-39 probes]
     """
     health, at, waits = NEW_ENDPOINT, NOW, list[int]()
@@ -137,7 +137,7 @@ def test_an_endpoint_is_disabled_after_five_days_or_a_410(
 
 
 def test_failures_before_a_long_gap_do_not_count():
-    """A long gap is longer than any open event waits. A gap of one day is not. [D-39 disabling]"""
+    """A gap of 30 hours without attempts is long, because no event waits 30 hours for a retry. [D-39 disabling]"""
     failed = EndpointHealth(1, 9, NOW - 4 * DAY, NOW - 6 * DAY, NOW)
     assert failed.after_round([BAD], now=NOW + 27 * HOUR).failing_since == NOW - 4 * DAY
     later = NOW + 30 * DAY

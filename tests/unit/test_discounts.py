@@ -10,12 +10,12 @@ from fatura.domain.offer import Discount, discount_percent
 from tests.support.world import rows
 
 LAST = 12
-"""The last cycle that the tests compare. A range without an end covers it."""
+"""The last cycle that the tests compare."""
 Rule = tuple[int, int, int | None]
 
 
 def expected_percents(rules: list[Rule]) -> list[int | None]:
-    """Return the discount of each cycle. Rules are written last to first, so that the first matching rule wins."""
+    """Return the discount of each cycle. Rules are applied from last to first, so that the first matching rule wins."""
     canvas: list[int | None] = [None] * LAST
     for percent, first, last in reversed(rules):
         for cycle in range(first, (LAST if last is None else min(last, LAST)) + 1):

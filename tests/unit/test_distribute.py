@@ -24,6 +24,6 @@ def keys(text: str) -> list[ForeignKey]:
     ],
 )  # fmt: skip
 def test_parents_come_before_children(tables, references, ordered, closing):
-    """Foreign keys that form a cycle are added last. [D-47]"""
+    """A foreign key that closes a cycle is added after all tables are distributed. [D-47]"""
     found, late = order(tables.split(), keys(references))
     assert (found, [key.name for key in late]) == (ordered.split(), closing.split())

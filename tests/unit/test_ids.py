@@ -23,7 +23,7 @@ def test_an_id_carries_its_instant(at):
 
 @given(INSTANTS, st.integers(1, 10**10))
 def test_later_ids_are_greater(at, milliseconds):
-    """This holds for each account, even if its clock stands still or another account's clock is ahead."""
+    """The order follows only the given instants, so an account whose clock is ahead does not affect other accounts."""
     assert new_id(at) < new_id(at + timedelta(milliseconds=milliseconds))
 
 

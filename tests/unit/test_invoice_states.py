@@ -86,7 +86,7 @@ def test_canceling_a_paid_or_canceled_invoice_is_refused():
 
 
 def matrix_of(page: str) -> dict[tuple[str, str], str]:
-    """Return the outcomes in the page's last table by state and fact."""
+    """Return the outcomes in the table "Every state and every fact" by state and fact."""
     _, section = page.split("## Every state and every fact")
     table = [line for line in section.splitlines() if line.startswith("|")]
     [_, *states], _, *body = ([cell.strip() for cell in line[1:-1].split("|")] for line in table)

@@ -70,7 +70,8 @@ def test_idle_keys_are_forgotten():
 async def test_429_comes_before_all_checks_but_401(monkeypatch):
     """[D-10, D-48]"""
     app = tiny_api(FATURA_RATE_LIMIT="2")
-    monkeypatch.setattr(app.state.gate.limiter, "_clock", lambda: 0.0)  # even a slow test gets no new tokens
+    # no time passes, so there are no new tokens
+    monkeypatch.setattr(app.state.gate.limiter, "_clock", lambda: 0.0)
     async with client_of(app) as client:
         statuses = [(await client.get("/v1/things")).status_code for _ in range(6)]
         assert statuses == [200] * 4 + [429] * 2

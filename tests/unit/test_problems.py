@@ -13,7 +13,7 @@ from tests.unit.tiny_api import UNKNOWN_ID, fields_of
 
 
 def check(answer: httpx.Response, problem: Problem) -> None:
-    """Check that a response is exactly this problem document."""
+    """Check that a response is a problem document of this type, with all its fields."""
     assert answer.status_code == problem.status
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.headers["x-content-type-options"] == "nosniff"

@@ -24,7 +24,7 @@ Connect = Callable[[], Any]
 
 @pytest.fixture
 async def connect(monkeypatch) -> AsyncGenerator[Connect]:
-    """Open connections to a tiny API whose deadlines are shortened."""
+    """A function that opens a connection to the tiny API, whose deadlines are shortened."""
     monkeypatch.setattr(protocol, "PATIENCE_SECONDS", PATIENCE)
     monkeypatch.setattr(body, "READ_SECONDS", PATIENCE)
     with socket.create_server(("127.0.0.1", 0)) as probe:
@@ -59,7 +59,7 @@ async def answer(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], byt
 
 
 async def check(reader: asyncio.StreamReader, problem: Problem) -> None:
-    """Check that the next response is this problem document."""
+    """Check that the next response is a problem document of this type."""
     status, headers, received = await answer(reader)
     assert (status, headers["content-type"]) == (problem.status, "application/problem+json")
     assert problem.type.encode() in received
@@ -69,7 +69,7 @@ async def closed_after(reader: asyncio.StreamReader) -> float:
     """Return the number of seconds until the server closes the connection."""
     started = asyncio.get_running_loop().time()
     async with asyncio.timeout(GRACE):
-        with suppress(ConnectionResetError):  # when bytes arrive after the close
+        with suppress(ConnectionResetError):  # raised if bytes arrive after the close
             assert await reader.read() == b""
     return asyncio.get_running_loop().time() - started
 
@@ -118,7 +118,7 @@ async def test_a_slow_body_is_refused_at_the_deadline(connect):
 
 
 async def test_an_announced_oversized_body_is_413_at_once(connect):
-    """The server still reads for a while, so that the client gets the response. [D-11]"""
+    """The server then reads and discards the body for a while, so that the client gets the response. [D-11]"""
     async with connect() as (reader, writer):
         writer.write(f"{POST}Content-Length: {body.MAX_BYTES + 1}\r\n\r\n".encode())
         await check(reader, PAYLOAD_TOO_LARGE)

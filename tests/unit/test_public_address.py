@@ -58,7 +58,7 @@ def test_ipv4_at_the_end_of_ipv6_is_refused(hidden: IPv4Address, prefix: str):
 
 @given(st.ip_addresses(v=4), st.integers(0, 2**64 - 1))
 def test_ipv4_in_a_tunnel_address_is_refused(hidden: IPv4Address, rest: int):
-    """6to4 contains the IPv4 address after its prefix. Teredo contains two. [D-47 outbound]"""
+    """A 6to4 address contains one IPv4 address after its prefix. A Teredo address contains two. [D-47 outbound]"""
     six_to_four = (0x2002 << 112) + (int(hidden) << 80) + rest
     teredo = (0x20010000 << 96) + (int(hidden) << 64) + rest
     assert not is_public(str(IPv6Address(six_to_four)))

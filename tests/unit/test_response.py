@@ -19,7 +19,7 @@ def read(data: bytes, *, pieces: int = 4096) -> Response:
     response = Response()
     while data and not response.is_ended:
         size = min(pieces, response.wanted_bytes)
-        assert size > 0, "an answer that has not ended wants more"
+        assert size > 0, "a response that has not ended needs more bytes"
         response.feed(memoryview(data[:size]))
         data = data[size:]
     return response
@@ -62,7 +62,7 @@ def test_invalid_bytes_inside_a_response_are_a_fault(place, data, was_clean):
 )
 @pytest.mark.parametrize("pieces", [1000, 4096])
 def test_responses_without_end_are_cut(before, piece, most, pieces):
-    """Limits are 16 KiB of heads, 64 KiB of body, and 16 KiB between chunks. [D-30 bounds]"""
+    """The limits are 16 KiB of headers, 64 KiB of body, and 16 KiB of chunk framing. [D-30 bounds]"""
     response = read(before + piece * (1_000_000 // len(piece)), pieces=pieces)
     assert response.fault is not None
     assert response.bytes_read <= most

@@ -1,4 +1,4 @@
-"""The signature of webhooks and price calls: how it is made and verified, also by other packages."""
+"""The signature of webhooks and price calls: how Fatura and other packages sign and verify it."""
 
 import base64
 import hashlib
@@ -229,7 +229,7 @@ def standard_accepts(body: bytes, secrets: list[str], secret: str, *, message_id
 
 
 def test_standard_webhooks_verifies_the_signature():
-    """Its key is the base64-decoded secret. [D-42 keys, D-40]"""
+    """The library's key is the base64-decoded secret. [D-42 keys, D-40]"""
     now, both = int(time.time()), [NEW, OLD]
     for secret, accepted in ((NEW, True), (OLD, True), (OTHER, False)):
         assert standard_accepts(BODY, both, secret, message_id="msg_1", at=now) is accepted
@@ -247,7 +247,7 @@ def test_standard_webhooks_verifies_the_signature():
 
 @pytest.mark.parametrize("secret", ["whsec_!", "whsec_abc", "whsec_é", "whsec_", ""])
 def test_a_secret_that_is_not_base64_is_refused(secret):
-    """Standard Webhooks signs with the decoded bytes of the secret. [D-42 keys]"""
+    """The key of a Standard Webhooks signature is the base64-decoded secret. [D-42 keys]"""
     with pytest.raises(SignatureError, match="base64"):
         standard_signature("msg_1", BODY, secrets=[secret], timestamp=NOW)
 
@@ -264,7 +264,7 @@ print(sorted(foreign), sorted(name for name in sys.modules if name.startswith("f
 
 
 def test_the_module_imports_only_the_standard_library():
-    """Merchants may copy the module. [D-40 receiver]"""
+    """Merchants may copy the module, so it must not need other packages. [D-40 receiver]"""
     source = Path(fatura.__file__).parents[1]
     printed = subprocess.run(
         [sys.executable, "-I", "-S", "-c", ALONE, str(source)],

@@ -58,7 +58,7 @@ def test_a_truncated_value_does_not_open(length):
 
 
 def test_older_keys_of_the_ring_open_their_values():
-    """New values are encrypted with the first key."""
+    """The first key of the ring encrypts new values."""
     sealed_old = seal(Vault([OLD]))
     ring = Vault([NEW, OLD])
     assert opened(ring, sealed_old) == b"529.982.247-25"

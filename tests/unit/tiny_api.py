@@ -140,13 +140,13 @@ async def archive_thing(call: Call, thing_id: ThingId) -> Response:
 
 @routes.post("/v1/things/{thingId}/poke", "Do it", answers=AliveView, key=KeyPolicy.IGNORED)
 async def poke_thing(call: Call, thing_id: Annotated[str, PathId("thing", read_text_id)]) -> Response:
-    """Use an id that may be any text."""
+    """Return an id that may be any text."""
     return shown({"got": thing_id, **sent_once(call)})
 
 
 @routes.get("/v1/failures/{failure}", "Do it", answers=AliveView)
 async def fail(call: Call, failure: Annotated[str, PathId("failure", read_text_id)]) -> Response:
-    """Raise a known kind of error."""
+    """Raise one of FAILURES."""
     failed = FAILURES[failure]()
     raise failed
 
