@@ -204,13 +204,18 @@ async def test_an_endpoint_is_released_after_an_outage_of_the_database(
 
 async def test_a_silent_host_does_not_hide_the_primary(tmp_path: Path):
     """[D-100]"""
-    server = await asyncio.to_thread(postgres.start, tmp_path / "data", settings=FAST, tcp=True)
     silent = socket.create_server(("127.0.0.1", 0))  # accepts connections, but sends nothing
     host, port = silent.getsockname()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        listens = {"listen_addresses": "127.0.0.1", "port": str(free.getsockname()[1])}
+    server = await asyncio.to_thread(postgres.start, tmp_path / "data", settings=FAST | listens)
     try:
         await migrate(server.url)
-        role, leads = server.url.split("@")
-        listed = f"{role}@{host}:{port},{leads}?target_session_attrs=read-write"
+        connection = await asyncpg.connect(server.url)
+        await connection.execute("ALTER ROLE fatura PASSWORD 'secret'")
+        await connection.close()
+        hosts = f"{host}:{port},127.0.0.1:{listens['port']}"
+        listed = f"postgresql://fatura:secret@{hosts}/fatura?target_session_attrs=read-write"
         async with asyncio.timeout(60), open_world(listed) as world:
             assert (await world.get("/health/ready")).status == 200
             assert (await world.post("/v1/products", BODY)).status == 201

@@ -165,18 +165,6 @@ def test_the_data_folder_may_have_any_path(tmp_path: Path, name: str):
     assert not socket_dir.exists()
 
 
-def test_tcp_connections_need_the_password_in_the_url(data_dir: Path):
-    with start(data_dir, tcp=True) as server:
-        with using(data_dir) as user:
-            url = user.says()
-            assert url == server.url
-            assert value(url, "SELECT host(inet_client_addr())") == "127.0.0.1"
-        for password, name in (("wrong", "fatura"), ("wrong", "postgres")):
-            with pytest.raises(asyncpg.InvalidPasswordError):
-                value(server.url, "SELECT 1", password=password, user=name)
-    assert (data_dir / "postgres.password").stat().st_mode & 0o777 == 0o600
-
-
 def test_the_first_user_chooses_the_settings(data_dir: Path):
     with start(data_dir, settings={"fsync": "off"}) as server:
         assert value(server.url, "SHOW fsync") == "off"

@@ -1,4 +1,4 @@
-"""The address of a server: a unix socket, or 127.0.0.1 where no socket can be created."""
+"""The unix socket of a server."""
 
 import shutil
 import socket
@@ -9,11 +9,11 @@ from enum import Enum, auto
 from pathlib import Path
 from urllib.parse import quote
 
+from fatura.postgres.failure import EmbeddedPostgresError
 from fatura.postgres.folder import DataFolder
 
 ROLE = "fatura"
 DATABASE = "fatura"
-LOOPBACK = "127.0.0.1"
 SOCKET_PORT = 5432
 ASK_TIMEOUT_SECONDS = 2.0
 _SOCKET_NAME = f".s.PGSQL.{SOCKET_PORT}"
@@ -32,28 +32,21 @@ class Answer(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A host and a port; a host that begins with `/` is the folder of a unix socket."""
+    """The folder of a unix socket, and the port in the socket's name."""
 
-    host: str
+    folder: str
     port: int
 
     @property
-    def is_socket(self) -> bool:
-        return self.host.startswith("/")
-
-    def url(self, password: str) -> str:
-        if self.is_socket:
-            return f"postgresql://{ROLE}@/{DATABASE}?host={quote(self.host)}&port={self.port}"
-        return f"postgresql://{ROLE}:{password}@{self.host}:{self.port}/{DATABASE}"
+    def url(self) -> str:
+        return f"postgresql://{ROLE}@/{DATABASE}?host={quote(self.folder)}&port={self.port}"
 
     def ask(self) -> Answer:
         """Begin a connection and return whether the server accepts it, is starting, or does not answer."""
-        family = socket.AF_UNIX if self.is_socket else socket.AF_INET
-        where = f"{self.host}/.s.PGSQL.{self.port}" if self.is_socket else (self.host, self.port)
-        with socket.socket(family, socket.SOCK_STREAM) as connection:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(ASK_TIMEOUT_SECONDS)
             try:
-                connection.connect(where)
+                connection.connect(f"{self.folder}/.s.PGSQL.{self.port}")
                 connection.sendall(struct.pack("!ii", 8 + len(_GREETING), _PROTOCOL) + _GREETING)
                 reply = connection.recv(1024)
             except OSError:
@@ -64,22 +57,12 @@ class Address:
         return Answer.READY if reply[:1] in {b"R", b"E"} else Answer.NOTHING
 
 
-def choose(folder: DataFolder, *, tcp: bool) -> Address:
-    """Return the address for a new server. Call it only while no server runs: the last one's socket is removed."""
-    host = None if tcp else _socket_folder(folder)
-    if host:
-        return Address(str(host), SOCKET_PORT)
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return Address(LOOPBACK, probe.getsockname()[1])
-
-
 def recorded(cluster: Path) -> tuple[int, Address] | None:
     """Return process id and address from the pid file of the server, if it is complete."""
     try:
         lines = (cluster / "postmaster.pid").read_text(errors="surrogateescape").splitlines()
-        pid, _, _, port, socket_folder, listens_on = lines[:6]
-        return int(pid), Address(socket_folder or listens_on, int(port))
+        pid, _, _, port, socket_folder, _ = lines[:6]
+        return int(pid), Address(socket_folder, int(port))
     except (FileNotFoundError, ValueError):
         return None
 
@@ -93,9 +76,10 @@ def forget(folder: DataFolder) -> None:
         shutil.rmtree(folder.socket)
 
 
-def _socket_folder(folder: DataFolder) -> Path | None:
-    """Return a folder for the socket that only the user of the server may enter.
+def choose(folder: DataFolder) -> Path:
+    """Return a folder for the socket of a new server, which only the user of the server may enter.
 
+    Call it only while no server runs: the last one's socket is removed. Raises EmbeddedPostgresError.
     It is in the data folder or, if that path is too long for a socket (about 107 bytes) or the server runs as another
     user, in /tmp. `socket` is then a link to it, so that a restarted server has the same URL.
     """
@@ -119,7 +103,7 @@ def _socket_folder(folder: DataFolder) -> Path | None:
             folder.socket.symlink_to(made)
             return made
         made.rmdir()
-    return None
+    raise EmbeddedPostgresError(f"no unix socket can be created in {folder.path} or /tmp")
 
 
 def _is_private(path: Path, folder: DataFolder) -> bool:

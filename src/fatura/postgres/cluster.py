@@ -1,7 +1,6 @@
 """Creating the cluster with the role and database of the engine: it exists complete or not at all."""
 
 import os
-import secrets
 import shutil
 from pathlib import Path
 
@@ -84,7 +83,7 @@ def _fill(folder: DataFolder, binaries: Binaries, cluster: Path) -> None:
         "--encoding=UTF8",
         "--locale=C",
         "--data-checksums",
-        # Only its user may enter the folder of the socket; TCP connections need a password.
+        # Only its user may enter the folder of the socket. TCP is off, and would need a password.
         "--auth-local=trust",
         "--auth-host=scram-sha-256",
         "--no-instructions",
@@ -95,37 +94,10 @@ def _fill(folder: DataFolder, binaries: Binaries, cluster: Path) -> None:
     descriptor = folder.user.open(cluster / "postgresql.conf", os.O_WRONLY | os.O_APPEND)
     with os.fdopen(descriptor, "w") as file:
         file.write(_SETTINGS)
-    run_alone(folder, binaries, cluster=cluster, sql=_BOOTSTRAP)
-
-
-def set_password(folder: DataFolder, binaries: Binaries) -> str:
-    """Give the role a new password, store it in the data folder and return it. Call it only while no server runs."""
-    password = secrets.token_hex(24)
-    change = f"ALTER ROLE fatura PASSWORD '{password}';\n"  # single-user mode takes no parameters
-    run_alone(folder, binaries, cluster=folder.cluster, sql=change)
-    descriptor = folder.user.open(folder.password, os.O_WRONLY | os.O_TRUNC)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(password)
-    return password
-
-
-def run_alone(folder: DataFolder, binaries: Binaries, *, cluster: Path, sql: str) -> None:
-    """Run statements, one per line, as superuser on a cluster without a server.
-
-    Raises EmbeddedPostgresError for the first statement that fails.
-    """
-    command = [
-        binaries.postgres,
-        "--single",
-        "-D",
-        cluster,
-        "-c",
-        "exit_on_error=on",
-        "postgres",
-    ]
-    done = folder.user.run(command, folder=cluster, text=sql)
-    if done.returncode != 0:
-        raise failed("preparing", done.stdout, where=cluster)
+    alone = [binaries.postgres, "--single", "-D", cluster, "-c", "exit_on_error=on", "postgres"]
+    prepared = folder.user.run(alone, folder=cluster, text=_BOOTSTRAP)
+    if prepared.returncode != 0:
+        raise failed("preparing", prepared.stdout, where=cluster)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -41,11 +41,6 @@ class DataFolder:
         """The folder of the unix socket, or a link to it."""
         return self.path / "socket"
 
-    @property
-    def password(self) -> Path:
-        """The password of the role, if the server listens on TCP."""
-        return self.path / "postgres.password"
-
     @contextmanager
     def alone(self) -> Generator[None]:
         """Lock the folder against starts and stops by other processes."""

@@ -67,12 +67,11 @@ def start(
     *,
     bin_dir: Path | None = None,
     settings: Mapping[str, str] | None = None,
-    tcp: bool = False,
 ) -> Server:
     """Use the running server of a data folder, or start one.
 
-    `bin_dir` replaces the programs of the wheel and the system. `settings` and `tcp` (listen on 127.0.0.1 with a
-    password instead of a unix socket) apply only if this call starts the server. Raises EmbeddedPostgresError.
+    `bin_dir` replaces the programs of the wheel and the system. `settings` apply only if this call starts the server.
+    Raises EmbeddedPostgresError.
     """
     path = data_dir.absolute()
     with folder_errors(path):
@@ -82,10 +81,9 @@ def start(
         with folder.alone():
             folder.cut_log()
             use = folder.join()
-            launch = _Launch(folder, bin_dir, settings or {}, tcp=tcp)
+            launch = _Launch(folder, bin_dir, settings or {})
             try:
-                where = launch.run()
-                return Server(where.url(_password(folder, where)), folder, use)
+                return Server(launch.run().url, folder, use)
             except BaseException:
                 if launch.launched:
                     _leave(folder, use, START_RETRY_SECONDS)
@@ -101,7 +99,6 @@ class _Launch:
     folder: DataFolder
     bin_dir: Path | None
     settings: Mapping[str, str]
-    tcp: bool
     launched: bool = False
     log_offset_bytes: int = 0
 
@@ -134,11 +131,16 @@ class _Launch:
         if not folder.cluster.exists():
             cluster.create(folder, programs)
         _clear_pid_file(folder)
-        where = address.choose(folder, tcp=self.tcp)
-        if not where.is_socket:
-            cluster.set_password(folder, programs)
+        socket_folder = str(address.choose(folder)).replace('"', '""')
+        settings = {
+            "port": str(address.SOCKET_PORT),
+            "listen_addresses": "",
+            "unix_socket_directories": f'"{socket_folder}"',
+            "unix_socket_permissions": "0700",
+            **self.settings,
+        }
         command: list[str | Path] = [programs.postgres, "-D", folder.cluster]
-        for name, value in {**_wiring(where), **self.settings}.items():
+        for name, value in settings.items():
             command += ["-c", f"{name}={value}"]
         with folder.open_log() as log, folder.server_lock() as lock:
             self.log_offset_bytes = os.fstat(log).st_size
@@ -159,16 +161,6 @@ class _Launch:
         time.sleep(_POLL_SECONDS * 10)
 
 
-def _wiring(where: Address) -> dict[str, str]:
-    quoted = where.host.replace('"', '""')
-    return {
-        "port": str(where.port),
-        "listen_addresses": "" if where.is_socket else where.host,
-        "unix_socket_directories": f'"{quoted}"' if where.is_socket else "",
-        "unix_socket_permissions": "0700",
-    }
-
-
 def _clear_pid_file(folder: DataFolder) -> None:
     """Remove the pid file of a killed server: another process may have its number now.
 
@@ -181,10 +173,6 @@ def _clear_pid_file(folder: DataFolder) -> None:
             f"stop it with `kill -INT {known[0]}` and start again"
         )
     (folder.cluster / "postmaster.pid").unlink(missing_ok=True)
-
-
-def _password(folder: DataFolder, where: Address) -> str:
-    return "" if where.is_socket else folder.password.read_text()
 
 
 def _leave(folder: DataFolder, use: int, stop_seconds: float) -> bool:

@@ -2,21 +2,16 @@
 
 from collections.abc import Mapping
 
+from fatura.domain.invoice_states import InvoiceStatus
+from fatura.domain.subscription import SubscriptionStatus
 from fatura.store.db import Tx
 
 COLUMNS = (
     "products",
     "plans",
     "customers",
-    "subscriptions_active",
-    "subscriptions_canceled",
-    "invoices_draft",
-    "invoices_awaiting_value",
-    "invoices_ready",
-    "invoices_issued",
-    "invoices_paid",
-    "invoices_overdue",
-    "invoices_canceled",
+    *(f"subscriptions_{status}" for status in SubscriptionStatus),
+    *(f"invoices_{status}" for status in InvoiceStatus),
 )
 
 

@@ -16,7 +16,6 @@ from fatura.bootstrap import wire
 from fatura.domain.credentials import Mode
 from fatura.store.db import Tx, connect
 from fatura.store.invariants import INVARIANTS, offenders
-from fatura.store.invariants.invariant import Needs
 from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import load_account
 from tests.faults.orders.stepping import Stepper
@@ -130,7 +129,7 @@ class Setup:
         violated += [
             each.name
             for each in INVARIANTS
-            if each.needs is not Needs.NOTHING
+            if each.needs is not None
             and await offenders(tx, each, limit=1, real_now=self.clock(), key_ids=key_ids)
         ]
         return [each for each in violated if each != OF_WORKERS]
@@ -156,7 +155,7 @@ async def open_setup(database_url: str) -> AsyncGenerator[Setup]:
             " UNION ALL ".join(
                 f"(SELECT '{each.name}' AS name FROM ({each.sql}) x)"  # noqa: S608 - our own statements
                 for each in INVARIANTS
-                if each.needs is Needs.NOTHING
+                if each.needs is None
             )
         )
         yield Setup(world, root, stepper, clock, sides, prices, receiver, checks)

@@ -9,7 +9,7 @@ from fatura.store.invariants.charges import CHARGES
 from fatura.store.invariants.cycles import CYCLES
 from fatura.store.invariants.deliveries import DELIVERIES
 from fatura.store.invariants.events import EVENTS
-from fatura.store.invariants.invariant import Invariant, Needs
+from fatura.store.invariants.invariant import Invariant
 from fatura.store.invariants.tenant_isolation import TENANT_ISOLATION
 from fatura.store.invariants.values import VALUES
 
@@ -30,7 +30,7 @@ async def offenders(
     tx: Tx, invariant: Invariant, *, limit: int, real_now: datetime, key_ids: Sequence[bytes]
 ) -> Sequence[UUID]:
     """Return the ids that violate an invariant in the account; `key_ids` are those of the key ring."""
-    values = {Needs.NOTHING: (), Needs.REAL_NOW: (real_now,), Needs.KEY_IDS: (key_ids,)}[invariant.needs]
+    values = {None: (), "real_now": (real_now,), "key_ids": (key_ids,)}[invariant.needs]
     return [row["offender"] for row in await tx.fetch(invariant.sql, limit, *values)]
 
 

@@ -1,6 +1,6 @@
 """Invariants of billing cycles, periods and due dates."""
 
-from fatura.store.invariants.invariant import Invariant, Needs
+from fatura.store.invariants.invariant import Invariant
 
 CYCLES: tuple[Invariant, ...] = (
     Invariant(
@@ -85,7 +85,7 @@ CYCLES: tuple[Invariant, ...] = (
             AND NOT EXISTS (SELECT FROM test_clock c WHERE c.account_id = $1 AND c.status = 'advancing')
         LIMIT $2
         """,
-        needs=Needs.REAL_NOW,
+        needs="real_now",
     ),
     Invariant(
         "leases_expire",
@@ -116,6 +116,6 @@ CYCLES: tuple[Invariant, ...] = (
         )
         LIMIT $2
         """,
-        needs=Needs.REAL_NOW,
+        needs="real_now",
     ),
 )

@@ -1,23 +1,17 @@
 """The type of an invariant."""
 
 from dataclasses import dataclass
-from enum import Enum, auto
-from typing import LiteralString
-
-
-class Needs(Enum):
-    """The parameter `$3` of a statement; `$1` is the account, and `$2` the maximum number of ids."""
-
-    NOTHING = auto()
-    REAL_NOW = auto()
-    KEY_IDS = auto()
+from typing import Literal, LiteralString
 
 
 @dataclass(frozen=True, slots=True)
 class Invariant:
-    """A condition and the statement that returns the ids that violate it as `offender`."""
+    """A condition and the statement that returns the ids that violate it as `offender`.
+
+    In the statement `$1` is the account, `$2` the maximum number of ids, and `$3` what it `needs`.
+    """
 
     name: str
     description: str
     sql: LiteralString
-    needs: Needs = Needs.NOTHING
+    needs: Literal["real_now", "key_ids"] | None = None

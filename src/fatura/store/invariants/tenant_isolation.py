@@ -1,6 +1,6 @@
 """Invariants of tenant isolation, idempotency keys and secrets."""
 
-from fatura.store.invariants.invariant import Invariant, Needs
+from fatura.store.invariants.invariant import Invariant
 
 TENANT_ISOLATION: tuple[Invariant, ...] = (
     Invariant(
@@ -94,6 +94,6 @@ TENANT_ISOLATION: tuple[Invariant, ...] = (
         ) u
         LIMIT $2
         """,
-        needs=Needs.KEY_IDS,
+        needs="key_ids",
     ),
 )
