@@ -6,7 +6,7 @@ from typing import Any
 
 from fatura.api.app import create_app
 from fatura.domain import errors, events, invoice_states
-from fatura.domain.invoice_states import BIRTHS, MEANINGS, TABLE, Fact, InvoiceStatus, decide, moves
+from fatura.domain.invoice_states import INITIAL_STATES, MEANINGS, TABLE, Fact, InvoiceStatus, decide, moves
 from fatura.observability import DESCRIBED
 from fatura.settings import VARIABLES
 from fatura.usecases.operations.checks import MAX_OFFENDERS
@@ -27,7 +27,7 @@ def states_page() -> str:
             "# The states of an invoice\n\n",
             _GENERATED,
             "```mermaid\nstateDiagram-v2\n",
-            *(f"    [*] --> {state}\n" for state in InvoiceStatus if state in BIRTHS),
+            *(f"    [*] --> {state}\n" for state in InvoiceStatus if state in INITIAL_STATES),
             *(f"    {from_} --> {to}\n" for from_, to in sorted(moves())),
             "```\n\nPostgreSQL refuses every other move.\n\n## What happens\n\n",
             _table(

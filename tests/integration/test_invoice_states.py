@@ -105,7 +105,9 @@ async def test_invoices_are_inserted_as_draft_ready_or_paid(world: World, engine
         state: await refused_by(engine_role, birth, invoice_id, uuid4())
         for state, invoice_id in (await in_every_state(world, engine_role)).items()
     }
-    assert found == {state: "yes" if state in invoice_table.BIRTHS else "invoice_birth" for state in STATES}
+    assert found == {
+        state: "yes" if state in invoice_table.INITIAL_STATES else "invoice_initial_state" for state in STATES
+    }
 
 
 # "refused by" names the constraint that refuses the change, or is "yes" if PostgreSQL accepts it.

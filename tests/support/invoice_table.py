@@ -64,4 +64,4 @@ _MOVES = rows("""
 """)
 MOVES: dict[str, dict[str, str]] = {from_: dict(zip(STATES, cells, strict=True)) for from_, *cells in _MOVES}
 
-BIRTHS = ("draft", "ready", "paid")
+INITIAL_STATES = ("draft", "ready", "paid")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fatura.domain.invoice import BilledProduct, BillingTerms, ItemDraft, PricingSource, PricingStatus, build
-from fatura.domain.invoice_states import BIRTHS, InvoiceStatus
+from fatura.domain.invoice_states import INITIAL_STATES, InvoiceStatus
 from fatura.domain.money import MAX_CENTS
 from fatura.domain.offer import Discount, PaymentMethod
 from fatura.domain.product import PricingMode
@@ -46,7 +46,7 @@ def test_an_invoice_is_created_ready_paid_or_draft(products, status, total, fixe
     draft = build(terms(*products), cycle=1, method=PaymentMethod.PIX)
     assert (draft.status, draft.total_cents, draft.fixed_total_cents) == (status, total, fixed_total)
     assert draft.has_pending_items is (total is None)
-    assert draft.status in BIRTHS
+    assert draft.status in INITIAL_STATES
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,16 @@ import pytest
 
 from fatura.domain.errors import INVOICE_NOT_CANCELABLE
 from fatura.domain.events import CATALOGUE
-from fatura.domain.invoice_states import BIRTHS, MEANINGS, REFUSALS, TABLE, Fact, InvoiceStatus, decide, moves
+from fatura.domain.invoice_states import (
+    INITIAL_STATES,
+    MEANINGS,
+    REFUSALS,
+    TABLE,
+    Fact,
+    InvoiceStatus,
+    decide,
+    moves,
+)
 from fatura.reference import states_page
 from tests.support import invoice_table
 
@@ -77,7 +86,7 @@ def test_exactly_fourteen_changes_of_state_are_allowed():
 
 def test_invoices_are_created_draft_ready_or_paid():
     """[D-24]"""
-    assert set(invoice_table.BIRTHS) == BIRTHS
+    assert set(invoice_table.INITIAL_STATES) == INITIAL_STATES
 
 
 def test_canceling_a_paid_or_canceled_invoice_is_refused():

@@ -129,7 +129,7 @@ REFUSALS: dict[tuple[InvoiceStatus, Fact], Problem] = {
 }
 """Client requests that are refused with an error when there is no transition (D-27)."""
 
-BIRTHS: frozenset[InvoiceStatus] = frozenset({_S.DRAFT, _S.READY, _S.PAID})
+INITIAL_STATES: frozenset[InvoiceStatus] = frozenset({_S.DRAFT, _S.READY, _S.PAID})
 """The states in which generation may create an invoice (D-24)."""
 
 

@@ -1,7 +1,6 @@
 """Errors of the embedded PostgreSQL: one line each, with the cause and the next step."""
 
 import errno
-import os
 import shutil
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -61,9 +60,3 @@ def failed(doing: str, output: str, *, where: Path) -> EmbeddedPostgresError:
     return EmbeddedPostgresError(
         f"{doing} {where} failed: {''.join(f'{hint}; ' for hint in hints[:1])}its output: {shown}"
     )
-
-
-def text_from(log: Path, offset_bytes: int) -> str:
-    with log.open("rb") as file:
-        file.seek(min(offset_bytes, os.fstat(file.fileno()).st_size))
-        return file.read().decode(errors="replace")

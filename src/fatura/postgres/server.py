@@ -11,7 +11,7 @@ from typing import Self
 
 from fatura.postgres import address, binaries, cluster, os_user
 from fatura.postgres.address import Address, Answer
-from fatura.postgres.failure import EmbeddedPostgresError, failed, folder_errors, text_from
+from fatura.postgres.failure import EmbeddedPostgresError, failed, folder_errors
 from fatura.postgres.folder import DataFolder
 
 START_RETRY_SECONDS = 10.0
@@ -154,7 +154,7 @@ class _Launch:
 
     def _raise_if_hopeless(self, elapsed_seconds: float) -> None:
         """Raise the error in the log, unless another start may succeed: some causes disappear by themselves."""
-        output = text_from(self.folder.log, self.log_offset_bytes)
+        output = self.folder.log.read_bytes()[self.log_offset_bytes :].decode(errors="replace")
         hopeless = _REASON.search(output) and not any(sign in output for sign in _TEMPORARY)
         if hopeless or elapsed_seconds > START_RETRY_SECONDS:
             raise failed(f"starting PostgreSQL (see {self.folder.log}) in", output, where=self.folder.path)

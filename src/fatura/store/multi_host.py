@@ -19,7 +19,7 @@ async def connect(dsn: str | None = None, **options: Any) -> Any:
     if len(hosts) < 2:
         return await asyncpg.connect(dsn, **options)
     attempts = [
-        asyncio.create_task(_connect(dsn, {**options, "host": host, "port": port})) for host, port in hosts
+        asyncio.create_task(asyncpg.connect(dsn, **options, host=host, port=port)) for host, port in hosts
     ]
     connection: Any = None
     failure: Exception | None = None
@@ -40,10 +40,6 @@ async def connect(dsn: str | None = None, **options: Any) -> Any:
         raise failure
     finally:
         _close_others(attempts, but=connection)
-
-
-async def _connect(dsn: str, options: dict[str, Any]) -> Any:
-    return await asyncpg.connect(dsn, **options)
 
 
 def _close_others(attempts: Sequence[asyncio.Task[Any]], *, but: object) -> None:

@@ -148,7 +148,7 @@ class Violations:
         for state in invoice_table.STATES:
             inserted = {
                 "status": state,
-                "gateway_invoice_id": "ch" if state in invoice_table.BIRTHS else None,
+                "gateway_invoice_id": "ch" if state in invoice_table.INITIAL_STATES else None,
             }
             yield Violation(
                 constraint, f"an invoice is inserted as {inserted}", self._copy("invoice", inserted)

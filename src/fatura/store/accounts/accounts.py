@@ -11,6 +11,7 @@ from fatura.store.db import Discovery, Tx, record
 
 
 async def insert(tx: Tx, *, name: str, mode: Mode, currency: str, created_at: datetime) -> None:
+    """Insert the account of the transaction, with its counters."""
     await tx.execute(
         """
         INSERT INTO account (account_id, name, mode, currency, clock_offset, created_at)
@@ -22,16 +23,13 @@ async def insert(tx: Tx, *, name: str, mode: Mode, currency: str, created_at: da
         timedelta(0),
         created_at,
     )
+    await tx.execute("INSERT INTO account_counter (account_id) VALUES ($1)")
 
 
 async def discover_newest(discovery: Discovery) -> UUID | None:
     """Return the newest account, which has the largest id."""
     rows = await discovery.fetch("SELECT a.account_id FROM account a ORDER BY a.account_id DESC LIMIT 1")
     return rows[0]["account_id"] if rows else None
-
-
-async def insert_counter(tx: Tx) -> None:
-    await tx.execute("INSERT INTO account_counter (account_id) VALUES ($1)")
 
 
 async def load(tx: Tx) -> Account | None:

@@ -20,28 +20,20 @@ async def insert(tx: Tx, plan_id: UUID, *, created_at: datetime) -> None:
 
 
 async def insert_version(
-    tx: Tx,
-    plan_version_id: UUID,
-    *,
-    plan_id: UUID,
-    version: int,
-    subscription_id: UUID | None,
-    name: str,
-    terms: Terms,
-    created_at: datetime,
+    tx: Tx, plan: Plan, terms: Terms, *, subscription_id: UUID | None, created_at: datetime
 ) -> None:
-    """Insert a version without its items. With a subscription, the version is private to it (D-22)."""
+    """Insert a plan's version without its items. With a subscription, the version is private to it (D-22)."""
     await tx.execute(
         """
         INSERT INTO plan_version (account_id, plan_version_id, plan_id, version, subscription_id, name, period_months,
             default_payment_method, max_installments, commitment_cycles, created_at)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
         """,
-        plan_version_id,
-        plan_id,
-        version,
+        plan.plan_version_id,
+        plan.plan_id,
+        plan.version,
         subscription_id,
-        name,
+        plan.name,
         terms.period_months,
         terms.default_payment_method,
         terms.max_installments,

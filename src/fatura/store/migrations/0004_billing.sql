@@ -125,8 +125,8 @@ CREATE FUNCTION refuse_illegal_invoice() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'INSERT' THEN
         IF NEW.status NOT IN ('draft', 'ready', 'paid') OR NEW.gateway_invoice_id IS NOT NULL THEN
-            RAISE EXCEPTION 'an invoice cannot be born %', NEW.status
-                USING ERRCODE = 'check_violation', CONSTRAINT = 'invoice_birth';
+            RAISE EXCEPTION 'an invoice cannot be created as %', NEW.status
+                USING ERRCODE = 'check_violation', CONSTRAINT = 'invoice_initial_state';
         END IF;
         RETURN NEW;
     END IF;

@@ -6,8 +6,7 @@ from typing import Any
 
 import asyncpg
 
-from fatura.store.migrations.files import MigrationError
-from fatura.store.migrations.runner import connected, lock_migrations
+from fatura.store.migrations.runner import MigrationError, connected, lock_migrations
 
 ROOT = "account"
 """All other tables are colocated with it: the rows of an account are on one node."""

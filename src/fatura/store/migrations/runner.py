@@ -1,17 +1,17 @@
 """The migration runner: forward-only plain SQL files, each applied once, in order, and recorded."""
 
 import asyncio
+import hashlib
+import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 
 from fatura.store import multi_host
-from fatura.store.migrations.files import Migration, MigrationError, read
-
-__all__ = ["MIGRATIONS", "MigrationError", "connected", "lock_migrations", "migrate", "pending"]
 
 MIGRATIONS = Path(__file__).parent
 OLDEST_MAJOR = 15
@@ -20,6 +20,7 @@ LOCK_SECONDS = 600
 LOCK_ATTEMPTS = 20
 """Attempts to lock the tables, each of one second: other transactions wait behind a longer one."""
 LOCK_RETRY_SECONDS = 1.0
+_FILE_NAME = re.compile(r"(\d{4})_[a-z0-9_]+\.sql")
 _SETTINGS = {
     "application_name": "fatura migrate",
     "idle_in_transaction_session_timeout": "0",
@@ -27,6 +28,37 @@ _SETTINGS = {
     "statement_timeout": "0",
     "fatura.direct": "on",  # a pooler refuses this setting; it would share the session's advisory lock
 }
+
+
+class MigrationError(Exception):
+    """The database could not be migrated; the message names the next step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One file: its number, its name without the ending, and its SQL."""
+
+    version: int
+    name: str
+    sql: str
+
+    @property
+    def checksum(self) -> str:
+        """SHA-256 of the SQL. Line ends do not change it."""
+        return hashlib.sha256(self.sql.encode()).hexdigest()
+
+
+def read(folder: Path) -> list[Migration]:
+    """Return the migrations of a folder in order. Raises MigrationError unless they are numbered 0001, 0002, ..."""
+    migrations: list[Migration] = []
+    for number, path in enumerate(sorted(folder.glob("*.sql")), start=1):
+        named = _FILE_NAME.fullmatch(path.name)
+        if not named or int(named[1]) != number:
+            raise MigrationError(f"{path} has the wrong name: name it {number:04}_<what_it_does>.sql")
+        migrations.append(Migration(number, path.stem, path.read_text("utf-8")))
+    if not migrations:
+        raise MigrationError(f"{folder} holds no migrations: install Fatura again")
+    return migrations
 
 
 async def migrate(url: str, *, folder: Path = MIGRATIONS) -> list[str]:

@@ -20,7 +20,7 @@ async def insert(tx: Tx, keys: Sequence[ItemKey], *, due_at: datetime) -> None:
         FROM account o CROSS JOIN unnest($2::uuid[], $3::int2[]) AS u (invoice_id, position)
         WHERE o.account_id = $1
         """,
-        *_columns(keys),
+        *columns(keys),
         due_at,
     )
 
@@ -115,7 +115,7 @@ async def pending_items(tx: Tx, keys: Sequence[ItemKey]) -> Sequence[PendingItem
         WHERE i.account_id = $1 AND v.account_id = $1 AND s.account_id = $1 AND c.account_id = $1
             AND r.account_id = $1 AND i.pricing_status = 'pending'
         """,
-        *_columns(keys),
+        *columns(keys),
     )
 
 
@@ -156,7 +156,7 @@ async def lock(tx: Tx, keys: Sequence[ItemKey]) -> Sequence[PricePull]:
         )
         ORDER BY p.invoice_id, p.position FOR NO KEY UPDATE OF p
         """,
-        *_columns(keys),
+        *columns(keys),
     )
 
 
@@ -172,7 +172,7 @@ async def save(tx: Tx, pulls: Sequence[PricePull], *, released: Collection[ItemK
         WHERE p.account_id = $1 AND p.invoice_id = ANY($2::uuid[]) AND p.invoice_id = u.invoice_id
             AND p.position = u.position
         """,
-        *_columns([pull.item for pull in pulls]),
+        *columns([pull.item for pull in pulls]),
         [pull.next_attempt_at for pull in pulls],
         [pull.warn_at for pull in pulls],
         [pull.failures for pull in pulls],
@@ -205,5 +205,5 @@ async def due_warnings(tx: Tx, *, now: datetime, limit: int) -> Sequence[ItemKey
     return [(row["invoice_id"], row["position"]) for row in rows]
 
 
-def _columns(keys: Sequence[ItemKey]) -> tuple[list[UUID], list[int]]:
+def columns(keys: Sequence[ItemKey]) -> tuple[list[UUID], list[int]]:
     return [invoice_id for invoice_id, _ in keys], [position for _, position in keys]

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from fatura.domain.pricing import PriceAnswer, PricingAttempt
 from fatura.store.db import Tx, record
-from fatura.store.pricing.price_pulls import ItemKey
+from fatura.store.pricing.price_pulls import ItemKey, columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,7 @@ async def take_numbers(tx: Tx, keys: Sequence[ItemKey], *, now: datetime) -> dic
             AND p.position = u.position
         RETURNING p.invoice_id, p.position, p.attempts
         """,
-        [invoice_id for invoice_id, _ in keys],
-        [position for _, position in keys],
+        *columns(keys),
         now,
     )
     return {(row["invoice_id"], row["position"]): row["attempts"] for row in rows}
@@ -160,7 +159,6 @@ async def last_answers(tx: Tx, keys: Sequence[ItemKey]) -> dict[ItemKey, PriceAn
         )
         ORDER BY a.invoice_id, a.position, a.attempt DESC
         """,
-        [invoice_id for invoice_id, _ in keys],
-        [position for _, position in keys],
+        *columns(keys),
     )
     return {(row["invoice_id"], row["position"]): record(PriceAnswer, row) for row in rows}

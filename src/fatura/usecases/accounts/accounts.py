@@ -48,7 +48,6 @@ async def open_account(deps: Deps, *, name: str, mode: Mode) -> OpenedAccount:
     async with deps.db.transaction(account.account_id) as tx:
         now = account.now(real_now)
         await accounts.insert(tx, name=name, mode=mode, currency=CURRENCY, created_at=now)
-        await accounts.insert_counter(tx)
         work = Work(deps, tx, account, now)
         _, key = await create_api_key(work, "first key")
         secret = await integration_secret.create_secret(work)

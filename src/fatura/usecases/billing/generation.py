@@ -12,7 +12,7 @@ from fatura.domain.account import Account
 from fatura.domain.calendar import next_generation_instant, next_period_start
 from fatura.domain.charging import AttemptState, ChargeAttempt, charge_due_date
 from fatura.domain.invoice import BillingTerms, Invoice, InvoiceDetail, InvoiceDraft, InvoiceItem, build
-from fatura.domain.invoice_states import BIRTHS, InvoiceStatus
+from fatura.domain.invoice_states import INITIAL_STATES, InvoiceStatus
 from fatura.domain.offer import PaymentMethod
 from fatura.observability import log
 from fatura.store.billing import generation
@@ -186,7 +186,7 @@ async def _emit_created(
     views: dict[int, EventInvoiceView] = {}
     for new in batch:
         draft = drafts[_draft_key(new.due)]
-        assert draft.status in BIRTHS, draft.status
+        assert draft.status in INITIAL_STATES, draft.status
         work.totals[f"invoices_{draft.status}"] += 1
         types = ["invoice.created"]
         if draft.status is InvoiceStatus.PAID:

@@ -109,16 +109,7 @@ async def check_terms(work: Work, terms: Terms, billing: list[Connection]) -> No
 
 async def store_version(work: Work, plan: Plan, terms: Terms, *, subscription_id: UUID | None = None) -> None:
     """Insert a version with its items. With a subscription, the version is private to it (D-19, D-22)."""
-    await plans.insert_version(
-        work.tx,
-        plan.plan_version_id,
-        plan_id=plan.plan_id,
-        version=plan.version,
-        subscription_id=subscription_id,
-        name=plan.name,
-        terms=terms,
-        created_at=work.now,
-    )
+    await plans.insert_version(work.tx, plan, terms, subscription_id=subscription_id, created_at=work.now)
     await plans.insert_items(work.tx, plan.plan_version_id, terms.items)
     await plans.insert_discounts(work.tx, plan.plan_version_id, terms.items)
 

@@ -83,7 +83,7 @@ class SandboxGateway:
         settings, now = self._settings(), self._config.now
         async with self._call(SandboxOperation.CREATE_CHARGE):
             check_request(request, settings, now=now)
-            born = outcome(settings.behaviour, due_date=request.due_date, created_at=now, now=now)
+            initial = outcome(settings.behaviour, due_date=request.due_date, created_at=now, now=now)
             charge = SandboxCharge(
                 charge_id=f"sbx_{_new_id().hex}",
                 connection_id=self._config.connection_id,
@@ -93,8 +93,8 @@ class SandboxGateway:
                 method=request.method,
                 installments=request.installments,
                 due_date=request.due_date,
-                status=born.status,
-                paid_at=born.paid_at,
+                status=initial.status,
+                paid_at=initial.paid_at,
                 created_at=now,
             )
             async with self._transaction() as tx:

@@ -71,35 +71,25 @@ def _fault_of(key: str, value: object) -> str | None:
     return None if holds(value) else message
 
 
-def _is_list_of_methods(value: object) -> bool:
-    return value in _LISTS_OF_METHODS
-
-
-def _is_installments(value: object) -> bool:
-    return type(value) is int and 1 <= value <= MAX_INSTALLMENTS
-
-
-def _is_boolean(value: object) -> bool:
-    return isinstance(value, bool)
-
-
-def _is_behaviour(value: object) -> bool:
-    return isinstance(value, str) and value in _BEHAVIOURS
-
-
-def _is_webhook_secret(value: object) -> bool:
-    return value is None or (isinstance(value, str) and _WEBHOOK_SECRET.fullmatch(value) is not None)
-
-
 _WEBHOOK_SECRET = re.compile("[!-~]{16,120}")
 _METHODS = tuple(str(method) for method in PaymentMethod)
 _LISTS_OF_METHODS = [list(order) for count in (1, 2, 3) for order in permutations(_METHODS, count)]
 _BEHAVIOURS = tuple(str(behaviour) for behaviour in Behaviour)
-_RULES: Mapping[str, tuple[Callable[[object], bool], str]] = {
-    "methods": (_is_list_of_methods, f"must be a list of one or more of {', '.join(_METHODS)}, each once"),
-    "maxInstallments": (_is_installments, f"must be an integer from 1 to {MAX_INSTALLMENTS}"),
-    "issuesCharges": (_is_boolean, "must be true or false"),
-    "productCatalog": (_is_boolean, "must be true or false"),
-    "behaviour": (_is_behaviour, f"must be one of {', '.join(_BEHAVIOURS)}"),
-    "webhookSecret": (_is_webhook_secret, "must be 16 to 120 visible ASCII characters, or null"),
+_RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "methods": (
+        lambda value: value in _LISTS_OF_METHODS,
+        f"must be a list of one or more of {', '.join(_METHODS)}, each once",
+    ),
+    "maxInstallments": (
+        lambda value: type(value) is int and 1 <= value <= MAX_INSTALLMENTS,
+        f"must be an integer from 1 to {MAX_INSTALLMENTS}",
+    ),
+    "issuesCharges": (lambda value: isinstance(value, bool), "must be true or false"),
+    "productCatalog": (lambda value: isinstance(value, bool), "must be true or false"),
+    "behaviour": (lambda value: value in _BEHAVIOURS, f"must be one of {', '.join(_BEHAVIOURS)}"),
+    "webhookSecret": (
+        lambda value: value is None or (isinstance(value, str) and bool(_WEBHOOK_SECRET.fullmatch(value))),
+        "must be 16 to 120 visible ASCII characters, or null",
+    ),
 }
+"""For each setting, whether a value is valid, and the message if it is not."""
