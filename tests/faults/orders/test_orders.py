@@ -38,7 +38,7 @@ def cancel_without_lock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def publish_without_lock(monkeypatch: pytest.MonkeyPatch) -> None:
-    break_patches.weaken("SELECT true FROM plan p", " FOR NO KEY UPDATE", "", put=monkeypatch.setattr)
+    break_patches.weaken("SELECT FROM plan p", " FOR NO KEY UPDATE", "", put=monkeypatch.setattr)
 
 
 def issue_without_lease(monkeypatch: pytest.MonkeyPatch) -> None:
