@@ -8,12 +8,10 @@ from typing import Any, TextIO, cast
 
 import structlog
 from prometheus_client import (
-    CONTENT_TYPE_LATEST,
     CollectorRegistry,
     Counter,
     Gauge,
     Histogram,
-    generate_latest,
 )
 from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
@@ -129,8 +127,3 @@ def histogram(name: str, meaning: str, *labels: str) -> Histogram:
     """Register a histogram of seconds; its name must end in `_seconds`."""
     DESCRIBED.append(Described(name, "histogram", labels, meaning))
     return Histogram(name, meaning, labels, registry=METRICS)
-
-
-def metrics_page() -> tuple[bytes, str]:
-    """Return the body and the media type of `/metrics`."""
-    return generate_latest(METRICS), CONTENT_TYPE_LATEST

@@ -87,7 +87,7 @@ def _merchants_of(parent: int) -> list[str]:
 FIND = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from fatura.cli.demo.merchant_process import find_program
+from fatura.cli.demo.command import find_program
 print(find_program())
 """
 

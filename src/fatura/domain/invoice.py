@@ -106,29 +106,22 @@ def _initial_status(*, pending: bool, total_cents: int) -> InvoiceStatus:
 
 
 def _item(product: BilledProduct, *, months: int, cycle: int) -> ItemDraft:
+    """Return an item: priced if the product has a fixed price, else pending."""
     price = product.monthly_price_cents
-    if price is None:
-        assert product.pricing_mode is PricingMode.ENDPOINT, product.product_id
-        return ItemDraft(
-            product_id=product.product_id,
-            product_name=product.product_name,
-            pricing_source=PricingSource.ENDPOINT,
-            pricing_status=PricingStatus.PENDING,
-            months=months,
-            monthly_price_cents=None,
-            discount_percent=None,
-            amount_cents=None,
-        )
-    percent = discount_percent(product.discounts, cycle)
+    assert (price is None) is (product.pricing_mode is PricingMode.ENDPOINT), product.product_id
+    percent = amount_cents = None
+    if price is not None:
+        percent = discount_percent(product.discounts, cycle)
+        amount_cents = item_amount_cents(price, months=months, discount_percent=percent or 0)
     return ItemDraft(
         product_id=product.product_id,
         product_name=product.product_name,
-        pricing_source=PricingSource.TABLE,
-        pricing_status=PricingStatus.PRICED,
+        pricing_source=PricingSource.ENDPOINT if price is None else PricingSource.TABLE,
+        pricing_status=PricingStatus.PENDING if price is None else PricingStatus.PRICED,
         months=months,
         monthly_price_cents=price,
         discount_percent=percent,
-        amount_cents=item_amount_cents(price, months=months, discount_percent=percent or 0),
+        amount_cents=amount_cents,
     )
 
 

@@ -1,11 +1,12 @@
 """Liveness, readiness and metrics (spec 4.1, D-5); no API key is needed."""
 
 from fastapi import Request
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
 
 from fatura.api.http.replies import answer
 from fatura.api.http.route import Documentation, OpenRoute
-from fatura.observability import gauge, metrics_page
+from fatura.observability import METRICS, gauge
 from fatura.usecases.operations import health, lateness
 from fatura.views.health import AliveView, ReadinessView
 
@@ -31,8 +32,7 @@ async def metrics(request: Request) -> Response:
     _database_up.set(found.database)
     _clock_trusted.set(found.clock)
     await lateness.measure(request.app.state.gate.deps)
-    page, media_type = metrics_page()
-    return Response(page, media_type=media_type)
+    return Response(generate_latest(METRICS), media_type=CONTENT_TYPE_LATEST)
 
 
 _database_up = gauge("fatura_database_up", "1 while the database answers.")

@@ -1,22 +1,30 @@
 """`fatura demo`: bill a sandbox account for three months, show the result, and keep serving."""
 
 import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
 import typer
 from rich.console import Console
 
+import fatura
 from fatura import bootstrap
 from fatura.cli.client import connect
-from fatura.cli.demo.merchant_process import example_merchant
 from fatura.cli.demo.story import run_story
 from fatura.cli.options import DEFAULT_HOST, DEFAULT_PORT, DataDir, Host, Port, read_settings
 from fatura.cli.processes import run_until_stopped
 from fatura.cli.up import run_engine
 from fatura.domain.credentials import Mode
 
+PROGRAM = Path("examples/merchant/app.py")
+MERCHANT_STARTS_WITHIN_SECONDS = 20
 Once = Annotated[
     bool, typer.Option("--once", help="Exit after the result is shown instead of serving until Ctrl-C.")
 ]
@@ -61,3 +69,36 @@ def demo(
                 await run_engine(engine, stop, host=host, port=port, meanwhile=meanwhile)
 
         run_until_stopped(story)
+
+
+def find_program() -> Path:
+    """Return the example's path: inside the installed package, or at the top of a checkout."""
+    package = Path(fatura.__file__).resolve().parent
+    installed = package / PROGRAM
+    return installed if installed.exists() else package.parents[1] / PROGRAM
+
+
+@asynccontextmanager
+async def example_merchant(secret: str) -> AsyncGenerator[str]:
+    """Run the example on a free local port with an integration secret, and yield its URL."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(find_program()),
+        "--port",
+        "0",
+        "--until-stdin-closes",
+        env={**os.environ, "FATURA_INTEGRATION_SECRET": secret},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        assert process.stdout is not None
+        async with asyncio.timeout(MERCHANT_STARTS_WITHIN_SECONDS):
+            address = (await process.stdout.readline()).decode().strip()
+        assert address, "the example merchant did not start"
+        yield address
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
