@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def stale(root: Path = ROOT) -> dict[str, str]:
-    """Return the outdated pages with their new text, by path."""
+    """Return the new text of each outdated page, by path."""
     printed = {path: page() for path, page in PAGES.items()}
     return {path: text for path, text in printed.items() if not _says(root / path, text)}
 

@@ -21,7 +21,7 @@ _DECISION = re.compile(r"\bD-\d+[a-z]?\b")
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """One requirement of the specification or of a decision. If it is `built`, a test must cite it."""
+    """One requirement of the specification or of a decision. A test must cite it if `built` is true."""
 
     id: str
     says: str
@@ -93,24 +93,24 @@ def mentioned(path: Path) -> Iterator[Citation]:
 
 
 def resolves(mention: str, ids: Iterable[str]) -> bool:
-    """Return whether a section or decision has a clause, itself or in a subsection."""
+    """Return whether any id is a clause of the section or decision, or of a subsection."""
     return any(id_ == mention or id_.startswith((f"{mention} ", f"{mention}.")) for id_ in ids)
 
 
 def nearest(id_: str, ids: Iterable[str]) -> str:
-    """Return the known ids that are most similar to an unknown one, as text for a message."""
+    """Return the ids that are most similar to an unknown one, formatted for a message."""
     near = difflib.get_close_matches(id_, list(ids), n=3, cutoff=0.4)
     return ", ".join(f"[{match}]" for match in near) or "none"
 
 
 def uncited(known: Mapping[str, Clause], citations: Iterable[Citation], *, later: bool) -> list[Clause]:
-    """Return the `built` clauses that no test cites. With `later`, return also the others."""
+    """Return the clauses that no test cites. Clauses that are not `built` are included only with `later`."""
     cited = {citation.id for citation in citations}
     return [clause for clause in known.values() if clause.id not in cited and (clause.built or later)]
 
 
 def main(arguments: list[str]) -> int:
-    """Print uncited clauses and unknown citations. Return 1 if a `built` clause is uncited or a citation unknown."""
+    """Print uncited clauses and unknown citations. Return 1 for an uncited `built` clause or an unknown citation."""
     known, citations = clauses(), list(cited_by_tests())
     missing = uncited(known, citations, later="--all" in arguments)
     group = ""

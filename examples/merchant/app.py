@@ -24,7 +24,7 @@ from typing import Any
 
 try:
     from fatura.signature import HEADER, SignatureError, verify
-except ModuleNotFoundError:  # so that it also runs from a checkout where Fatura is not installed
+except ModuleNotFoundError:  # this is a checkout, and Fatura is not installed
     sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
     from fatura.signature import HEADER, SignatureError, verify
 
@@ -53,7 +53,7 @@ METERS = {
     "towels": Meter("towel", "towels", cents=250, most_a_month=12, fails_first=2),
     "smoothies": Meter("smoothie", "smoothies", cents=1800, most_a_month=9, is_broken=True),
 }
-"""Meters by the product's `externalRef`. The first always answers, the second fails twice, the third always fails."""
+"""Meters by the `externalRef` of the product. Calls for towels fail twice per item, and those for smoothies always."""
 
 
 class Counts:
@@ -131,7 +131,7 @@ def price(request: dict[str, Any], counts: Counts) -> Answer:
 
 
 def _used(meter: Meter, what: str) -> int:
-    """Return the usage, here a number derived from the arguments. A real program would read its meter."""
+    """Return the number of units used. A real program reads its meter; this one derives a number from the arguments."""
     digest = hashlib.sha256(f"{meter.one} {what}".encode()).digest()
     return digest[0] % (meter.most_a_month + 1)
 
@@ -176,7 +176,7 @@ class Endpoints(BaseHTTPRequestHandler):
         return price(json.loads(body), self._merchant.counts)
 
     def _take_event(self, body: bytes) -> Answer:
-        """Answer immediately and handle the event later, so that slow handling does not cause a retry."""
+        """Queue the event and answer immediately, because Fatura retries an event that is answered too late."""
         event, counts = json.loads(body), self._merchant.counts
         counts.count("received")
         counts.count("verified")

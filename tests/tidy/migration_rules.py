@@ -16,7 +16,7 @@ from tests.tidy.sql_statements import function_names, nodes
 
 MAX_NAME_CHARS = 40
 LOCAL = {"block", "if", "case", "assign", "return", "raise", "exit", "loop", "while"}
-"""The PL/pgSQL statements that read and write no table."""
+"""The PL/pgSQL statements that a trigger may contain, because they neither read nor write a table."""
 
 _BEFORE, _ROW_KINDS = 2, (ConstrType.CONSTR_NOTNULL, ConstrType.CONSTR_NULL, ConstrType.CONSTR_DEFAULT)
 _KEYS = (ConstrType.CONSTR_PRIMARY, ConstrType.CONSTR_UNIQUE)
@@ -49,7 +49,7 @@ def account_leads(statements: Statements) -> Iterator[str]:
 
 
 def names_of_constraints(statements: Statements) -> Iterator[str]:
-    """Rule 8: every constraint and index has a short, unique name. None is deferrable or sets null."""
+    """Rule 8: every constraint and index has a short, unique name. No foreign key is deferrable or sets null."""
     seen: set[str] = set()
     for node in nodes(tuple(statements), ast.Constraint, ast.IndexStmt):
         is_index = isinstance(node, ast.IndexStmt)
@@ -70,7 +70,7 @@ def names_of_constraints(statements: Statements) -> Iterator[str]:
 
 
 def deterministic_defaults(statements: Statements) -> Iterator[str]:
-    """Rule 5: no default, check or index reads the clock or a random number."""
+    """Rule 5: no default, check or index uses the clock or random numbers."""
     for node in nodes(tuple(statements), ast.Constraint, ast.IndexStmt):
         for name in UNSTEADY & set(function_names(node)):
             yield f"{name}() in {RawStream()(node)}: the value is a parameter of the INSERT"
@@ -86,13 +86,13 @@ def triggers_read_their_row(statements: Statements) -> Iterator[str]:
         kinds, expressions = _plpgsql(parse_plpgsql(RawStream()(function)))
         other = sorted(set(kinds) - LOCAL)
         if other:
-            yield f"{name} says {', '.join(other).upper()}: a trigger reads its own row only"
+            yield f"{name} contains {', '.join(other).upper()}: a trigger reads its own row only"
         elif any(nodes(tuple(map(_expression, expressions)), ast.RangeVar, ast.SubLink)):
             yield f"{name} reads a table: a trigger reads its own row only"
 
 
 def small_steps(statements: Statements) -> Iterator[str]:
-    """Rule 11: one subcommand per ALTER; a column first, its named constraint after; parents before children."""
+    """Rule 11: each ALTER has one subcommand. Named constraints follow their columns, and children their parents."""
     known: set[str] = set()
     for statement in statements:
         if isinstance(statement, ast.AlterTableStmt):
@@ -111,12 +111,12 @@ RULES = (account_leads, names_of_constraints, deterministic_defaults, triggers_r
 
 def _small_alter(statement: Any) -> Iterator[str]:
     if len(statement.cmds) > 1:
-        yield f"ALTER TABLE {statement.relation.relname} does {len(statement.cmds)} things: one each"
+        yield f"ALTER TABLE {statement.relation.relname} does {len(statement.cmds)} things: write one ALTER for each"
     for command in statement.cmds:
         if command.subtype == AlterTableType.AT_AddColumn:
             for constraint in nodes(command, ast.Constraint):
                 if constraint.contype not in _ROW_KINDS:
-                    yield f"{command.def_.colname} is added with a constraint: ADD CONSTRAINT afterwards, named"
+                    yield f"{command.def_.colname} is added with a constraint: add a named constraint afterwards"
 
 
 def _is_account_column(column: Any) -> bool:
@@ -130,7 +130,7 @@ def _leads(keys: Any) -> bool:
 
 
 def _plpgsql(tree: Any) -> tuple[list[str], list[str]]:
-    """Return the kinds of statements and the expressions in a function's body."""
+    """Return the kinds of the statements, and the expressions, in the body of a PL/pgSQL function."""
     kinds, expressions = list[str](), list[str]()
     pending = [tree]
     while pending:
@@ -149,6 +149,6 @@ def _plpgsql(tree: Any) -> tuple[list[str], list[str]]:
 
 
 def _expression(text: str) -> Any:
-    """Return the parse tree of an expression, or of what an assignment assigns."""
+    """Return the parse tree of an expression or, if it is an assignment, of the assigned expression."""
     select: Any = parse_sql("SELECT " + re.sub(r"^[\w.]+\s*:=", "", text))[0].stmt
     return select.targetList[0].val

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A text file of the repository, or a sample for a rule."""
+    """A text file of the repository, or a sample text that tests a rule."""
 
     path: str
     text: str
@@ -28,7 +28,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One violation: its place, what is wrong and how to mend it."""
+    """One violation of a rule: its place, what is wrong and how to correct it."""
 
     path: str
     line: int

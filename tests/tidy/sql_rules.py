@@ -12,7 +12,7 @@ from pglast.enums import CTEMaterialize
 from tests.tidy.sql_statements import conjuncts, function_names, nodes, walk_level
 
 SYSTEM_TABLES = ("pg_", "schema_migration")
-"""Tables without data of accounts: PostgreSQL's catalogs and the list of migrations."""
+"""Prefixes of tables without account data: PostgreSQL's catalogs and the list of migrations."""
 UNSTEADY = {
     "now", "clock_timestamp", "statement_timestamp", "transaction_timestamp", "timeofday", "random", "random_normal",
     "gen_random_uuid", "uuidv4", "uuidv7", "uuid_generate_v4", "nextval", "current_date", "current_time",
@@ -23,7 +23,7 @@ COMPUTING = (ast.FuncCall, ast.SubLink, ast.SQLValueFunction, ast.CoalesceExpr, 
 
 
 def on_own_account(tree: Any) -> Iterator[str]:
-    """Rule 2: every table reference carries its own `account_id = $1`."""
+    """Rule 2: every table in a statement has its own condition `account_id = $1`."""
     named = {cte.ctename for cte in nodes(tree, ast.CommonTableExpr)}
     for query in nodes(tree, ast.SelectStmt, ast.UpdateStmt, ast.DeleteStmt):
         yield from _level_on_own_account(query, named)
@@ -68,21 +68,21 @@ def account_stays(tree: Any) -> Iterator[str]:
     """Rule 1: a row's account never changes."""
     for query in nodes(tree, ast.UpdateStmt):
         if any(target.name == "account_id" for target in query.targetList):
-            yield "account_id is updated: a row belongs to its account for good"
+            yield "account_id is updated: a row never changes its account"
 
 
 def deterministic(tree: Any) -> Iterator[str]:
-    """Rule 5: instants, random values and counters are parameters. Only UPDATE and DELETE may use now()."""
+    """Rule 5: instants, random values and counters are parameters of statements. UPDATE and DELETE may use now()."""
     if not any(nodes(tree, ast.RangeVar)):
         return
     allowed = {"now"} if isinstance(tree, ast.UpdateStmt | ast.DeleteStmt) else set[str]()
     for name in function_names(tree):
         if name in UNSTEADY - allowed:
-            yield f"{name} is asked inside a statement: pass the value as a parameter"
+            yield f"{name} is called in a statement: pass the value as a parameter"
 
 
 def plain_conflict(tree: Any) -> Iterator[str]:
-    """Rule 6: ON CONFLICT DO UPDATE uses columns, EXCLUDED and parameters only. RETURNING gives plain columns."""
+    """Rule 6: ON CONFLICT DO UPDATE uses columns, EXCLUDED and parameters only. RETURNING computes nothing."""
     for clause in nodes(tree, ast.OnConflictClause):
         for node in nodes((clause.targetList, clause.whereClause), *COMPUTING):
             yield f"{type(node).__name__} in ON CONFLICT DO UPDATE: columns, EXCLUDED and parameters only"
@@ -95,11 +95,11 @@ def no_insert_inside(tree: Any) -> Iterator[str]:
     """Rule 7: no CTE contains an INSERT."""
     for cte in nodes(tree, ast.CommonTableExpr):
         if isinstance(cte.ctequery, ast.InsertStmt):
-            yield f"INSERT in the CTE {cte.ctename}: a statement of its own"
+            yield f"INSERT in the CTE {cte.ctename}: write a separate statement"
 
 
 def claims_once(tree: Any) -> Iterator[str]:
-    """Rule 4: a claim chooses its rows in a materialized CTE. PostgreSQL may run a sub-select once per row."""
+    """Rule 4: a claim chooses its rows in a materialized CTE, because PostgreSQL may run a sub-select once per row."""
     chosen = [
         cte.ctequery
         for cte in nodes(tree, ast.CommonTableExpr)
@@ -111,15 +111,15 @@ def claims_once(tree: Any) -> Iterator[str]:
 
 
 def local_settings(tree: Any) -> Iterator[str]:
-    """Rule 12: settings end with their transaction, and are set by SET LOCAL."""
+    """Rule 12: statements change settings by SET LOCAL only, so that each change ends with its transaction."""
     if "set_config" in function_names(tree):
-        yield "set_config: SET LOCAL"
+        yield "set_config: use SET LOCAL"
     if isinstance(tree, ast.VariableSetStmt) and not tree.is_local and tree.name != "TRANSACTION":
-        yield f"SET {tree.name} outlives its transaction: SET LOCAL"
+        yield f"SET {tree.name} outlives its transaction: use SET LOCAL"
 
 
 def plain_changes(tree: Any) -> Iterator[str]:
-    """Rule 5: an UPDATE or DELETE adds no interval to a column, indexes no array by one, and has no `CASE x WHEN`."""
+    """Rule 5: UPDATE and DELETE add no interval to a column, use no column as an array index, and no `CASE x WHEN`."""
     if not isinstance(tree, ast.UpdateStmt | ast.DeleteStmt):
         return
     for sum_ in nodes(tree, ast.A_Expr):
@@ -130,20 +130,20 @@ def plain_changes(tree: Any) -> Iterator[str]:
             if others:
                 yield "an interval is added to a column or parameter: compute the instant in Python"
     if any(case.arg for case in nodes(tree, ast.CaseExpr)):
-        yield "`CASE x WHEN y` reaches the nodes as `CASE x WHEN x = y`: CASE WHEN x = y"
+        yield "`CASE x WHEN y` reaches the nodes as `CASE x WHEN x = y`: write CASE WHEN x = y"
     for element in nodes(tree, ast.A_Indices):
         if any(nodes(element, ast.ColumnRef)):
-            yield "an array's element is taken by a column: join unnest(...) WITH ORDINALITY"
+            yield "a column is used as an array index: join unnest(...) WITH ORDINALITY"
 
 
 def discovery_reads(tree: Any) -> Iterator[str]:
-    """Rule 4: discovery writes and locks nothing, and each node can answer for its own accounts."""
+    """Rule 4: discovery writes and locks nothing, and each Citus node can evaluate it for its own accounts."""
     if any(nodes(tree, ast.InsertStmt, ast.UpdateStmt, ast.DeleteStmt)):
         yield "a statement over all accounts writes: claim account by account"
     if any(nodes(tree, ast.LockingClause)):
         yield "a statement over all accounts locks: claim account by account"
     if any(nodes(tree, ast.CommonTableExpr)):
-        yield "a CTE over all accounts is gathered on one node: a sub-select with GROUP BY account_id"
+        yield "a CTE over all accounts is gathered on one node: use a sub-select with GROUP BY account_id"
     if any(
         not inner.subquery.targetList for inner in nodes(tree, ast.RangeSubselect) if not inner.subquery.larg
     ):
@@ -196,7 +196,7 @@ def _names(column: Any) -> list[str | None]:
 
 
 def _tied_aliases(part: Any) -> list[str | None]:
-    """Return the aliases of `a.account_id = b.account_id`."""
+    """Return both aliases of a condition `a.account_id = b.account_id`, and none for any other condition."""
     sides = [part.lexpr, part.rexpr]
     if part.name[0].sval != "=" or not all(isinstance(side, ast.ColumnRef) for side in sides):
         return []
@@ -205,7 +205,7 @@ def _tied_aliases(part: Any) -> list[str | None]:
 
 
 def _bound_alias(part: Any) -> str | None:
-    """Return the alias that `alias.account_id = $1` binds, "" for a bare column, None for anything else."""
+    """Return `alias` of a condition `alias.account_id = $1`, "" if it has no alias, and None for other conditions."""
     match part:
         case ast.A_Expr(name=(ast.String(sval="="),), lexpr=ast.ColumnRef(fields=names), rexpr=value):
             pass

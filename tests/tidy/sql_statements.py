@@ -32,7 +32,7 @@ class Statement:
 
     @property
     def discovers(self) -> bool:
-        """Whether the statement reads over all accounts."""
+        """Whether the statement may read rows of all accounts, by the name of its owner."""
         return self.owner.startswith("discover")
 
 
@@ -48,7 +48,7 @@ def literals(source: Source) -> Iterator[tuple[int, str, str]]:
 
 
 def concatenated(source: Source) -> Iterator[int]:
-    """Yield the lines where SQL is built from pieces by an f-string, `%`, `+` or format."""
+    """Yield the lines where an f-string, `%`, `+` or `format` builds SQL from parts."""
     for node in python.walk(source.tree):
         match node:
             case python.JoinedStr(values=parts):
@@ -64,7 +64,7 @@ def concatenated(source: Source) -> Iterator[int]:
 
 
 def statements(source: Source) -> Iterator[Statement]:
-    """Parse every statement of a file with the grammar of PostgreSQL. Raises NotSqlError."""
+    """Parse every SQL literal of a file with the grammar of PostgreSQL. Raises NotSqlError."""
     for line, owner, text in literals(source):
         try:
             parsed = parse_sql(text)
@@ -90,7 +90,7 @@ def _owned(node: python.AST, owner: str) -> Iterator[tuple[python.AST, str]]:
 
 
 def walk(node: Any, *, skip: tuple[type[ast.Node], ...] = ()) -> Iterator[Any]:
-    """Yield a node and all nodes below it, without fields of the skipped types."""
+    """Yield a node and all nodes below it. Fields of the types in `skip` are left out."""
     if isinstance(node, tuple):
         for each in node:
             yield from walk(each, skip=skip)
@@ -111,7 +111,7 @@ def walk_level(node: Any) -> Iterator[Any]:
 
 
 def function_names(tree: Any) -> Iterator[str]:
-    """Yield the names of called functions, including those that SQL writes without brackets."""
+    """Yield the names of the called functions, including those without parentheses, such as CURRENT_DATE."""
     yield from (call.funcname[-1].sval for call in nodes(tree, ast.FuncCall))
     yield from (
         value.op.name.removeprefix("SVFOP_").lower().removesuffix("_n")
@@ -120,7 +120,7 @@ def function_names(tree: Any) -> Iterator[str]:
 
 
 def conjuncts(condition: Any) -> Iterator[Any]:
-    """Yield the conditions that AND joins."""
+    """Yield the conditions that AND connects, or the condition itself."""
     if isinstance(condition, ast.BoolExpr) and condition.boolop == BoolExprType.AND_EXPR:
         for part in condition.args or ():
             yield from conjuncts(part)

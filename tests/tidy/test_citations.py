@@ -55,7 +55,7 @@ def test_prose_citations_resolve():
     ],
 )
 def test_a_bad_sample_is_found(rule, bad, tmp_path):
-    """Numbers are inserted when the test runs, so that this file passes the rule."""
+    """The test inserts the number 99 when it runs, so that this file itself cites no unknown clause."""
     sample = tmp_path / "a.py"
     sample.write_text(bad.format(99))
     assert list(rule(sample))

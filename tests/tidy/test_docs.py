@@ -1,4 +1,4 @@
-"""House rules on pages: they document the code, generated ones are current, and links resolve."""
+"""House rules on the docs: they cover the code, generated pages are current, and links resolve."""
 
 import ast
 import re
@@ -27,21 +27,21 @@ def page(path: str) -> str:
 
 
 def codes(source: Source) -> Iterator[tuple[int, str]]:
-    """Yield the type codes in the strings of a file."""
+    """Yield the lines and the problem type codes in the strings of a file."""
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and _CODE.fullmatch(node.value):
             yield node.lineno, node.value
 
 
 def unknown_codes(source: Source) -> Iterator[Finding]:
-    """Refuse type codes that are not in the catalogue."""
+    """Refuse problem type codes that are not in the catalogue."""
     if source.path != CATALOGUE:
         for line, code in codes(source):
             yield Finding(source.path, line, f"{code} is spelled out: use the Problem of {CATALOGUE}")
 
 
 def undocumented_codes(source: Source, errors: str) -> Iterator[Finding]:
-    """Refuse codes that are not on the page of errors."""
+    """Refuse problem type codes that are not on the page of errors."""
     for line, code in codes(source):
         if f"`{code}`" not in errors:
             yield Finding(source.path, line, f"{code} is missing in docs/reference/errors.md: run make docs")

@@ -20,7 +20,7 @@ HARMLESS = {"combine", "fromisoformat", "fromtimestamp", "fromordinal", "fromiso
 
 
 def inexact(node: ast.AST) -> str | None:
-    """Return the name of a construct that can make a number inexact."""
+    """Return the name of a construct that can make a number inexact, or None for other nodes."""
     match node:
         case ast.Constant(value=float()):
             return "a float"
@@ -35,15 +35,19 @@ def inexact(node: ast.AST) -> str | None:
 
 
 def floats(source: Source) -> Iterator[Finding]:
-    """Refuse floats in the packages that compute and store money."""
+    """Refuse floats and other inexact numbers. The packages that compute and store money must pass."""
     for node in ast.walk(source.tree):
         if what := inexact(node):
             line = getattr(node, "lineno", 1)
-            yield Finding(source.path, line, f"{what} in a room of money: integers, and // after adding half")
+            yield Finding(
+                source.path,
+                line,
+                f"{what} in a package of money: use integers, and round by // after adding half",
+            )
 
 
 def inexact_money(source: Source) -> Iterator[Finding]:
-    """Refuse floats in any statement that also names money."""
+    """Refuse floats and other inexact numbers in statements that also name money."""
     lines = source.lines
     for statement in ast.walk(source.tree):
         if not isinstance(statement, ast.stmt) or hasattr(statement, "body"):
@@ -54,12 +58,12 @@ def inexact_money(source: Source) -> Iterator[Finding]:
             yield Finding(
                 source.path,
                 statement.lineno,
-                f"{whats[0]} beside money: integer cents, and // after adding half",
+                f"{whats[0]} beside money: use integer cents, and round by // after adding half",
             )
 
 
 def clocks_and_randomness(source: Source) -> Iterator[Finding]:
-    """Refuse clocks and randomness, which must be arguments."""
+    """Refuse calls that read a clock or random numbers. The domain takes such values as arguments."""
     for node in ast.walk(source.tree):
         match node:
             case ast.Call(func=ast.Attribute(value=ast.Name(id=of) | ast.Attribute(attr=of), attr=asked)):

@@ -20,7 +20,7 @@ def lock(path: str) -> Source:
 
 
 def pins(source: Source) -> dict[str, set[str]]:
-    """Return the versions of each package. Platforms may have different versions."""
+    """Return the pinned versions of each package. It may be pinned once per platform."""
     found: dict[str, set[str]] = {}
     for pin in filter(None, map(_PIN.match, source.lines)):
         found.setdefault(pin[1], set()).add(pin[2])
@@ -39,7 +39,7 @@ def unpinned(source: Source, asked: list[str]) -> Iterator[Finding]:
 
 
 def unhashed(source: Source) -> Iterator[Finding]:
-    """Refuse pins without a hash, and other lines."""
+    """Refuse pins without a hash, and lines that are neither pins, hashes nor comments."""
     for number, (line, follows) in enumerate(pairwise([*source.lines, ""]), 1):
         if _PIN.match(line):
             if not line.endswith("\\") or not follows.startswith("    --hash=sha256:"):
@@ -51,7 +51,7 @@ def unhashed(source: Source) -> Iterator[Finding]:
 
 
 def disagreeing(run: Source, dev: Source) -> Iterator[Finding]:
-    """Refuse locks that disagree. The larger lock must contain the smaller one."""
+    """Refuse a `dev` lock that does not contain every pin of the `run` lock."""
     pinned = pins(dev)
     for name, versions in pins(run).items():
         if pinned.get(name) != versions:
@@ -59,7 +59,7 @@ def disagreeing(run: Source, dev: Source) -> Iterator[Finding]:
 
 
 def required(*groups: str) -> list[str]:
-    """Return the requirements of pyproject.toml with the given groups."""
+    """Return the dependencies in pyproject.toml, and those of the given groups."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     listed = [each for group in groups for each in project["dependency-groups"][group]]
     return project["project"]["dependencies"] + [each for each in listed if isinstance(each, str)]

@@ -58,7 +58,7 @@ def vague_names(source: Source) -> Iterator[Finding]:
 
 
 def many_positional(source: Source) -> Iterator[Finding]:
-    """Refuse public functions whose calls cannot be read without the definition."""
+    """Refuse public functions with many positional arguments, whose calls can be read only beside the definition."""
     for function in functions(source):
         takes = [argument.arg for argument in function.args.posonlyargs + function.args.args]
         asked = [name for place, name in enumerate(takes) if not _is_context(takes[: place + 1])]
@@ -72,12 +72,12 @@ def many_positional(source: Source) -> Iterator[Finding]:
 
 
 def _is_context(leading: list[str]) -> bool:
-    """Return whether all these parameters name a context such as a transaction or an account."""
+    """Return whether all these parameters are a context, such as a transaction or an account."""
     return set(leading) <= CONTEXT
 
 
 def transaction_closures(source: Source) -> Iterator[Finding]:
-    """Refuse transactions that are closures: a caller of named functions reads from top to bottom."""
+    """Refuse nested functions that run in a transaction. With named functions, a caller reads from top to bottom."""
     for outer in functions(source):
         for inner in ast.walk(outer):
             if inner is outer or not isinstance(inner, ast.AsyncFunctionDef):

@@ -1,4 +1,4 @@
-"""House rules on SQL: it is literal, in its packages, and within one account."""
+"""House rules on SQL: statements are literals, in certain packages, and read or write a single account."""
 
 import ast as python
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ ROOMS = ("src/fatura/store/", "src/fatura/gateways/adapters/")
 
 
 def broken(statement: Statement) -> Iterator[Finding]:
-    """Yield the rules that a statement violates."""
+    """Yield a finding for each rule that a statement violates."""
     own = sql_rules.discovery_reads if statement.discovers else sql_rules.on_own_account
     for rule in (own, *sql_rules.ALWAYS):
         for message in rule(statement.tree):
@@ -22,7 +22,7 @@ def broken(statement: Statement) -> Iterator[Finding]:
 
 
 def misplaced(source: Source) -> Iterator[Finding]:
-    """Refuse SQL outside its packages."""
+    """Refuse SQL outside the packages that may contain it."""
     if not source.path.startswith(ROOMS):
         for line, _, _ in literals(source):
             yield Finding(source.path, line, f"SQL lives in {' and '.join(ROOMS)}")
@@ -154,7 +154,7 @@ def test_good_discovery_passes(good):
 
 
 def misnamed_discovery(source: Source) -> Iterator[Finding]:
-    """Refuse functions whose name does not say whether they read over all accounts."""
+    """Refuse a `discover_...` function without a Discovery, and any other function with one."""
     for node in python.walk(source.tree):
         if isinstance(node, python.FunctionDef | python.AsyncFunctionDef):
             given = [python.unparse(each.annotation) for each in node.args.args if each.annotation]

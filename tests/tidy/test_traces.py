@@ -1,4 +1,4 @@
-"""House rules on traces: the repository names no machine and no registry, and checks are disabled with a reason."""
+"""The repository names no machine and no registry, and every disabled check has a reason."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Check the OpenAPI document, or another one given as the argument. The exit code is 1 if a tool found something."""
+"""Check the engine's OpenAPI document, or the file given as the argument. Exit with 1 if a tool found something."""
 
 import shutil
 import sys

