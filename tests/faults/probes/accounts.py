@@ -1,4 +1,4 @@
-"""Create an account with resources in every state."""
+"""Fill an account with resources in many states."""
 
 from tests.support.account_resources import Owned, own_everything
 from tests.support.world import Merchant, World, item, subscription_body
@@ -23,7 +23,7 @@ MALFORMED = (
 
 
 async def fill_account(world: World, merchant: Merchant) -> Owned:
-    """Create one resource of every kind in the common states, and some in rare states."""
+    """Create one resource of every kind, and more of some kinds in rare states, such as a held invoice."""
     own = await own_everything(world, merchant)
     held_product = await merchant.variable_product()
     held_plan = await merchant.plan(item(held_product))

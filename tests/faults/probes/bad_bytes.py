@@ -92,7 +92,7 @@ def _faults(answer: bytes) -> list[str]:
 
 
 def _bytes(chance: random.Random, key: str) -> tuple[str, bytes]:
-    """Return an invalid request and a description of its fault."""
+    """Return a random invalid request, after the name of its kind."""
     body = b'{"name": "x"}'
     auth = b"Authorization: Bearer " + key.encode() + b"\r\n"
     host = b"Host: x\r\n"

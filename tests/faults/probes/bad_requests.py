@@ -26,9 +26,9 @@ from tests.support.world import Json, Merchant, World, plan_body
 
 PROCESSES = 2
 SENT_AGAIN = 500
-"""Number of refused requests that are repeated between two comparisons of all rows."""
+"""How many of the last refused requests are repeated at the end, to check that they change no row."""
 CALLS_OUT = ("pricing-test", "retry-pricing")
-"""Routes that call a merchant's endpoint. They get fewer requests because of their rate limit."""
+"""Routes that call a merchant's endpoint. They get no requests because of their rate limit."""
 
 
 @dataclass(slots=True)
@@ -134,7 +134,7 @@ async def _resend(world: World, app: Any, refused: Sequence[Wire]) -> list[str]:
 
 
 def _valid_requests(document: Json, own: Owned, clock: Merchant) -> Iterator[Wire]:
-    """Yield one valid request per operation, and one per form of a body with several forms."""
+    """Yield one valid request per operation, or one for each form of its body. Omit the routes CALLS_OUT."""
     bodies = valid_bodies(own)
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
@@ -190,7 +190,7 @@ def _wire(route: str, path: str, body: Json, *, merchant: Merchant) -> Wire:
 
 
 def _answered_fields(document: Json) -> Mapping[str, Json]:
-    """Return every field name that occurs in a response, with one of its values."""
+    """Return every field name in the OpenAPI document's schemas, with a value of the field's type."""
     samples = {"string": "x", "integer": 1, "boolean": True, "array": [], "object": {}, "number": 1}
     return {
         name: samples.get(schema.get("type", ""))
@@ -206,7 +206,7 @@ def _secrets(world: World, other: Owned) -> list[bytes]:
 
 
 async def _names(world: World) -> list[bytes]:
-    """Return the names of database objects (constraints, indexes, triggers, tables) that are not API terms."""
+    """Return the names of constraints, tables, indexes and functions. A name without `_` may be a word of the API."""
     rows = await world.sql(
         """
         SELECT conname::text AS name FROM pg_constraint WHERE connamespace = 'public'::regnamespace

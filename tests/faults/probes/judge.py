@@ -26,7 +26,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """`secret` contains the texts that no response may contain."""
+    """`secret` has texts that no response may contain, and `names` has texts that no error may contain."""
 
     document: Json
     secret: Collection[bytes]

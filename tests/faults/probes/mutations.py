@@ -31,7 +31,7 @@ class Wire:
 
 @dataclass(frozen=True, slots=True)
 class Mutator:
-    """`fields` has a value for each field name that occurs in a response."""
+    """`fields` has a sample value for each field name in the OpenAPI document."""
 
     chance: random.Random
     fields: Mapping[str, Json]

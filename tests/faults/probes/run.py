@@ -27,7 +27,7 @@ SAME_ANSWERS = {
     "pricing-test": "the products of this run have fixed prices",
     "/gateways/": "the webhooks of this run are not signed",
 }
-"""Routes that answer own ids like unknown ones in this run, and why. Scenarios test their other answers."""
+"""Routes that respond to own and unknown ids alike in this run, with the reason. Scenarios test other responses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def _of_operation(route: str, path: str, operation: Json, *, body: Json, own: Ow
 
 
 def masked(answer: Answer, sought: str) -> tuple[Any, ...]:
-    """Return a response without its date and without the id that it repeats."""
+    """Return a response without its date header, and without the requested id if the body repeats it."""
     headers = [(name, value) for name, value in answer.headers.items() if name != "date"]
     body = answer.body.replace(sought.encode(), b"<the id>").replace(sought.lower().encode(), b"<the id>")
     return answer.status, headers, body
@@ -120,7 +120,8 @@ async def _run(server_url: str, options: Options, report: Report) -> None:
             report.count(f"probes with {kind} ids", tried[kind], at_least=50)
         report.count("probes", tried.total(), at_least=options.pick(short=500, full=2000))
         report.count("tables of the other accounts that changed", len(changed), at_most=0)
-        broken = set(await world.broken()) - {"due_work_is_claimed_in_an_hour"}  # this run has no worker
+        # No worker runs, so due work remains.
+        broken = set(await world.broken()) - {"due_work_is_claimed_in_an_hour"}
         report.problems += [f"the invariant {name} is violated" for name in broken]
         if options.pick(short=0, full=1):
             await compare_times(world, others[0], chance=chance, report=report)
@@ -140,7 +141,7 @@ async def _probe_foreign(
     chance: random.Random,
     report: Report,
 ) -> Counter[str]:
-    """Request ids of other accounts. Return the number of probes of each kind."""
+    """Send foreign, unknown and malformed ids. Return the number of probes of each kind."""
     tried = Counter[str]()
     listed = list(probes((await world.get("/docs-json")).json, own))
     for place_, probe in enumerate(listed):
@@ -189,7 +190,7 @@ def _not_as_unknown(answer: Answer, expected: tuple[Any, ...]) -> bool:
 
 
 async def _own(world: World, own: Owned, *, chance: random.Random, report: Report) -> int:
-    """Request own ids. The probes prove something only if the responses differ from those to unknown ids."""
+    """Send own ids, and return their number. If the responses equal those to unknown ids, the probes prove nothing."""
     tried = 0
     listed = list(probes((await world.get("/docs-json")).json, own))
     for probe in sorted(

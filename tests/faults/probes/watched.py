@@ -66,7 +66,7 @@ async def ask(app: Any, wire_: Wire) -> tuple[Answer, Sequence[str]]:
 
 
 def _scope(wire_: Wire) -> dict[str, Any]:
-    """Return the ASGI scope as uvicorn creates it: the path decoded, the query not."""
+    """Return the ASGI scope as uvicorn creates it, with a decoded path and a raw query."""
     raw = wire_.path.encode("latin-1", "replace")
     return {
         "type": "http",
