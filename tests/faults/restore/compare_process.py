@@ -1,6 +1,6 @@
-"""`fatura restored` in its own process, with the run's gateway and clock, killed at its n-th statement.
+"""Run the comparison of `fatura restored` in its own process, which is killed at its n-th statement.
 
-`python -m tests.faults.restore.compare_process URL RING JOURNAL NOW SINCE KILL_AT` prints its
+`python -m tests.faults.restore.compare_process URL RING JOURNAL NOW SINCE KILL_AT` prints the comparison's
 counts as JSON. With KILL_AT 0, the process is not killed.
 """
 

@@ -32,7 +32,7 @@ PAGE = 50
 
 
 class JournalGateway:
-    """Offers only look-ups. A repeated request creates a second charge."""
+    """A gateway whose only protection against duplicates is the look-up. A repeated request creates a second charge."""
 
     provider: ClassVar[str] = PROVIDER
 

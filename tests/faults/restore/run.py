@@ -26,7 +26,7 @@ RESTORES_A_STORY = 5
 DAYS_AFTER = 3
 """Days after a restore within which all work must be final."""
 DIES = 0.7
-"""The chance that work is killed before a backup, and the chance that a comparison is killed."""
+"""The chance that work is canceled before a backup, and the chance that a comparison is canceled."""
 
 
 def run(options: Options) -> Report:
@@ -108,7 +108,10 @@ async def _trial(story: Story, truth: Truth) -> None:
 
 
 async def _compare(story: Story, truth: Truth) -> None:
-    """Repeat the comparison until it completes: in killed processes, in canceled tasks, or with concurrent workers."""
+    """Run the comparison until it completes.
+
+    The first runs may be in a killed process or a canceled task. The last one completes while lanes run concurrently.
+    """
     rng, since = story.rng, truth.since
     if rng.random() < 0.2:
         await story.compare_in_process(since=since, kill_at=rng.randrange(20, 120))

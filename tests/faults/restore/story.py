@@ -77,13 +77,16 @@ class Story:
                 yield Merchant(deps, client, self.opened)
 
     def _count(self) -> None:
-        """Fail at this statement if a failure was requested."""
+        """Count a statement. If it is the one at which the running task must fail, cancel the task."""
         self.statements_left -= 1
         if not self.statements_left and self.running is not None:
             self.running.cancel()
 
     async def work(self, deps: Deps, *, die_at: int = 0) -> bool:
-        """Run lanes until no work is due, or fail at the n-th statement (0: never). Return whether all completed."""
+        """Run lanes until no work is due. Return whether they completed.
+
+        `die_at` is the number of the statement at which they are canceled (0: never).
+        """
         self.running = asyncio.create_task(run_until_idle(deps, LANES))
         self.statements_left = die_at
         try:
@@ -166,7 +169,7 @@ class Story:
     async def compare(
         self, deps: Deps, *, since: datetime, die_at: int = 0
     ) -> comparison.RestoreReport | None:
-        """Run `fatura restored` in this process. Return None if it failed at a statement."""
+        """Run `fatura restored` in this process. Return None if it was canceled at the statement `die_at`."""
         assert self.opened is not None
 
         async def command() -> comparison.RestoreReport:

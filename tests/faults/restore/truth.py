@@ -76,7 +76,7 @@ def _check_unmatched(story: Story, truth: Truth, newer: set[str], *, at: str) ->
 
 
 def _check_matched(truth: Truth, invoices: Sequence[Mapping[str, Any]], newer: set[str], *, at: str) -> None:
-    """Check that each live charge belongs to the invoice of its cycle, with the same id, or was reported."""
+    """Check that each live charge is on the invoice of its cycle again, or waits for a person if its amount differs."""
     restored = {_cycle(row): row for row in invoices}
     for charge in truth.charges:
         if charge["charge_id"] in newer or charge["state"] not in LIVE:
