@@ -16,7 +16,7 @@ from tests.faults.secrets.swapped import enroll
 from tests.support.world import World, api_client, open_account
 
 REPEATED = 15
-"""Requests made under the old key and repeated under each later ring."""
+"""Number of requests that are made with the old key, and repeated with each later ring."""
 
 
 async def rotate_under_load(world: World, report: Report) -> None:

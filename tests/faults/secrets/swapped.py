@@ -78,7 +78,7 @@ async def _by_hand(world: World) -> AsyncGenerator[asyncpg.Connection]:
 
 
 async def _documents(world: World, report: Report) -> None:
-    """Invoices with a swapped tax document wait, and other invoices are issued. No charge uses the wrong document."""
+    """Check that invoices with a swapped tax document wait while others are issued. No charge has a wrong document."""
     async with _by_hand(world) as connection:
         await connection.execute(
             """
@@ -106,7 +106,7 @@ async def _documents(world: World, report: Report) -> None:
 
 
 async def _credentials(world: World, report: Report) -> None:
-    """Invoices of a connection with swapped credentials wait until the credentials are sent again."""
+    """Check that invoices of a connection with swapped credentials wait until the credentials are sent again."""
     async with _by_hand(world) as connection:
         await connection.execute(
             """
@@ -131,7 +131,7 @@ async def _credentials(world: World, report: Report) -> None:
 
 
 async def _signing_secrets(world: World, report: Report) -> None:
-    """Without its own signing secret, an account sends no event until a rotation."""
+    """Check that an account with a swapped signing secret delivers no event until the secret is rotated."""
     async with open_receiver() as receiver:
         await world.put("/v1/integration/webhook", {"url": receiver.url})
         async with _by_hand(world) as connection:
@@ -153,7 +153,7 @@ async def _signing_secrets(world: World, report: Report) -> None:
 
 
 async def _stored_answers(world: World, report: Report) -> None:
-    """A response stored for another Idempotency-Key is never returned."""
+    """Check that a response stored for one Idempotency-Key is never returned for another."""
     for column in ("answer", "body_hash"):
         async with _by_hand(world) as connection:
             swap = """
