@@ -13,7 +13,7 @@ from tests.faults.simulator.side import World
 
 CONFLICT = (409, 422)
 LISTENS = 0.45
-"""Share of merchants that have a webhook from the start. The others read the event stream."""
+"""Share of merchants that register a webhook at the start."""
 PERIODS = (1, 1, 1, 1, 1, 1, 1, 3)
 
 

@@ -1,6 +1,6 @@
 """Faults that occur independently of I/O: outages of database and endpoints, changed gateway tokens, refunds.
 
-The gateway's webhooks are sent here, too. They may arrive twice, late, or never.
+This module also sends the gateway's webhooks, which may arrive twice, late, or never.
 """
 
 import json
@@ -48,7 +48,7 @@ async def _stop_endpoint(world: World, merchants: Sequence[Merchant]) -> None:
 
 
 async def _change_token(world: World, merchants: Sequence[Merchant]) -> None:
-    """Make the gateway refuse an account's credentials. Its merchant sends new ones hours later."""
+    """Make the gateway refuse an account's credentials. The merchant sends new ones about an hour later, or sooner."""
     merchant = world.rng.choice(merchants)
     world.side.gateway.token_of[UUID(merchant.account_id)] += 1
     await world.schedule.sleep(world.rng.randrange(60, 4000))

@@ -171,7 +171,7 @@ def _errors(invoice: Mapping[str, Any], made: Sequence[SimCharge], *, asked: dat
 def _unfinished(
     status: str, named: Sequence[SimCharge], live: Sequence[SimCharge], *, asked: datetime
 ) -> list[str]:
-    """Return the unfinished work of an invoice. Every open charge must have been polled since `asked`."""
+    """Return the unfinished work of an invoice. The engine must know what payers did before `asked`."""
     found: list[str] = []
     if status in {"draft", "awaiting_value", "ready"}:
         found.append("is not final")

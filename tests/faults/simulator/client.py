@@ -16,7 +16,7 @@ REPEAT_SECONDS = (1, 4, 20, 60, 300)
 
 
 class NoAnswerError(Exception):
-    """The outcome is still unknown after many attempts."""
+    """The outcome of a request is still unknown after many attempts."""
 
 
 class Client:

@@ -37,7 +37,8 @@ _LOCKS = re.compile(r"\b(INSERT|UPDATE|DELETE|FOR SHARE|FOR KEY SHARE)\b")
 class ConnectionStore:
     """Connections to the world's database.
 
-    If `goes_away_for` is set, an outage of as many seconds starts at the next use and ends at `away_until`.
+    If `goes_away_for` is set, an outage of this many seconds starts at the next use of a connection. It ends at
+    `away_until`.
     """
 
     def __init__(self, url: str) -> None:

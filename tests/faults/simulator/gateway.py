@@ -1,4 +1,4 @@
-"""The adapter to the simulated gateway. Faults occur before and after each effect, on the world's clock."""
+"""The adapter to the simulated gateway. A fault may occur before or after the effect of each call."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ class SimGateway:
         self._check_token()
 
     async def create_charge(self, request: ChargeRequest) -> Charge:
-        """Raises any GatewayError."""
+        """Raises any GatewayError, or TimeoutError."""
         fault, made = await self._call("create", faults.CREATE, lambda fault: self._create(request, fault))
         match fault:
             case "create: 503":
@@ -128,7 +128,7 @@ class SimGateway:
         return self._shown(charge)
 
     def read_webhook(self, webhook: Webhook) -> WebhookHint:
-        """Accept webhooks with the token. Raises AuthFailedError."""
+        """Accept webhooks whose header HOOK_HEADER is the account's id. Raises AuthFailedError."""
         if webhook.headers.get(HOOK_HEADER) != str(self._config.account_id):
             raise AuthFailedError("not signed")
         return WebhookHint((msgspec.json.decode(webhook.body)["chargeId"],))
@@ -140,7 +140,7 @@ class SimGateway:
         return f"simp_{product.product_id}"
 
     async def _looked(self, name: str, look: Callable[[], Sequence[SimCharge]]) -> Sequence[SimCharge]:
-        """Look charges up. By reference, but not by id, a new charge is shown only after a delay."""
+        """Look charges up. Look-ups by reference show a new charge only after a delay, look-ups by id immediately."""
 
         def seen(_fault: str | None) -> Sequence[SimCharge]:
             now = self._side.schedule.now

@@ -25,7 +25,10 @@ _PAYERS = (
     ("canceled", 3, (-30, 40)),
     ("open", 11, (0, 0)),
 )
-"""What payers do: the percentage of payers, and a range of hours from the start of the due date."""
+"""What payers do: the state that the charge gets, the percentage of payers, and a range of times.
+
+The times are hours relative to the start of the due date.
+"""
 
 
 @dataclass(slots=True)
@@ -129,7 +132,7 @@ class GatewayState:
         )
 
     def let_all_pay(self, now: datetime) -> None:
-        """Make every payer pay immediately from now on, unless the charge is canceled."""
+        """Make every payer pay, unless the charge is canceled: existing charges now, later ones on the due date."""
         self.all_pay = True
         for charge in self.charges.values():
             if "canceled" not in {charge.state, charge.next_state}:

@@ -39,7 +39,7 @@ async def retry_issuance(merchant: Merchant) -> None:
 
 
 async def issue_again(merchant: Merchant, invoice_id: str) -> None:
-    """Cancel or refund charges that the engine does not know, then retry issuance."""
+    """If the engine waits for a person, cancel the invoice's charges at the gateway and retry issuance."""
     world = merchant.world
     if any(each.visible_at > world.schedule.now for each in world.side.gateway.of_invoice(invoice_id)):
         return

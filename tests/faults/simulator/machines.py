@@ -74,7 +74,7 @@ class WorldLoop(asyncio.SelectorEventLoop):
         return self.seconds
 
     async def done_or_quiet(self, running: asyncio.Future[Any]) -> None:
-        """Wait until some I/O ends, or until nothing has ended for QUIET_SECONDS."""
+        """Wait until `running` has ended, or until no I/O has ended for QUIET_SECONDS."""
         woken = self.create_future()
 
         def wake(_running: object = None) -> None:
@@ -89,7 +89,7 @@ class WorldLoop(asyncio.SelectorEventLoop):
 
 
 class _Turn:
-    """Lets all ready tasks run once. Worlds need it because `asyncio.sleep` is replaced."""
+    """Lets all ready tasks run once when it is awaited, like the original `asyncio.sleep(0)`, which worlds replace."""
 
     def __await__(self) -> Generator[None]:
         yield

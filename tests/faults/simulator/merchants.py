@@ -44,7 +44,7 @@ class SimMerchants:
         yield self
 
     async def close(self) -> None:
-        """Do nothing."""
+        """Do nothing, because there is no connection."""
 
     async def post(self, url: str, *, body: bytes, headers: Mapping[str, str]) -> Exchange:
         """Call an endpoint `https://<kind>.<account>.example.com/...`."""

@@ -42,7 +42,7 @@ HINT_HEARD = 0.1
 GOES_ON = 0.3
 """Chance that a worker polls again soon after a poll that found work."""
 IDLE_TIMEOUT_SECONDS = 30
-"""PostgreSQL ends a session after this idle time in a transaction."""
+"""PostgreSQL ends a session that is idle in a transaction for this time."""
 _LANE = {lane.name: lane for lane in LANES}
 _RING = base64.b64encode(b"simulator simulator simulator 12").decode()
 _SETTINGS = settings.read({"FATURA_RATE_LIMIT": "0"})
@@ -121,7 +121,7 @@ class Process:
             await schedule.sleep_until(self._wakes_at(due, done=done))
 
     def _wakes_at(self, due: Mapping[str, datetime], *, done: int) -> datetime:
-        """Return when the worker polls next: soon if it found work, otherwise when work is due."""
+        """Return when the worker polls next: sometimes soon after it found work, otherwise when work is due."""
         now = self.world.schedule.now
         soon = now + timedelta(seconds=0.5)
         if done and (self.rng.random() < GOES_ON or not self.world.faults.on):
@@ -140,7 +140,10 @@ class Process:
         return sum([await run_batch(self.deps, lane, each) for each in accounts])
 
     async def inject(self, step: Step) -> bool:
-        """Kill or freeze the process at random, before or after a step. Return whether it did."""
+        """Kill or freeze the process at random before a step. Return whether a fault occurred.
+
+        Before a kill at a COMMIT, the commit may still take effect.
+        """
         world = self.world
         fault = world.faults.draw(STEP)
         if fault is None:

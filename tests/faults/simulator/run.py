@@ -80,8 +80,8 @@ def _count(report: Report, worlds: Sequence[Outcome], options: Options, *, alone
 def _outcomes(seeds: Sequence[int], options: Options) -> Iterator[Outcome]:
     """Run all worlds, and the first one again in another process.
 
-    Each world has its own server. Other transactions on a server would affect when PostgreSQL prunes pages, and
-    therefore the order of rows without ORDER BY.
+    Concurrent worlds have separate servers. Other transactions on a server would affect when PostgreSQL prunes pages,
+    and therefore the order of rows without ORDER BY.
     """
     os.environ["PYTHONHASHSEED"] = "0"  # child processes inherit it; it determines the order of sets
     context = multiprocessing.get_context("spawn")

@@ -39,7 +39,7 @@ class WorldEndedError(BaseException):
 
 @dataclass(slots=True, order=True)
 class Sleeper:
-    """A task that waits until a time. If `host` is set, a notification to that machine wakes it earlier."""
+    """A task that waits until a time. A notification to its machine may wake it earlier."""
 
     until: datetime
     number: int
@@ -48,7 +48,7 @@ class Sleeper:
 
 
 class Schedule:
-    """Runs all tasks of one world, one I/O at a time. `inject` may prevent a step."""
+    """Runs all tasks of one world, one I/O at a time. `inject` is called before each step and may prevent it."""
 
     def __init__(self, rng: random.Random, now: datetime, loop: WorldLoop) -> None:
         self.rng = rng
@@ -98,7 +98,7 @@ class Schedule:
             await self._loop.create_future()
 
     def wake_early(self, sleeper_of: Host, until: datetime) -> None:
-        """Wake the machine's task that has slept longest, because of a notification."""
+        """Because of a notification, wake one task of a machine at `until`: the one that would sleep longest."""
         mine = [each for each in self._sleepers if each.host is sleeper_of and each.until > until]
         if mine:
             latest = max(mine)
@@ -201,7 +201,7 @@ class Schedule:
         return bool(await self.watch.fetchval("SELECT cardinality(pg_blocking_pids($1)) > 0", pid))
 
     async def _settle_blocked(self) -> None:
-        """Let statements that got their lock end one after the other, so that they do not compete for a row."""
+        """Continue statements that have got their lock, one after the other, so that they do not compete for a row."""
         if not self.locks_were_freed:
             return
         self.locks_were_freed = False

@@ -39,7 +39,7 @@ class World:
     restart_later: "Callable[[Process], None]" = lambda _process: None
 
     def report_problem(self, problem: str) -> None:
-        """Record a problem once."""
+        """Record a problem, unless it is recorded already."""
         if problem not in self.problems:
             self.schedule.trace.add(f"FOUND {problem}")
             self.problems.append(problem)

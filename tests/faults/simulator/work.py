@@ -1,4 +1,4 @@
-"""When each lane of a simulated world next has work, so that the clock can skip idle time."""
+"""Find out when each lane of a simulated world next has work, so that the clock can skip idle time."""
 
 from datetime import datetime
 

@@ -41,9 +41,9 @@ REST_DAYS = 9
 MENDING_DAYS = 4
 TAIL_LINES = 25
 ELSEWHERE: dict[str, Any] = {"user": "postgres", "database": "postgres"}
-"""Observers connect to another database.
+"""The connection that watches lock waits uses another database.
 
-Their snapshots would otherwise affect when PostgreSQL prunes pages, and therefore the order of rows without ORDER BY.
+Its snapshots would otherwise affect when PostgreSQL prunes pages, and therefore the order of rows without ORDER BY.
 """
 _APPS: list[FastAPI] = []
 
