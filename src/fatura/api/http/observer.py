@@ -77,10 +77,4 @@ def _record(current: trace.Trace, method: str, seconds: float) -> None:
     requests, durations = _children(method if method in _METHODS else "other", route, status)
     requests.inc()
     durations.observe(seconds)
-    log.info(
-        "request",
-        method=method,
-        route=route,
-        status=status,
-        latency_ms=round(seconds * 1000, 2),
-    )
+    log.info("request", method=method, route=route, status=status, latency_ms=round(seconds * 1000, 2))

@@ -26,9 +26,6 @@ class RateLimiter:
         self._full_at: dict[str, float] = {}
         self._limit = FEWEST_REMEMBERED
 
-    def __len__(self) -> int:
-        return len(self._full_at)
-
     def take(self, key: str, *, who: str = "This API key") -> None:
         """Count one request of a key; `who` names its owner in the error.
 

@@ -168,11 +168,7 @@ async def customize_subscription(call: Call, subscription_id: SubscriptionId, bo
     """Give the subscription terms of its own, from its next cycle on. Send the complete terms."""
     given = "commitmentCycles" in body.sent()
     return await run_once(
-        call,
-        subscriptions.customize,
-        subscription_id,
-        body.terms(),
-        commitment_given=given,
+        call, subscriptions.customize, subscription_id, body.terms(), commitment_given=given
     )
 
 
