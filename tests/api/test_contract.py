@@ -13,7 +13,7 @@ from tests.support.world import World, item, plan_body, subscription_body
 
 @pytest.fixture
 async def judged(world: World) -> Contract:
-    """Check every response of the world's clients against the document."""
+    """Check every response that the world's clients get against `/docs-json`."""
     contract = Contract((await world.get("/docs-json")).json)
     world._client.event_hooks = {"response": [contract.judge]}
     return contract

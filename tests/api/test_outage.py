@@ -1,4 +1,4 @@
-"""Health, 503 and 500 while the database is unavailable or something else fails (spec 4.1, D-5, D-12, D-100)."""
+"""Health checks and errors while the database is unavailable or something else fails (spec 4.1, D-5, D-12, D-100)."""
 
 import os
 import signal

@@ -31,14 +31,14 @@ async def test_a_new_plan_has_all_its_fields(world: World):
         "items": [
             {
                 "productId": gym["id"],
-                "position": 0,  # [D-18] counted from 0
+                "position": 0,  # [D-18] positions start at 0
                 "discounts": [
                     {"percent": 100, "fromCycle": 2, "toCycle": 2},
                     {"percent": 5, "fromCycle": 1, "toCycle": None},
                 ],
             },
             {"productId": pool["id"], "position": 1, "discounts": []},
-            {"productId": gym["id"], "position": 2, "discounts": []},  # [D-18a] a product may stand twice
+            {"productId": gym["id"], "position": 2, "discounts": []},  # [D-18a] a product may occur twice
         ],
     }
     assert UUID_TEXT.fullmatch(plan["id"])

@@ -66,7 +66,7 @@ async def test_text_is_stored_as_sent(world: World):
     product = await world.made("/v1/products", {**sent, "pricing": FIXED})
 
     assert {name: product[name] for name in sent} == sent
-    twin = await world.product(externalRef=" A/1 ")  # [D-18] need not be unique
+    twin = await world.product(externalRef=" A/1 ")  # [D-18] an externalRef need not be unique
     assert (twin["externalRef"], twin["id"] != product["id"]) == (" A/1 ", True)
 
 

@@ -19,7 +19,7 @@ from tests.unit.tiny_api import client_of, fields_of, tiny_api
 
 
 def refused(sent: bytes) -> list[tuple[str, str]]:
-    """Return the invalid fields with which a body is refused."""
+    """Return the path and message of each field for which a body is refused."""
     with pytest.raises(EngineError) as raised:
         body.parse(sent)
     assert raised.value.problem is INVALID_REQUEST

@@ -49,7 +49,7 @@ def test_the_prefix_shows_four_characters_of_the_secret():
 
 
 TOO_LARGE = "7n42DGM5Tflk9n8mt7Fhc8"
-"""2 ** 128 in base 62, one more than any account's id."""
+"""2 ** 128 in base 62, one more than the greatest account id."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The keys by which customers are found (D-130)."""
+"""The normalized search keys by which customers are found (D-130)."""
 
 import pytest
 from hypothesis import given

@@ -211,7 +211,7 @@ STATUS_OF = {
     "refused": {"overdue"},
     "canceled": {"canceled"},
 }
-"""The possible statuses of an invoice by the status of its charge."""
+"""An invoice's possible statuses, by the status of its charge."""
 
 
 @pytest.mark.parametrize("seed", range(4))

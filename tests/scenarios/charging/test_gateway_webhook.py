@@ -31,7 +31,7 @@ SECRET = "a-secret-of-sandbox"
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """A webhook to send. By default it is authentic and names one charge."""
+    """A webhook to send. By default it is signed with the connection's secret."""
 
     body: bytes
     account: str
@@ -52,7 +52,7 @@ class Hook:
 
 
 async def hook(world: World, invoice: Json | None, **changes: Json) -> Hook:
-    """Return an authentic webhook for an invoice's charge, or one that names no charge."""
+    """Return an authentic webhook that names the invoice's charge, or no charge if `invoice` is None."""
     body = json.dumps({"chargeId": invoice["gatewayInvoiceId"], "status": "paid"} if invoice else {}).encode()
     genuine = Hook(body, str(world.account_id), await connection_id(world))
     return replace(genuine, **changes)

@@ -115,7 +115,7 @@ async def test_an_item_is_not_called_again_before_its_last_call_is_settled(
 
 
 async def test_postgresql_refuses_a_second_scheduled_call(world: World, prices: PriceServer) -> None:
-    """A unique constraint allows one open scheduled call per item, but several manual ones. [D-32]"""
+    """A unique constraint allows one unfinished scheduled call per item, but several manual calls. [D-32]"""
     await enroll(world, prices, "/a")
     for by_hand in (False, True, True):
         await reserve(world, by_hand=by_hand)

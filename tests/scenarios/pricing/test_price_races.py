@@ -19,7 +19,7 @@ KINDS = {
 
 
 class Race:
-    """An invoice with an open scheduled call and an open manual call. A manual value can be entered too."""
+    """An invoice with a scheduled and a manual call in progress. A manual value can be entered, too."""
 
     def __init__(self, world: World, prices: PriceServer) -> None:
         self.world, self.prices = world, prices

@@ -1,4 +1,4 @@
-"""The test clock sets a sandbox account's time and runs the engine at every due instant."""
+"""The test clock sets a sandbox account's time. On the way it stops whenever work is due, and runs the engine."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

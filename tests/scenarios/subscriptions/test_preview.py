@@ -142,7 +142,7 @@ LINES = st.lists(
 async def offer(
     merchant: Merchant, lines: list[tuple[int | None, list[tuple[int, int, int | None]]]]
 ) -> list[Json]:
-    """Create the products of an offer. A line without a price is variable and has no discount."""
+    """Create a product for each line, and return the items of a plan. A line without a price is variable."""
     return [
         item(await merchant.variable_product())
         if cents is None
