@@ -13,7 +13,7 @@ from fatura.views.samples import events
 from fatura.workers.loop import Loop
 from tests.support.push_steps import deliveries, emit, redeliver, register, skip, webhook
 from tests.support.receiver import OK, Received, Receiver, Reply, always, open_receiver
-from tests.support.world import LANE, World
+from tests.support.world import LANE, World, eventually
 
 
 async def next_due_at(world: World) -> datetime | None:
@@ -129,12 +129,6 @@ def after(released: asyncio.Event) -> Callable[[Received], Awaitable[Reply]]:
     return answer
 
 
-async def until_received(receiver: Receiver, count: int, *, within_seconds: int) -> None:
-    async with asyncio.timeout(within_seconds):
-        while len(receiver.received) < count:  # noqa: ASYNC110 - the lanes run beside
-            await asyncio.sleep(0.005)
-
-
 async def test_an_endpoint_that_hangs_delays_no_other_account(world: World, receiver: Receiver) -> None:
     """[D-39 fair]"""
     released, stop = asyncio.Event(), asyncio.Event()
@@ -146,14 +140,14 @@ async def test_an_endpoint_that_hangs_delays_no_other_account(world: World, rece
         await register(other, quick)
         loop = Loop(world.deps, [LANE["push"]])
         running = asyncio.create_task(loop.run(stop))
-        await until_received(receiver, 1, within_seconds=5)
+        await eventually(lambda: len(receiver.received) >= 1, seconds=5)
         for count in range(1, 4):
             await other.enroll(await other.plan())
             loop.notify("push")
-            await until_received(quick, count, within_seconds=5)
+            await eventually(lambda count=count: len(quick.received) >= count, seconds=5)
         assert len(receiver.received) == 1
         released.set()
-        await until_received(receiver, 300, within_seconds=10)
+        await eventually(lambda: len(receiver.received) >= 300, seconds=10)
         stop.set()
         loop.notify("push")
         await running
@@ -179,10 +173,10 @@ async def test_many_hanging_endpoints_delay_no_other_account(world: World, recei
         known = len(receiver.received)
         loop = Loop(world.deps, [replace(LANE[name], batches_at_once=4) for name in ("push", "probe")])
         running = asyncio.create_task(loop.run(stop))
-        await until_received(receiver, known + 4, within_seconds=5)
+        await eventually(lambda: len(receiver.received) >= known + 4, seconds=5)
         await world.enroll(await world.plan())
         loop.notify("push")
-        await until_received(quick, 1, within_seconds=5)
+        await eventually(lambda: len(quick.received) >= 1, seconds=5)
         assert len(receiver.received) == known + 4
         released.set()
         stop.set()
@@ -201,7 +195,7 @@ async def test_endpoints_that_hang_delay_no_other_clock(world: World, receiver: 
     loop = Loop(world.deps, [LANE["test_clock"]])
     running = asyncio.create_task(loop.run(stop))
     advancing = [asyncio.create_task(each.post("/v1/test-clock/advance", {"days": 1})) for each in hanging]
-    await until_received(receiver, 4, within_seconds=4)
+    await eventually(lambda: len(receiver.received) >= 4, seconds=4)
 
     try:
         async with asyncio.timeout(4):

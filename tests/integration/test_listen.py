@@ -17,11 +17,11 @@ from fatura.cli.listen.forwarding import Forwarding, Position, forward
 from fatura.signature import HEADER, sign, standard_signature, verify
 from tests.support.example_merchant import example_merchant
 from tests.support.fatura_processes import environment, free_port, run, running
-from tests.support.listening import SECRET, Api, listening, soon
+from tests.support.listening import SECRET, Api, listening
 from tests.support.postgres_processes import until
 from tests.support.push_steps import emit
 from tests.support.receiver import OK, Receiver, Reply, always, open_receiver
-from tests.support.world import World
+from tests.support.world import World, eventually
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ async def test_events_arrive_in_order_and_byte_for_byte(world: World, api: Api, 
     await emit(world, 3)
 
     async with listening(api, world, receiver, after=0) as seen:
-        await soon(lambda: len(seen.attempts) == 6)
+        await eventually(lambda: len(seen.attempts) == 6)
 
     assert [each.body for each in receiver.received] == await elements(world)
     for each in receiver.received:
@@ -66,7 +66,7 @@ async def test_headers_equal_those_of_a_webhook(world: World, api: Api, receiver
     """[D-39 headers, D-39 timestamp]"""
     await world.enroll(await world.plan())
     async with listening(api, world, receiver, after=0) as seen:
-        await soon(lambda: bool(seen.attempts))
+        await eventually(lambda: bool(seen.attempts))
 
     (got,) = receiver.received
     timestamp = int(got.headers["webhook-timestamp"])
@@ -92,9 +92,9 @@ async def test_earlier_events_are_skipped_from_now(
     """[D-38, D-120]"""
     await emit(world, before)
     async with listening(api, world, receiver, after=None) as seen:
-        await soon(lambda: seen.place.after is not None)
+        await eventually(lambda: seen.place.after is not None)
         await emit(world, 2)
-        await soon(lambda: len(receiver.received) == 2)
+        await eventually(lambda: len(receiver.received) == 2)
 
     assert receiver.sequences == [before + 1, before + 2]
 
@@ -103,9 +103,9 @@ async def test_a_stream_of_several_pages_arrives_once(world: World, api: Api, re
     """[D-38]"""
     await emit(world, 450)
     async with listening(api, world, receiver, after=200) as seen:
-        await soon(lambda: len(receiver.received) == 250)
+        await eventually(lambda: len(receiver.received) == 250)
         await emit(world, 1)
-        await soon(lambda: seen.place.after == 451)
+        await eventually(lambda: seen.place.after == 451)
 
     assert receiver.sequences == list(range(201, 452))
 
@@ -116,9 +116,9 @@ async def test_a_refused_event_is_retried_before_the_next(world: World, api: Api
     receiver.answer = lambda _: next(replies)
     await emit(world, 3)
     async with listening(api, world, receiver, after=0) as seen:
-        await soon(lambda: len(seen.attempts) >= 2)
+        await eventually(lambda: len(seen.attempts) >= 2)
         assert seen.place.after == 1
-        await soon(lambda: seen.place.after == 3)
+        await eventually(lambda: seen.place.after == 3)
 
     assert [(sequence, attempt.number, attempt.status) for sequence, attempt in seen.attempts] == [
         (1, 1, 200),
@@ -135,7 +135,7 @@ async def test_refused_events_can_be_skipped(world: World, api: Api, receiver: R
     receiver.answer = always(503)
     await emit(world, 3)
     async with listening(api, world, receiver, after=0, skip_failures=True) as seen:
-        await soon(lambda: seen.place.after == 3)
+        await eventually(lambda: seen.place.after == 3)
 
     assert receiver.sequences == [1, 2, 3]
     assert not any(attempt.is_delivered for _, attempt in seen.attempts)
@@ -147,13 +147,13 @@ async def test_an_outage_of_the_api_loses_and_repeats_no_event(
     """[D-38]"""
     await emit(world, 2)
     async with listening(api, world, receiver, after=0) as seen:
-        await soon(lambda: len(receiver.received) == 2)
+        await eventually(lambda: len(receiver.received) == 2)
         await api.stop()
         await emit(world, 2)
-        await soon(lambda: any("waiting for it" in text for text in seen.said))
+        await eventually(lambda: any("waiting for it" in text for text in seen.said))
         await asyncio.sleep(1.2)  # leaves time for a second failed request, which must print no second note
         await api.start()
-        await soon(lambda: len(receiver.received) == 4)
+        await eventually(lambda: len(receiver.received) == 4)
 
     assert receiver.sequences == [1, 2, 3, 4]
     assert len([text for text in seen.said if "waiting for it" in text]) == 1
@@ -215,7 +215,7 @@ async def test_a_secret_is_created_and_printed(world: World, api: Api, tmp_path:
         words = ("listen", "--forward-to", receiver.url, "--api", api.url, "--from-cursor", "0")
         env = environment(FATURA_API_KEY=world.api_key)
         with running(*words, env=env, output=tmp_path / "listen.log") as listen:
-            await soon(lambda: " ms\n" in listen.said(), seconds=20)
+            await eventually(lambda: " ms\n" in listen.said(), seconds=20)
             assert await asyncio.to_thread(listen.stop, signal.SIGTERM) == 0
     secret = listen.said().partition("signing with ")[2].split()[0]
     (got,) = receiver.received

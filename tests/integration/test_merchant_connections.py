@@ -21,7 +21,7 @@ from fatura.outbound.http import (
 )
 from fatura.outbound.http.dialing import LOOKUP_SECONDS, AresResolver
 from tests.support.resource_use import measure
-from tests.support.world import World
+from tests.support.world import World, eventually
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 MANY = 2000
@@ -87,13 +87,6 @@ def client() -> MerchantClient:
 
 async def post(session: MerchantSession, url: str) -> Exchange:
     return await session.post(url, body=b"{}", headers={})
-
-
-async def eventually(holds: Callable[[], bool]) -> None:
-    """Wait a short time until a condition holds."""
-    async with asyncio.timeout(5):
-        while not holds():  # noqa: ASYNC110 - what a peer sees is polled
-            await asyncio.sleep(0.01)
 
 
 async def test_connections_are_shared_by_the_calls_of_one_account(merchant, client):

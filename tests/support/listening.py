@@ -2,7 +2,7 @@
 
 import asyncio
 import base64
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -79,9 +79,3 @@ async def listening(
         finally:
             task.cancel()
             await asyncio.wait({task})
-
-
-async def soon(fact: Callable[[], bool], *, seconds: float = 10) -> None:
-    async with asyncio.timeout(seconds):
-        while not fact():  # noqa: ASYNC110 - there is no event to wait for
-            await asyncio.sleep(0.01)

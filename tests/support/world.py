@@ -6,7 +6,7 @@ runs lanes until they are idle.
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -236,6 +236,13 @@ def api_client(deps: Deps) -> httpx.AsyncClient:
 
 def ignore_notification(_lane: str) -> None:
     """Ignore notifications, because tests run the lanes themselves."""
+
+
+async def eventually(holds: Callable[[], bool], *, seconds: float = 10) -> None:
+    """Wait until a condition holds. Fails after a time-out."""
+    async with asyncio.timeout(seconds):
+        while not holds():  # noqa: ASYNC110 - there is no event to wait for
+            await asyncio.sleep(0.005)
 
 
 def item(product: Json, *discounts: tuple[int, int, int | None]) -> Json:
