@@ -1,39 +1,47 @@
 """Query plans with Row Level Security: discovery reads few rows, and policies do not distort estimates."""
 
 import json
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import LiteralString
 
 import asyncpg
 import pytest
+import pytest_asyncio
 
 from fatura.store.db import connect
 from fatura.workers.lanes import LANES
+from tests.conftest import fresh_database
 from tests.support.crowd import SUBSCRIBE_MANY
 from tests.support.explaining import PLANS, Explaining, nodes
 from tests.support.populated import with_plain_policies
-from tests.support.world import Json, World
+from tests.support.world import Json, World, open_world
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SUBSCRIPTIONS = 2_000
 MAX_ROWS = 20
 _INVOICES = "EXPLAIN (FORMAT JSON) SELECT FROM invoice v WHERE v.account_id = $1"
 
 
-@pytest.fixture(params=["policies of PostgreSQL", "policies for Citus"])
-async def billed(world: World, request: pytest.FixtureRequest) -> World:
-    """An account with SUBSCRIPTIONS invoices. Each test runs with PostgreSQL's policies and with those for Citus."""
-    if request.param == "policies for Citus":
-        await with_plain_policies(world.database_url)
-    plan = await world.plan(await world.product(100), await world.variable_product())
-    await world.sql(SUBSCRIBE_MANY, world.account_id, plan["id"], SUBSCRIPTIONS)
-    assert await world.run("generation") == SUBSCRIPTIONS
-    return world
+@pytest_asyncio.fixture(
+    scope="module", loop_scope="module", params=["policies of PostgreSQL", "policies for Citus"]
+)
+async def billed(server_url: str, request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    """An account with SUBSCRIPTIONS invoices, once with PostgreSQL's policies and once with those for Citus."""
+    async with fresh_database(server_url) as url, open_world(url) as world:
+        if request.param == "policies for Citus":
+            await with_plain_policies(url)
+        plan = await world.plan(await world.product(100), await world.variable_product())
+        await world.sql(SUBSCRIBE_MANY, world.account_id, plan["id"], SUBSCRIPTIONS)
+        assert await world.run("generation") == SUBSCRIPTIONS
+        await world.sql("ANALYZE subscription, invoice, price_pull, event, account")
+        yield world
 
 
 async def test_discovery_reads_few_rows_while_nothing_is_due(billed: World) -> None:
     """[D-5, D-28]"""
-    await billed.sql("ANALYZE subscription, invoice, price_pull, event, account")
     db = await connect(billed.database_url, max_connections=2, connection_class=Explaining)
     deps = replace(billed.deps, db=db, clock=lambda: billed.deps.clock() - timedelta(days=1))
     try:

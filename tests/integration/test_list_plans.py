@@ -1,11 +1,11 @@
 """The plans of lists: a filter uses its index, and a page reads no more customers than it shows (D-16, D-130)."""
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import date
 
 import pytest
+import pytest_asyncio
 
 from fatura.domain.filters import CustomerFilter, InvoiceFilter
 from fatura.store.db import connect
@@ -14,9 +14,12 @@ from fatura.usecases.deps import Deps
 from fatura.usecases.paging import Page
 from fatura.usecases.subscriptions import customers
 from fatura.usecases.transaction import in_transaction, load_account
+from tests.conftest import fresh_database
 from tests.support.crowd import SUBSCRIBE_MANY
 from tests.support.explaining import PLANS, Explaining, nodes
-from tests.support.world import World
+from tests.support.world import World, open_world
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SUBSCRIPTIONS = 3_000
 PAGE = Page(2, 25)
@@ -32,58 +35,61 @@ NAME_AND_EMAIL = """
 """
 
 
-@asynccontextmanager
-async def explaining(world: World) -> AsyncGenerator[Deps]:
-    """Fill the lists, and yield dependencies whose connections record the plan of every query."""
-    plan = await world.plan(await world.product(100))
-    await world.sql(SUBSCRIBE_MANY, world.account_id, plan["id"], SUBSCRIPTIONS)
-    await world.sql(NAME_AND_EMAIL)
-    assert await world.run("generation") == SUBSCRIPTIONS
-    await world.sql("ANALYZE customer, subscription, invoice")
-    db = await connect(world.database_url, max_connections=2, connection_class=Explaining)
-    PLANS.clear()
-    try:
-        yield replace(world.deps, db=db)
-    finally:
-        await db.close()
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def billed(server_url: str) -> AsyncIterator[World]:
+    """An account with SUBSCRIPTIONS customers and invoices. No test may change it."""
+    async with fresh_database(server_url) as url, open_world(url) as world:
+        plan = await world.plan(await world.product(100))
+        await world.sql(SUBSCRIBE_MANY, world.account_id, plan["id"], SUBSCRIPTIONS)
+        await world.sql(NAME_AND_EMAIL)
+        assert await world.run("generation") == SUBSCRIPTIONS
+        await world.sql("ANALYZE customer, subscription, invoice")
+        yield world
 
 
-async def test_each_filter_of_customers_uses_its_index(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest_asyncio.fixture(loop_scope="module")
+async def explaining(billed: World) -> AsyncIterator[Deps]:
+    db = await connect(billed.database_url, max_connections=2, connection_class=Explaining)
+    yield replace(billed.deps, db=db)
+    await db.close()
+
+
+async def test_each_filter_of_customers_uses_its_index(
+    billed: World, explaining: Deps, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Under Row Level Security, PostgreSQL uses an index only for leakproof operators. [D-130]"""
-    async with explaining(world) as deps:
-        account = await load_account(world.deps, world.account_id)
-        monkeypatch.setattr(customers, "_hashes", lambda _work, document: [b"other", document.encode()])
-        for wanted, index in [
-            (CustomerFilter(name="Customer bulk-77"), "customer_by_name"),
-            (CustomerFilter(email="BULK-77@example.com"), "customer_by_email"),
-            (CustomerFilter(document="bulk-77"), "customer_by_document"),
-        ]:
-            PLANS.clear()
-            page = await in_transaction(deps, account, customers.read_page, Page(1, 25), wanted)
-            assert page.pagination.total_records == (11 if wanted.name else 1)
-            assert len(page.data) == page.pagination.total_records
-            for plan in PLANS[-3:-1]:  # the last query reads the customers of the page
-                assert index in {node.get("Index Name") for node in nodes(plan)}, plan
+    account = await load_account(billed.deps, billed.account_id)
+    monkeypatch.setattr(customers, "_hashes", lambda _work, document: [b"other", document.encode()])
+    for wanted, index in [
+        (CustomerFilter(name="Customer bulk-77"), "customer_by_name"),
+        (CustomerFilter(email="BULK-77@example.com"), "customer_by_email"),
+        (CustomerFilter(document="bulk-77"), "customer_by_document"),
+    ]:
+        PLANS.clear()
+        page = await in_transaction(explaining, account, customers.read_page, Page(1, 25), wanted)
+        assert page.pagination.total_records == (11 if wanted.name else 1)
+        assert len(page.data) == page.pagination.total_records
+        for plan in PLANS[-3:-1]:  # the last query reads the customers of the page
+            assert index in {node.get("Index Name") for node in nodes(plan)}, plan
 
 
-async def test_a_page_of_invoices_reads_the_customers_that_it_shows(world: World) -> None:
+async def test_a_page_of_invoices_reads_the_customers_that_it_shows(billed: World, explaining: Deps) -> None:
     """[D-129, D-16]"""
-    async with explaining(world) as deps:
-        account = await load_account(world.deps, world.account_id)
-        due = date.fromisoformat((await world.get("/v1/invoices?pageSize=1")).json["data"][0]["dueDate"])
-        for wanted, page in [
-            (InvoiceFilter(), PAGE),
-            (InvoiceFilter(), Page(SUBSCRIPTIONS // PAGE.size - 1, PAGE.size)),
-            (InvoiceFilter(due_from=due), PAGE),
-            (InvoiceFilter(customer_external_ref="bulk-77"), Page(1, 25)),
-        ]:
-            PLANS.clear()
-            shown = await in_transaction(deps, account, invoices.read_page, page, wanted)
-            assert shown.data
-            read = [
-                (node["Relation Name"], node["Actual Rows"] * node["Actual Loops"])
-                for node in nodes(PLANS[-1])
-                if node.get("Relation Name") in {"customer", "subscription"}
-            ]
-            assert len(read) >= 2
-            assert all(count <= page.size for _, count in read), (wanted, page, read)
+    account = await load_account(billed.deps, billed.account_id)
+    due = date.fromisoformat((await billed.get("/v1/invoices?pageSize=1")).json["data"][0]["dueDate"])
+    for wanted, page in [
+        (InvoiceFilter(), PAGE),
+        (InvoiceFilter(), Page(SUBSCRIPTIONS // PAGE.size - 1, PAGE.size)),
+        (InvoiceFilter(due_from=due), PAGE),
+        (InvoiceFilter(customer_external_ref="bulk-77"), Page(1, 25)),
+    ]:
+        PLANS.clear()
+        shown = await in_transaction(explaining, account, invoices.read_page, page, wanted)
+        assert shown.data
+        read = [
+            (node["Relation Name"], node["Actual Rows"] * node["Actual Loops"])
+            for node in nodes(PLANS[-1])
+            if node.get("Relation Name") in {"customer", "subscription"}
+        ]
+        assert len(read) >= 2
+        assert all(count <= page.size for _, count in read), (wanted, page, read)
