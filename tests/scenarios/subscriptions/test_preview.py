@@ -168,11 +168,7 @@ def as_previewed(invoice: Json) -> Json:
 @settings(
     max_examples=20,
     deadline=None,
-    phases=[
-        Phase.explicit,
-        Phase.reuse,
-        Phase.generate,
-    ],  # no shrinking: each step would bill three more cycles
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # no shrinking, because each step bills three cycles
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
