@@ -168,7 +168,8 @@ def as_previewed(invoice: Json) -> Json:
 @settings(
     max_examples=20,
     deadline=None,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # no shrinking, because each step bills three cycles
+    # no shrinking, because each step would bill three more cycles
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(

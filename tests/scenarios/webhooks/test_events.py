@@ -2,8 +2,6 @@
 
 from uuid import UUID
 
-import pytest
-
 from tests.support.sandbox_steps import (
     charges,
     issued_invoice,
@@ -165,17 +163,17 @@ async def test_sequence_counts_each_account_from_one_without_gaps(world: World) 
     assert [each["sequence"] for each in await other.events()] == list(range(1, 5))
 
 
-@pytest.mark.parametrize(("limit", "shown"), [("", 50), ("?limit=1", 1), ("?limit=200", 200)])
-async def test_a_page_has_50_events_by_default_and_200_at_most(world: World, limit: str, shown: int) -> None:
+async def test_a_page_has_50_events_by_default_and_200_at_most(world: World) -> None:
     """[spec 8 events limit, spec 4.6 GET /v1/events 200]"""
     await _emit(world, 201)
 
-    answer = await page(world, limit)
+    for limit, shown in (("", 50), ("?limit=1", 1), ("?limit=200", 200)):
+        answer = await page(world, limit)
 
-    assert [each["sequence"] for each in answer["data"]] == list(range(1, shown + 1))
-    following = await page(world, f"?limit=200&cursor={answer['nextCursor']}")
-    assert following["data"][0]["sequence"] == shown + 1
-    assert set(answer) == {"data", "nextCursor"}
+        assert [each["sequence"] for each in answer["data"]] == list(range(1, shown + 1))
+        following = await page(world, f"?limit=200&cursor={answer['nextCursor']}")
+        assert following["data"][0]["sequence"] == shown + 1
+        assert set(answer) == {"data", "nextCursor"}
 
 
 async def _emit(world: World, count: int) -> None:
