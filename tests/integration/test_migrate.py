@@ -108,7 +108,9 @@ async def test_a_broken_file_leaves_nothing_and_names_its_line(url: str, folder:
     write(
         folder, _0001_person=PEOPLE, _0002_bad="CREATE TABLE half (id int);\nALTER TABLE missing ADD x int;"
     )
-    assert await refusal(url, folder) == '0002_bad: relation "missing" does not exist: mend it and run again'
+    assert (
+        await refusal(url, folder) == '0002_bad: relation "missing" does not exist: correct it and run again'
+    )
     write(folder, _0002_bad="CREATE TABLE half (id int);\n\nALTER TABLE person ADD x it;")
     assert '0002_bad, line 3: type "it" does not exist' in await refusal(url, folder)
     write(folder, _0002_bad="CREATE TABLE half (id int);")

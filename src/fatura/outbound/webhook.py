@@ -11,7 +11,7 @@ from fatura.domain.delivery import MAX_RETRY_AFTER, AttemptResult, Outcome
 from fatura.outbound.http import Exchange, ExchangeOutcome, MerchantSession
 
 MAX_LOGGED_CHARS = 1000
-"""Number of bytes of a failed attempt's response body that are stored."""
+"""Number of characters of a failed attempt's response body that are stored."""
 MAX_LOGGED_BYTES = MAX_LOGGED_CHARS * 4
 _MAX_DIGITS = 9
 

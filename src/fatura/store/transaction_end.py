@@ -24,7 +24,7 @@ UNAVAILABLE_ERRORS = (
 
 
 class DatabaseUnavailableError(Exception):
-    """The database cannot be reached or has gone. A commit in progress may or may not have succeeded."""
+    """The database cannot be reached or closed the connection. A commit in progress may or may not have succeeded."""
 
 
 async def commit(connection: Any) -> None:

@@ -137,7 +137,7 @@ async def connected(url: str) -> AsyncGenerator[Any]:
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
         raise MigrationError(
             f"the database refuses ({type(error).__name__}: {_summary(error)}): "
-            "mend that, or FATURA_DATABASE_URL, and run again"
+            "correct that, or FATURA_DATABASE_URL, and run again"
         ) from error
 
 
@@ -173,7 +173,7 @@ async def _apply(connection: Any, migration: Migration) -> None:
                 ) from error
             await asyncio.sleep(LOCK_RETRY_SECONDS)
         except asyncpg.PostgresError as error:
-            raise MigrationError(f"{_located(migration, error)}: mend it and run again") from error
+            raise MigrationError(f"{_located(migration, error)}: correct it and run again") from error
         else:
             return
 
