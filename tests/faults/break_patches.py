@@ -1,6 +1,6 @@
 """Functions that each disable one mechanism of the engine in this process (see `breaks`).
 
-They replace functions, or change SQL statements before they are sent. `Found by` names the run that must detect this.
+They replace functions, or change SQL statements before they are sent. `Found by` names the run that must report it.
 """
 
 import json

@@ -1,1 +1,1 @@
-"""Violate every index, key, check, trigger and policy with hand-written rows."""
+"""Violate every unique index, foreign key, check, trigger and policy of the database."""

@@ -60,7 +60,7 @@ def worker_pool() -> Generator[WorkerPool]:
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fatura-crashes-"))
         external = stack.enter_context(_started("tests.faults.crashes.external", folder))
-        assert external.stdout is not None, "it is a pipe"
+        assert external.stdout is not None, "stdout is a pipe"
         url = external.stdout.readline().strip()
         assert url, "the external services did not start"
         pairs = [socket.socketpair() for _ in range(WORKERS)]

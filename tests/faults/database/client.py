@@ -103,7 +103,7 @@ class Client:
         return Write("subscription", "POST", "/v1/subscriptions", reference, body)
 
     async def _settle(self, http: httpx.AsyncClient, write: Write, chance: Random) -> None:
-        """Repeat a write until its outcome is known. Give up some creates instead."""
+        """Repeat a write until its outcome is known. At random, give up a create whose outcome is unknown."""
         while True:
             if await self._send_once(http, write):
                 return

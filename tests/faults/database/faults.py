@@ -16,7 +16,7 @@ from tests.faults.database.server import Server
 from tests.faults.report import Report
 
 AWAY_SECONDS = 8
-"""Time limit until a fault must have made the readiness probe fail."""
+"""Time limit within which a fault must make the readiness probe fail."""
 BUSY_WITHIN_SECONDS = 30
 REFUSED_WITHIN_SECONDS = 30
 STORM_SECONDS = 2
@@ -50,7 +50,7 @@ class Scene:
     async def refused(self, count: int) -> None:
         """Wait until `count` more requests have got a 503."""
         wanted, give_up_at = self.engine.client.statuses[503] + count, monotonic() + REFUSED_WITHIN_SECONDS
-        while self.engine.client.statuses[503] < wanted and monotonic() < give_up_at:  # noqa: ASYNC110 - as above
+        while self.engine.client.statuses[503] < wanted and monotonic() < give_up_at:  # noqa: ASYNC110 - another task counts
             await asyncio.sleep(0.05)
         if self.engine.client.statuses[503] < wanted:
             self.problems.append(f"fewer than {count} requests were refused: the fault had no effect")
@@ -175,7 +175,7 @@ SHORT = ("the main process killed", "a backend killed", "the server frozen", "al
 async def recovered_after(engine: Engine, *, since: float) -> float | None:
     """Wait until the merchant gets `invoice.issued` for a subscription that was acknowledged after `since`.
 
-    Return the number of seconds since then, or None after PATIENCE_SECONDS.
+    Return the number of seconds after `since`, or None if PATIENCE_SECONDS have passed.
     """
     reported: set[str] = set()
     read = len(engine.receiver.received)

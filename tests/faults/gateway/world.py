@@ -62,7 +62,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """`tables` reads all accounts. `account_kinds` gives the kind of gateway of each account."""
+    """`tables` is a superuser's connection pool. `account_kinds` gives the kind of gateway of each account."""
 
     url: str
     ring: str

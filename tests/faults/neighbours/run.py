@@ -1,4 +1,4 @@
-"""Measure that hanging endpoints and large billing runs of some merchants do not delay other merchants."""
+"""Measure how much hanging endpoints and a large billing run of some merchants delay other merchants."""
 
 import asyncio
 import tempfile

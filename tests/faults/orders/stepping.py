@@ -25,7 +25,7 @@ LOCK_SETTINGS = {"deadlock_timeout": "1ms"}
 """Server settings with which the thread that completes a deadlock always detects it."""
 
 _LOOK_AFTER_SECONDS = 0.002
-"""After this time, the stepper queries PostgreSQL for whether a statement waits for a lock."""
+"""After this time, the stepper queries PostgreSQL to find out whether a statement waits for a lock."""
 _DEADLOCK_LOOKED_SECONDS = 0.01
 """After this time, a blocked statement has made its only deadlock check."""
 _PATIENCE_SECONDS = 2
@@ -78,7 +78,7 @@ class _Actor:
     def thread(self) -> _Thread:
         """Return the thread of the running task. The first is named like its actor, others `name.2`, `name.3` ..."""
         task = asyncio.current_task()
-        assert task is not None, "I/O is done in tasks"
+        assert task is not None, "actors do I/O in tasks"
         if task not in self.threads:
             self.named += 1
             name = self.name if self.named == 1 else f"{self.name}.{self.named}"

@@ -40,7 +40,7 @@ async def setup(url: str) -> AsyncGenerator[tuple[Stepper, Database]]:
 
 
 class Script:
-    """Chooses the names of a list in turn, then always the first name."""
+    """Chooses the names of a list in turn, then always the first thread that is ready."""
 
     def __init__(self, *names: str) -> None:
         self._names = list(names)

@@ -92,7 +92,7 @@ def _faults(answer: bytes) -> list[str]:
 
 
 def _bytes(chance: random.Random, key: str) -> tuple[str, bytes]:
-    """Return a random invalid request, after the name of its kind."""
+    """Choose a random invalid request. Return the name of its kind, and its bytes."""
     body = b'{"name": "x"}'
     auth = b"Authorization: Bearer " + key.encode() + b"\r\n"
     host = b"Host: x\r\n"

@@ -12,7 +12,7 @@ from tests.support.world import Json
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """A request as sent. `route` is the intended operation, or None."""
+    """A request as sent. `route` is its operation, or None if a mutation has changed the path or the method."""
 
     route: str | None
     method: str

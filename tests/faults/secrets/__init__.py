@@ -1,1 +1,1 @@
-"""Search for secrets outside the places where they are stored encrypted."""
+"""Search for leaked secrets, swap ciphertexts, and rotate the key ring."""

@@ -1,4 +1,4 @@
-"""Use fifty known secrets (canaries) in every possible way, also during faults. Then search for them everywhere."""
+"""Use fifty known secrets (canaries) in valid and invalid requests and during faults, then search for them."""
 
 import base64
 import json

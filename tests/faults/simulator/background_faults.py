@@ -48,7 +48,7 @@ async def _stop_endpoint(world: World, merchants: Sequence[Merchant]) -> None:
 
 
 async def _change_token(world: World, merchants: Sequence[Merchant]) -> None:
-    """Make the gateway refuse an account's credentials. The merchant sends new ones about an hour later, or sooner."""
+    """Make the gateway refuse an account's credentials. The merchant sends new ones within about an hour."""
     merchant = world.rng.choice(merchants)
     world.side.gateway.token_of[UUID(merchant.account_id)] += 1
     await world.schedule.sleep(world.rng.randrange(60, 4000))

@@ -91,7 +91,7 @@ class Schedule:
         await done
 
     async def _live_only(self) -> None:
-        """Block tasks of dead machines forever. When the world has ended, raise in all tasks."""
+        """Block tasks of dead machines forever. When the world has ended, raise WorldEndedError in all tasks."""
         if self.over:
             raise WorldEndedError
         if not HOST.get().alive:
