@@ -1,1 +1,1 @@
-"""Benchmarks. Each compares two sides in the same run on the same machine, so the result is a ratio, not a time."""
+"""Benchmarks. Each one measures two sides in the same run on the same machine, and reports their ratio."""

@@ -1,6 +1,7 @@
-"""`make bench`: run the measurements one after another, each in its own process, and write table and plots to the docs.
+"""`make bench`: run each measurement in its own process, one after another, and write the table and plots of the docs.
 
-`python -m bench [NAME ...] [--full] [--dry]`. With names, only these measurements are run and updated in the table.
+`python -m bench [NAME ...] [--full] [--dry]`. If names are given, only these measurements run, and only their rows of
+the table are replaced.
 """
 
 import argparse

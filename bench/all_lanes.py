@@ -47,12 +47,12 @@ async def work(url: str, gateway_url: str) -> float:
 def started(
     url: str, gateway_url: str, *, within: Sequence[str] = ()
 ) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
-    """Start this program and wait until it is ready. `within` is a command to prefix, such as `ip netns exec`."""
+    """Start this program and wait until it is ready. `within` is a command that runs it, such as `ip netns exec`."""
     return ready("bench.all_lanes", url, gateway_url, within=within)
 
 
 def begin(process: asyncio.subprocess.Process) -> None:
-    """Let a process that is ready start to work."""
+    """Make a process that is ready start its work."""
     assert process.stdin is not None, "it is a pipe"
     process.stdin.write(b"begin\n")
 

@@ -1,8 +1,8 @@
-"""Measure the API over HTTP, against a bare ASGI application that sends the same SQL and answers the same bytes.
+"""Measure the API over HTTP, compared with a bare ASGI application that sends the same SQL and answers the same bytes.
 
-Each side is a process with its own copy of the same database. A load client sends both the same requests over eight
-open connections. The bare application replays statements, values and transactions that were recorded before, when the
-engine answered the same requests on another copy.
+Each side is a process with its own copy of the same database. A load client sends the same requests to both sides, over
+eight open connections. Before, the engine answers these requests on a third copy, and its statements, values and
+transactions are recorded. The bare application replays them.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class Side:
     processor_us: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
 
     async def send(self, requests: Sequence[bytes]) -> Answered:
-        """Send each request as soon as the previous one is answered."""
+        """Send the requests. Each connection sends its next request as soon as the previous one is answered."""
         answered = await loaded(self.server.port, requests, connections=CONNECTIONS)
         assert set(answered.statuses) <= {"200", "201"}, answered.statuses
         return answered

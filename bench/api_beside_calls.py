@@ -1,8 +1,8 @@
-"""Measure API latency while the same process calls merchants' endpoints that misbehave in 91 ways, three of each.
+"""Measure API latency while the same process calls misbehaving merchants: 91 kinds of endpoint, three calls to each.
 
     python -m bench.api_beside_calls [--rounds 5]
 
-Each round times repeated GET /v1/products requests for ten seconds without calls, and for ten with calls open.
+Each round times repeated GET /v1/products requests for ten seconds without calls, then until the calls have ended.
 """
 
 import argparse
@@ -40,14 +40,14 @@ async def timed(world: World, stop: asyncio.Event) -> list[float]:
 
 
 async def alone(world: World) -> list[float]:
-    """Measure while no merchant is called."""
+    """Return the latencies in ms while no merchant is called."""
     stop = asyncio.Event()
     asyncio.get_running_loop().call_later(ALONE_SECONDS, stop.set)
     return await timed(world, stop)
 
 
 async def beside(world: World, merchants: Merchants) -> list[float]:
-    """Measure while every kind of misbehaving endpoint is called, until the last call has ended."""
+    """Return the latencies in ms while every kind of misbehaving endpoint is called, until the last call has ended."""
     stop = asyncio.Event()
     timing = asyncio.create_task(timed(world, stop))
     client = MerchantClient(allowed={"127.0.0.1"})

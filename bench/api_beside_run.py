@@ -1,6 +1,7 @@
-"""Measure API latency while a worker process bills the same account at full speed, and without a billing run.
+"""Measure API latency while a worker process bills the same account at full speed, compared with no billing run.
 
-Reads are sent at a constant rate. Each is timed from its scheduled time, so that the delay before sending counts too.
+The client sends reads at a constant rate. A latency begins at the scheduled time of the read, so that it includes the
+time for which a late client delays the read.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ PER_SECOND = 80
 SECONDS = 3
 MOST_RATIO = 2
 SPARE = 5_000
-"""Additional due subscriptions per round, since a stopping worker still completes its current batches."""
+"""Additional due subscriptions per round, because a stopping worker still completes its current batches."""
 KINDS = (READ, PAGE)
 
 
@@ -73,7 +74,7 @@ async def _send(api: Server, requests: Sequence[bytes]) -> Answered:
 
 
 async def _beside_run(api: Server, requests: Sequence[bytes], *, url: str, share: int) -> Answered:
-    """Send requests while a worker bills so many subscriptions that it finishes after the requests."""
+    """Send requests while a worker bills `share` subscriptions, which must take longer than the requests."""
     async with started(url, "generation", share) as worker:
         billing = asyncio.create_task(worker.communicate(b"begin\n"))
         answered = await _send(api, requests)

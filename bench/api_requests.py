@@ -1,4 +1,4 @@
-"""The requests that measurements send to the API, and the database that they need."""
+"""The requests that the measurements send to the API, and the database that the requests need."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ PAGE = "GET page 1 of the invoices"
 ENROLL = "POST a subscription"
 VALUE = "POST a manual value"
 READ_IDS = 500
-"""Number of different subscriptions that are read."""
+"""Number of different subscriptions that the GET requests read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Stage:
 
 
 async def filled(server_url: str, name: str, *, writes: int) -> Stage:
-    """Fill a database with invoices that have one pending item, enough for `writes` requests of each writing kind."""
+    """Fill a database for `writes` requests of each kind that writes. Every invoice has one pending item."""
     opened: list[OpenedAccount] = []
 
     async def fill(url: str) -> None:

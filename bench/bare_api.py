@@ -1,8 +1,9 @@
-"""A bare ASGI application, to compare with the API. It sends recorded SQL and answers the recorded bytes.
+"""A bare ASGI application, to compare with the API. It sends the recorded SQL and answers the recorded bytes.
 
     python -m bench.bare_api URL RECORDING PORT
 
-It does not authenticate, validate or log. HTTP server, event loop and connection pool are those of `fatura api`.
+It does not authenticate, validate or log. It uses the same HTTP server, event loop and connection pool as
+`fatura api`.
 """
 
 import sys
@@ -43,7 +44,7 @@ def _found(recording: Recording, scope: Scope) -> Recorded:
 
 
 async def _keep_as_is(_connection: Any) -> None:
-    """Do not reset returned connections, because the engine does not either."""
+    """Do not reset connections that return to the pool, because the engine does not either."""
 
 
 async def serve(url: str, recording: Recording, port: int) -> None:

@@ -1,9 +1,9 @@
-"""A bare aiohttp loop that repeats the HTTP calls of the engine, to compare their speed.
+"""A bare aiohttp loop that repeats the HTTP calls of the engine, to compare its speed with the engine's.
 
     python -m bench.bare_client URL FILE CONNECTIONS
 
 FILE holds the calls as JSON. Prints `ready`, waits for a line on stdin, makes the calls, and prints the seconds.
-Events and price calls are signed as the engine signs them. Answers are read completely and discarded.
+It signs events and price calls as the engine does. It reads each answer completely and discards it.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ def _headers(path: str, body: bytes) -> Mapping[str, str]:
 
 
 async def repeat_calls(url: str, recorded: RecordedCalls) -> float:
-    """Repeat the recorded calls from a child process, over as many connections as before. Return the seconds."""
+    """Repeat the recorded calls from a child process, over as many connections as were recorded. Return the seconds."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(recorded.calls, file)
         file.flush()

@@ -1,7 +1,8 @@
-"""Bill all due subscriptions of the prepared account with one hand-written SQL statement, to compare with the engine.
+"""A hand-written SQL statement that bills all due subscriptions of an account, to compare with the engine.
 
 The statement writes the same rows as the engine (invoices, items, events, counters, the subscriptions' next cycle) into
-the same tables with the same constraints. It supports only the terms, method and clock of the prepared account.
+the same tables with the same constraints. It supports only the terms, the payment method and the clock
+that `bench.prepared` gives an account.
 """
 
 BY_HAND = """

@@ -12,7 +12,7 @@ from fatura.usecases.accounts.accounts import OpenedAccount
 
 @asynccontextmanager
 async def client_of(url: str, account: OpenedAccount) -> AsyncGenerator[httpx.AsyncClient]:
-    """Yield a client with an account's key. The API has no rate limit."""
+    """Yield a client with the API key of an account. The API has no rate limit."""
     async with opened(url) as deps:
         transport = httpx.ASGITransport(create_app(deps))
         headers = {"Authorization": f"Bearer {account.api_key}"}

@@ -1,10 +1,10 @@
-"""Measure a complete billing day: generate, price, charge over HTTP, reconcile and deliver.
+"""Measure a complete billing day: generate and price invoices, charge them over HTTP, reconcile, and deliver events.
 
-The engine's side is two worker processes with all lanes. Gateway, price endpoint and webhook receiver share another
-process. The day ends when every invoice is paid and every event delivered.
+The engine's side is two worker processes with all lanes. The gateway, the price endpoint and the webhook receiver share
+another process. The day ends when every invoice is paid and every event is delivered.
 
-The other side generates with the same engine. Then a bare loop repeats the recorded HTTP calls, over as many
-connections as the engine had open.
+On the other side, the engine only generates the invoices. A bare loop then repeats the recorded HTTP calls, over as
+many connections as the engine had open.
 """
 
 import asyncio
@@ -114,7 +114,7 @@ async def _run(options: Options, measured: Measured, server_url: str, *, invoice
 
 
 async def run_day(url: str, account_ids: Sequence[UUID], outside: GatewayProcess, *, events: int) -> float:
-    """Run a day that emits `events` events. Return the seconds."""
+    """Let the workers bill until `events` events are delivered and nothing is left. Return the seconds."""
     async with AsyncExitStack() as started:
         processes = [
             await started.enter_async_context(all_lanes.started(url, outside.url)) for _ in range(WORKERS)
@@ -153,7 +153,7 @@ async def _prepare(deps: Deps, url: str, account_id: UUID, *, outside: GatewayPr
 
 @asynccontextmanager
 async def opened_with_gateway(url: str, outside: GatewayProcess) -> AsyncGenerator[Deps]:
-    """Yield the engine's dependencies for a database, with the gateway of `bench.outside` as a provider."""
+    """Yield the engine's dependencies for a database. Their only provider is the gateway of `bench.outside`."""
     async with opened(url) as deps, external_providers(outside.url)(deps.db) as providers:
         yield replace(deps, providers=providers)
 

@@ -1,7 +1,7 @@
-"""Measure how fast events are delivered, against a bare loop that posts the same signed bytes to the same receiver.
+"""Measure how fast events are delivered, compared with a bare loop that posts the same bytes to the same receiver.
 
 The engine's side is a worker process with the push lane and an empty delivery table. Four accounts have events to
-deliver, three for each invoice, which must arrive in order. The bare loop then repeats the calls that the receiver got,
+deliver. Each invoice has three, which must arrive in order. The bare loop then repeats the calls that the receiver got,
 over as many connections as the engine had open.
 """
 

@@ -1,10 +1,10 @@
-"""A merchant's server in its own process. It answers price calls after a delay, and webhooks immediately.
+"""A merchant's server in its own process. It answers price calls after a delay, and events immediately.
 
     python -m bench.endpoints --delay 8
 
 Prints its port. POST /price answers `{"amount": 100}`, and POST /webhook answers 204. GET /seen returns the current and
-the maximum number of open price calls, and the arrival time of each call and event. These times are of CLOCK_MONOTONIC,
-which is the same in all processes.
+the maximum number of open price calls, and the arrival times of price calls and `invoice.ready` events by subscription.
+The times are of CLOCK_MONOTONIC, so that other processes can compare them with their own.
 """
 
 import argparse

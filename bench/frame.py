@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Scale(StrEnum):
-    """`short` is the size of `make bench`. `full` takes hours."""
+    """The size of the measurements: `short` for `make bench`, or `full`, which takes hours."""
 
     SHORT = "short"
     FULL = "full"
@@ -24,10 +24,10 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One row of the table: both sides' values, in `unit`, of alternating rounds.
+    """One line of the table: the values of both sides in `unit`, one per round.
 
-    `row` is the row's number, and `against` names the other side. The ratio is the engine's value divided by the
-    other's.
+    `row` is the number of the row, and `against` names the other side. The ratio is the engine's value divided by the
+    value of the other side.
     """
 
     row: int
@@ -60,7 +60,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """One row of the table with a single value and an optional upper bound."""
+    """One line of the table with a single value and an optional upper bound."""
 
     row: int
     what: str
@@ -75,7 +75,7 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """`y` by size, a line per name. Written as `<name>.svg`."""
+    """A chart of `y` by `x` with one line per key of `lines`. It is written to `<name>.svg`."""
 
     name: str
     title: str

@@ -1,8 +1,8 @@
-"""Measure the billing run against one hand-written SQL statement that writes the same rows into the same tables.
+"""Measure the billing run, compared with a hand-written SQL statement that writes the same rows into the same tables.
 
-Both sides run alternately, each on a new clone of one prepared database with two items per plan, a discount and events.
-The server is the embedded PostgreSQL with fsync on. The engine's side is a worker process with the generation lane.
-After each round, the rows of both sides are compared by number, sums and bytes.
+The sides run alternately, each on a new clone of the same database. Its plans have two items and a discount. The server
+is the embedded PostgreSQL with fsync on. The engine's side is a worker process with the generation lane. After each
+round, the numbers, sums and lengths of the rows must be equal on both sides.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ _WRITTEN = """
 
 
 def run(options: Options) -> Measured:
-    """Measure several sizes, with one account and with a thousand."""
+    """Measure several numbers of due subscriptions, in one account and in many."""
     measured = Measured()
     sizes = [
         (1, 10_000),

@@ -1,4 +1,4 @@
-"""Measure how costs grow up to a million subscriptions: billing, polls without due work, lists, and disk space."""
+"""Measure costs with up to a million subscriptions: billing, polls without due work, lists, and disk space."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,7 +18,7 @@ from fatura.workers.lanes import LANES
 FEW = 1_000
 TEN_THOUSAND = 10_000
 SPARE = 20_000
-"""Additional due subscriptions, since a worker may bill a few more batches than requested."""
+"""Additional due subscriptions, because a worker may bill a few more batches than requested."""
 SWEEPS = 40
 BEFORE_ALL_DUE = datetime(2025, 6, 1, tzinfo=UTC)
 MOST_GROWTH = 1.15
@@ -79,14 +79,14 @@ def _sweeping(deps: Deps) -> Callable[[], Awaitable[None]]:
 async def _bill(
     options: Options, measured: Measured, server_url: str, *, ten_thousand: Side, big: Side
 ) -> int:
-    """Bill the large database in rounds, each followed by ten thousand subscriptions of the small one.
+    """Bill the large database in rounds. After each, bill ten thousand subscriptions in a clone of the small one.
 
-    Returns the bytes of WAL written for the large one.
+    Returns the bytes of WAL that billing the large database wrote.
     """
     share, wal = (big.subscriptions - SPARE) // ROUNDS, 0
     costs, small_costs, megabytes = list[float](), list[float](), list[float]()
     async with AsyncExitStack() as clones:
-        # Clone first: cloning causes checkpoints, after which PostgreSQL writes full pages to WAL.
+        # All clones are made first: each causes a checkpoint, after which PostgreSQL writes full pages to WAL.
         urls = [
             await clones.enter_async_context(cloned(server_url, ten_thousand.name, apart=f"round{number}"))
             for number in range(ROUNDS)

@@ -1,4 +1,4 @@
-"""Measure the gain from more workers: two processes for billing, and four hosts for issuing at a slow gateway.
+"""Measure the gain from more workers: two processes that bill, and four hosts that issue at a slow gateway.
 
 Two workers bill on a machine that they share with PostgreSQL. The cores that one worker and PostgreSQL keep busy are
 reported too, because they limit the gain. Four worker hosts, each in its own network namespace, issue invoices of many
@@ -31,7 +31,7 @@ GATEWAY_SECONDS = 0.05
 LEAST_OF_TWO = 1.6
 LEAST_OF_FOUR = 3.5
 WARM_CHARGES = 50
-"""Charges of each host before it is measured. A new connection plans each statement five times."""
+"""Charges that each host makes before the measurement. PostgreSQL plans a statement anew the first five times."""
 LOOK_EVERY_SECONDS = 0.02
 LONGEST_SECONDS = 120
 
@@ -126,7 +126,7 @@ async def _until(url: str, counted: str, wanted: int) -> int:
 
 
 async def _hosts(options: Options, measured: Measured, server_url: str) -> None:
-    """Issue with one host and with four. Skipped if this process may not create network namespaces."""
+    """Compare four hosts with one. This is skipped if the process may not create network namespaces."""
     try:
         with hosts(HOSTS) as there:
             await _issue_on(options, measured, server_url, there)
@@ -171,7 +171,7 @@ async def _issue_on(options: Options, measured: Measured, server_url: str, there
 
 
 async def _issued(url: str, used: Sequence[Host], gateway: GatewayProcess, *, seconds: int) -> _Issued:
-    """Let hosts issue invoices. Measure for `seconds` after the warm-up."""
+    """Let the hosts issue invoices, and measure for `seconds` after the warm-up."""
     async with AsyncExitStack() as started:
         processes = [
             await started.enter_async_context(

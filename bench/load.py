@@ -3,8 +3,8 @@
     python -m bench.load PORT FILE CONNECTIONS PER_SECOND
 
 Each connection sends a request, waits for the complete answer, and sends the next. PER_SECOND limits the rate of all
-requests; 0 means no limit. The client prints the total seconds, the milliseconds of each answer, and the number of each
-status.
+requests; 0 means no limit. The client prints the total seconds, the milliseconds of each answer, and the number of
+answers by status.
 """
 
 import asyncio
@@ -72,7 +72,7 @@ class Connection(asyncio.Protocol):
 
 
 async def send(requests: Sequence[bytes], *, port: int, connections: int, per_second: float) -> Answered:
-    """Send all requests. Each is timed from its sending or, with `per_second`, from its scheduled time."""
+    """Send all requests. A latency begins when its request is sent or, with `per_second`, when it should be sent."""
     loop = asyncio.get_running_loop()
     latencies_ms = [0.0] * len(requests)
     statuses: Counter[str] = Counter()
@@ -97,7 +97,7 @@ async def send(requests: Sequence[bytes], *, port: int, connections: int, per_se
 async def loaded(
     port: int, requests: Sequence[bytes], *, connections: int, per_second: float = 0
 ) -> Answered:
-    """Send requests from a child process."""
+    """Send requests from a child process, so that the client does not slow this one down."""
     with NamedTemporaryFile(prefix="fatura-load-") as file:
         file.write(msgspec.msgpack.encode(requests))
         file.flush()

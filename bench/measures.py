@@ -1,4 +1,4 @@
-"""All measurements, each with its module and rows."""
+"""All measurements, with their modules and their rows of the table."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ from bench.frame import Measured, Options
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """`module` has a function `run(options)`, which may measure several rows.
+    """A measurement of one or more rows: the function `run(options)` of the module `bench.<name>`.
 
-    A measurement that `installs` other programs runs only when it is named (`make bench-peers`).
+    If it `installs` other programs, it runs only when it is named, as in `make bench-peers`.
     """
 
     name: str

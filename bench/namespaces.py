@@ -1,4 +1,4 @@
-"""Simulate hosts by network namespaces. A veth pair connects each to this machine. Needs root and `ip`."""
+"""Simulate hosts by network namespaces. A veth pair connects each namespace to the machine. Needs root and `ip`."""
 
 import subprocess
 from collections.abc import Generator, Sequence
@@ -32,7 +32,7 @@ def hosts(count: int) -> Generator[Sequence[Host]]:
 def _host(number: int) -> Generator[Host]:
     name, here, there = f"fatura-bench-{number}", f"fbench{number}", f"fbench{number}p"
     network = f"10.77.{FIRST_NETWORK + number}"
-    with suppress(NoNamespacesError):  # left over from a run that was killed
+    with suppress(NoNamespacesError):  # a run that was killed leaves its namespaces behind
         _ip("netns", "del", name)
     _ip("netns", "add", name)
     try:

@@ -1,4 +1,4 @@
-"""A worker process that runs one lane until it has done COUNT units of work, and measures time and memory.
+"""A worker process that runs one lane until it has done COUNT units of work, and measures its time and memory.
 
     FATURA_SECRET_KEYS=… python -m bench.one_lane URL LANE COUNT
 

@@ -1,10 +1,10 @@
-"""Measure how 2,000 open price calls to one merchant's slow endpoint delay another merchant in the same worker.
+"""Measure how much 2,000 open price calls to a slow merchant delay the work of another merchant in the same worker.
 
     python -m bench.open_calls [--open 2000] [--hold 8] [--rounds 5] [--samples 40]
 
-One worker process serves both merchants, and each merchant has an endpoint. Each round measures the second merchant
-alone, and then while all calls of the first are open. Two times are measured: from a subscription becoming due to its
-price call, and to the arrival of its `invoice.ready` webhook. Each round's medians and ratio are printed.
+One worker process serves both merchants, and each merchant has its own endpoint. Each round measures the other merchant
+alone, and then while all calls to the slow one are open. It measures two times from the moment when a subscription becomes
+due: to its price call, and to the arrival of its `invoice.ready` event. It prints the medians and the ratios.
 """
 
 import argparse
@@ -64,7 +64,7 @@ class Merchant:
             return await answer.json()
 
     async def fall_due(self, subscription_ids: Sequence[UUID]) -> None:
-        """Make subscriptions due now, and notify the worker."""
+        """Make the subscriptions due now, and notify the worker."""
         await self.connection.execute(
             "UPDATE subscription SET generate_at = now() WHERE account_id = $1 AND subscription_id = ANY($2::uuid[])",
             self.account.account_id,
@@ -79,7 +79,7 @@ class Merchant:
         return [row["subscription_id"] for row in rows]
 
     async def quiet(self) -> None:
-        """Wait until the account has no due or running work."""
+        """Wait until every invoice of the account is issued."""
         waiting = "SELECT count(*) FROM invoice WHERE account_id = $1 AND status = ANY('{draft,awaiting_value,ready}')"
         while await self.connection.fetchval(waiting, self.account.account_id):  # noqa: ASYNC110 - another process works
             await asyncio.sleep(0.1)
@@ -116,7 +116,7 @@ async def worker(url: str, key: str) -> AsyncGenerator[None]:
 
 
 async def sampled(neighbour: Merchant, subscription_ids: Sequence[UUID]) -> tuple[float, float]:
-    """Return the median milliseconds from becoming due to the price call, and to the delivery of the event."""
+    """Return the median milliseconds from a due subscription to its price call, and to the delivery of its event."""
     due: dict[str, float] = {}
     for each in subscription_ids:
         due[str(each)] = time.monotonic()

@@ -35,7 +35,7 @@ class Journal:
 
 class Connection(asyncio.Protocol):
     def __init__(self, journal: Journal, *, delay: float, state: str) -> None:
-        """Answer gateway calls after `delay` seconds. New charges get the state `state`."""
+        """`delay` is the seconds before a gateway call is answered, and `state` the state of new charges."""
         self._journal = journal
         self._delay = delay
         self._state = state
@@ -85,7 +85,7 @@ class Connection(asyncio.Protocol):
                     self._answer(charge)
 
     def _create(self) -> bytes:
-        """Create a charge. Its id is its reference, so that a repeat returns the same charge."""
+        """Create a charge. Its id is the invoice and the attempt, so that a repeated call returns the same charge."""
         request = json.loads(self._body)
         charge_id = f"{request['invoiceId']}-{request['attempt']}"
         charge = {

@@ -23,7 +23,7 @@ BEGIN, END = "<!-- the table: written by `make bench` -->", "<!-- end of the tab
 
 
 def write(measured: Mapping[str, Measured], *, scale: Scale, dry: bool) -> None:
-    """Print the table of `measured`. Unless `dry`, merge it with stored results and update the page."""
+    """Print the table of `measured`. Unless `dry`, store the results and update the table and plots of the page."""
     print(_table(measured))
     if dry:
         return
@@ -102,5 +102,5 @@ def _draw(plot: Plot) -> None:
 
 
 def _range(plot: Plot) -> tuple[float, float]:
-    """Return the range of the y axis. It starts at zero, so that growth is not exaggerated."""
+    """Return the range of the y axis. The axis starts at zero, so that the plot does not exaggerate growth."""
     return 0, 1.1 * max(y for points in plot.lines.values() for _, y in points)

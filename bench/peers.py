@@ -1,11 +1,11 @@
 """Compare the billing run with two other open-source billing programs, on the same PostgreSQL server.
 
 Each program has a virtual environment under bench/peers, with the versions of bench/peer_<name>.txt. The environment is
-created if it is missing. A round bills one month on each side. Only the billing is timed, without the start of the
-process.
+created if it is missing. A round bills one month on each side. The time of a round is that of billing, without
+the start of the process.
 
-The engine bills 10,000 subscriptions. The others bill a few hundred, because 10,000 would take them minutes. For a few
-hundred, most of the engine's time would be spent on connecting.
+The engine bills 10,000 subscriptions. The others bill a few hundred, because 10,000 would take them minutes. If the
+engine billed a few hundred, it would spend most of the time on connecting.
 """
 
 import asyncio
@@ -78,7 +78,7 @@ async def _run(options: Options, server_url: str, *, count: int) -> Measured:
 
 @asynccontextmanager
 async def _filled(name: str, server_url: str, *, count: int) -> AsyncGenerator[asyncio.subprocess.Process]:
-    """Start a program with its own new database, and wait until it has created its subscriptions."""
+    """Start a billing program with a new database, and wait until it has created its subscriptions."""
     admin = await connected(server_url)
     await admin.execute(f"CREATE DATABASE {name}")
     await admin.close()

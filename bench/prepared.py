@@ -1,4 +1,4 @@
-"""Insert an account with many due subscriptions by plain SQL, for measurements of the billing run."""
+"""Give an account many due subscriptions by plain SQL, for measurements of the billing run."""
 
 from typing import Any
 from uuid import UUID

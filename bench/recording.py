@@ -19,7 +19,7 @@ from fatura.usecases.accounts.accounts import OpenedAccount
 AT_ONCE = 8
 
 Statement = tuple[str, str, tuple[Any, ...]]
-"""The method of the connection, the SQL, and its values."""
+"""The method that the engine called on the connection, the SQL, and its values."""
 
 _RECORDED: ContextVar[list[list[Statement]] | None] = ContextVar("recorded", default=None)
 
@@ -73,7 +73,7 @@ async def record(url: str, account: OpenedAccount, requests: Sequence[ApiRequest
     async with opened(url, connections=AT_ONCE, connection_class=RecordingConnection) as deps:
         transport = httpx.ASGITransport(create_app(deps))
         async with httpx.AsyncClient(transport=transport, base_url="http://fatura") as client:
-            # the first request also stores the key's last use
+            # not recorded: the first request with an API key also stores the last use of the key
             await client.get(requests[0].target, headers=requests[0].headers(account))
 
             async def ask() -> None:

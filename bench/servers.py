@@ -1,6 +1,6 @@
 """Databases for measurements, on an embedded server with its default settings (fsync on).
 
-Each is filled once and cloned.
+A database is filled once, and can then be cloned for each round.
 """
 
 import os
@@ -61,7 +61,7 @@ async def cloned(server_url: str, name: str, *, apart: str = "round") -> AsyncGe
     try:
         yield url_of(server_url, clone)
     finally:
-        # unlike a DROP with FORCE, this also ends an autovacuum of the database
+        # unlike DROP DATABASE with FORCE, this also ends an autovacuum worker in the database
         await admin.execute(f"DROP DATABASE {clone}")
         await admin.close()
 

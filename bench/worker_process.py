@@ -1,4 +1,4 @@
-"""Start a worker as a child process, which prints `ready` and waits for a line on stdin."""
+"""Start a worker as a child process. The worker prints `ready` and waits for a line on stdin."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ from bench.servers import RING
 async def ready(
     module: str, *words: str, within: Sequence[str] = ()
 ) -> AsyncGenerator[asyncio.subprocess.Process]:
-    """Start a module and wait until it is ready. `within` is a command to prefix, such as `ip netns exec`."""
+    """Start a module and wait until it is ready. `within` is a command that runs it, such as `ip netns exec`."""
     process = await asyncio.create_subprocess_exec(
         *within, sys.executable, "-m", module, *words,
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
