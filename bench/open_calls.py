@@ -3,8 +3,8 @@
     python -m bench.open_calls [--open 2000] [--hold 8] [--rounds 5] [--samples 40]
 
 One worker process serves both merchants, and each merchant has its own endpoint. Each round measures the other merchant
-alone, and then while all calls to the slow one are open. It measures two times from the moment when a subscription becomes
-due: to its price call, and to the arrival of its `invoice.ready` event. It prints the medians and the ratios.
+alone, and then while all calls to the slow one are open. It measures two times from the moment when a subscription
+becomes due: to its price call, and to the arrival of its `invoice.ready` event. It prints the medians and the ratios.
 """
 
 import argparse
@@ -79,7 +79,7 @@ class Merchant:
         return [row["subscription_id"] for row in rows]
 
     async def quiet(self) -> None:
-        """Wait until every invoice of the account is issued."""
+        """Wait until no invoice of the account waits for a price or for issuance."""
         waiting = "SELECT count(*) FROM invoice WHERE account_id = $1 AND status = ANY('{draft,awaiting_value,ready}')"
         while await self.connection.fetchval(waiting, self.account.account_id):  # noqa: ASYNC110 - another process works
             await asyncio.sleep(0.1)

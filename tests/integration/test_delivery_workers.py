@@ -37,7 +37,7 @@ async def claimed(world: World, deps: Deps | None = None) -> Round:
 
 
 async def end_lease(world: World) -> None:
-    """Expire the lease. It lasts for real time, which the test clock does not change."""
+    """Expire the lease. Leases use real time, so the test clock does not expire them."""
     await world.sql(
         "UPDATE webhook SET lease_until = now() - interval '1 second' WHERE account_id = $1", world.account_id
     )

@@ -84,7 +84,7 @@ async def test_readers_beside_sixteen_writers_get_every_event_once(world: World)
 
 
 async def test_an_open_transaction_delays_no_reader_and_loses_no_event(world: World) -> None:
-    """A transaction numbers its events in its last statement, so none appears before a reader's cursor. [D-38]"""
+    """A transaction numbers its events in its last statement, so no event appears before a reader's cursor. [D-38]"""
     plan = await world.plan()
     slow_may_commit = asyncio.Event()
     account = await load_account(world.deps, world.account_id)

@@ -26,9 +26,9 @@ WITHIN_SECONDS = 10.5
 MAX_STALL_SECONDS = 0.5
 MAX_GROWN_MB = 10
 RUNS = 3
-"""Maximum number of runs. One must meet the limits, because other programs may delay a run. Outcomes hold in each."""
+"""Attempts to meet the limits, because other programs may delay a run. The outcomes must be right in every run."""
 MAX_SENT_BYTES = 3 * 500_000
-"""Bytes that kernel buffers take of three calls. If a behaviour sends more, the client reads without limit."""
+"""Bytes that kernel buffers hold for three calls. If a behaviour sent more, the client did not stop reading."""
 SECRETS = ["whsec_c2VjcmV0"]
 ENDINGS = """
     behaviour                        | ended         | status | outcome of a price call
@@ -128,7 +128,7 @@ ENDINGS = """
 
 @dataclass(slots=True)
 class Merchants:
-    """The URL of each misbehaviour, and the port of the server without TLS."""
+    """The URL of each behaviour, and the port of the server without TLS."""
 
     plain_port: int
     urls: dict[str, str]

@@ -1,4 +1,4 @@
-"""The commands of the README up to the first paid invoice."""
+"""The commands in the README work, up to the first paid invoice."""
 
 import json
 import re

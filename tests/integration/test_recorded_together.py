@@ -1,4 +1,4 @@
-"""Charges whose answers arrive together are recorded in one transaction, unless one is refused."""
+"""Charges whose answers arrive together are recorded in one transaction, unless PostgreSQL refuses one of them."""
 
 import asyncio
 from collections.abc import Sequence

@@ -74,7 +74,7 @@ async def changed(connection: Any) -> set[str]:
 
 
 async def newest_rows(connection: Any) -> dict[str, str]:
-    """Return the newest row of every table as JSON. The invoice has its first status, so a copy could be inserted."""
+    """Return the newest row of every table as JSON. The invoice has its first status, so PostgreSQL accepts a copy."""
     return {
         table: await connection.fetchval(_SAMPLE.replace("TABLE", table))
         for table in await tables(connection)

@@ -15,7 +15,7 @@ from referencing.jsonschema import DRAFT202012
 Json = Any
 BASE = "urn:contract"
 HEADERS = ("x-request-id", "retry-after", "idempotent-replayed")
-"""Response headers that the document need not list."""
+"""Headers that the document must list for a response that has them. Other headers need not be listed."""
 
 
 def closed(document: Json) -> Json:
