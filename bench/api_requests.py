@@ -21,7 +21,7 @@ READ_IDS = 500
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """`key` is the Idempotency-Key of a request with a body."""
+    """An HTTP request. `key` is its Idempotency-Key, which is sent only with a body."""
 
     method: str
     target: str

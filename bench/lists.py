@@ -1,4 +1,4 @@
-"""Time lists of invoices with exact totals: page 1, deep pages and each filter, in a large and a small database."""
+"""Measure the time of lists of invoices: page 1, late pages and each filter, in a large and a small database."""
 
 from collections.abc import Awaitable, Callable, Mapping
 

@@ -15,7 +15,7 @@ class NoNamespacesError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One host: the command prefix that runs a program there, and this machine's address as seen from it."""
+    """One host: the command that runs a program in it, and the address at which it reaches the machine."""
 
     within: Sequence[str]
     gateway: str

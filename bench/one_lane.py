@@ -32,7 +32,7 @@ MEGABYTE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Worked:
-    """A worker's result: for each hundredth of the work, the seconds until it was done and the resident megabytes."""
+    """A worker's result. After each hundredth of the work, `instants` gets the seconds and `megabytes` the memory."""
 
     seconds: float
     cpu_seconds: float

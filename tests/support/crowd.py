@@ -54,7 +54,7 @@ class Crowd:
         await self.sql(SUBSCRIBE_MANY, plan["id"], count)
 
     async def fall_due(self) -> None:
-        """Make every subscription due again, without waiting the day that D-5 requires."""
+        """Make every subscription due again now. D-5 would bill the next missed cycle only after 24 hours."""
         await self.sql("UPDATE subscription SET generate_at = now() WHERE account_id = $1")
 
     async def pass_minutes(self, minutes: int) -> Answer:

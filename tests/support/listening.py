@@ -1,4 +1,4 @@
-"""The API on a real port that can stop and restart, and a running `fatura listen`."""
+"""An API on a real port, which tests can stop and restart, and a running `fatura listen`."""
 
 import asyncio
 import base64

@@ -1,7 +1,7 @@
 """A server of misbehaving merchants, on raw sockets, with one path per behaviour.
 
-It prints two ports: its own, and one whose TLS handshake arrives byte by byte. `/sent` returns the number of bytes that
-each behaviour has sent.
+The program prints two ports: one for all paths, and one whose TLS handshake arrives byte by byte. `/sent` returns the
+number of bytes that each behaviour has sent.
 """
 
 import asyncio

@@ -93,7 +93,7 @@ def postmaster(data_dir: Path) -> int:
 
 
 def is_running(pid: int) -> bool:
-    """Return whether a process is running. A zombie process is not."""
+    """Return whether a process is running. A zombie process counts as ended."""
     state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False)
     return state.stdout.strip() not in {"", "Z", "Zs"}
 

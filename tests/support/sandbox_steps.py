@@ -21,7 +21,7 @@ async def patch_connection(merchant: Merchant, **changes: Json) -> Json:
 
 
 async def queue_fault(merchant: Merchant, operation: str, fault: str, *, times: int = 1) -> Json:
-    """Make the next calls of an operation fail on the account's first connection."""
+    """Make the next `times` calls of an operation fail on the account's first connection."""
     body = {
         "connectionId": await connection_id(merchant),
         "operation": operation,

@@ -77,7 +77,7 @@ def deterministic_defaults(statements: Statements) -> Iterator[str]:
 
 
 def triggers_read_their_row(statements: Statements) -> Iterator[str]:
-    """Rule 9: triggers are row-level and BEFORE, and their functions read NEW, OLD and constants only."""
+    """Rule 9: triggers are BEFORE ... FOR EACH ROW, and their functions read only NEW, OLD and constants."""
     for trigger in nodes(tuple(statements), ast.CreateTrigStmt):
         if not trigger.row or trigger.timing != _BEFORE or trigger.transitionRels or trigger.isconstraint:
             yield f"{trigger.trigname} is not a plain BEFORE ... FOR EACH ROW"

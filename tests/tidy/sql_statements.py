@@ -1,4 +1,4 @@
-"""Finding and parsing the SQL statements in the Python code."""
+"""Find and parse the SQL statements in the Python code."""
 
 import ast as python
 import re
@@ -41,7 +41,7 @@ class NotSqlError(Exception):
 
 
 def literals(source: Source) -> Iterator[tuple[int, str, str]]:
-    """Yield line, owner and text of every string that begins like a statement."""
+    """Yield the line, the owner and the text of every string that begins like a statement."""
     for node, owner in _owned(source.tree, ""):
         if isinstance(node, python.Constant) and isinstance(node.value, str) and _STATEMENT.match(node.value):
             yield node.lineno, owner, node.value

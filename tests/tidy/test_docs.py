@@ -81,7 +81,7 @@ def broken_links(source: Source) -> Iterator[Finding]:
 
 
 def unknown_routes(source: Source, paths: dict[str, Any]) -> Iterator[Finding]:
-    """Refuse routes in text and curl commands that the API does not have."""
+    """Refuse routes in prose and in curl commands that are no routes of the API."""
     for number, line in enumerate(source.lines, 1):
         called = [(method or "GET", f"/v1{path}") for method, path in _CURLED.findall(line)]
         for method, path in _ROUTE.findall(line) + called:

@@ -1,4 +1,4 @@
-"""House rules on migrations, checked over all files in their order."""
+"""House rules on migrations. They are checked over the statements of all files, in order."""
 
 from typing import Any
 

@@ -31,7 +31,7 @@ def _spectral() -> list[str]:
 
 
 def _json_in(output: str, *, start: str) -> Any:
-    """Return the first JSON value in a tool's output that begins with `start`, or None."""
+    """Return the JSON value that begins at the first `start` in a tool's output, or None."""
     at = output.find(start)
     try:
         return json.JSONDecoder().raw_decode(output[at:])[0] if at >= 0 else None
