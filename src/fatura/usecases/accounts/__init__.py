@@ -1,5 +1,5 @@
-"""Open accounts, manage and authenticate API keys, rotate the integration secret, re-encrypt with a new key.
+"""Open accounts, manage API keys, authenticate requests, rotate the integration secret, re-encrypt with a new key.
 
-Entry points: the functions of `accounts`; `integration_secret.rotate` and `signing_secrets`; `key_ring.usage` and
-`reencrypt`.
+Entry points: the functions of `accounts`, `integration_secret.rotate`, `integration_secret.signing_secrets`,
+`key_ring.usage` and `key_ring.reencrypt`.
 """

@@ -34,7 +34,7 @@ SANDBOX_PROVIDER = "sandbox"
 
 @dataclass(frozen=True, slots=True)
 class OpenedAccount:
-    """A new account with its secrets, which cannot be shown again."""
+    """A new account with its API key and its integration secret, which are shown only once."""
 
     account_id: UUID
     api_key: str
@@ -42,7 +42,10 @@ class OpenedAccount:
 
 
 async def open_account(deps: Deps, *, name: str, mode: Mode) -> OpenedAccount:
-    """Create an account with an API key and an integration secret; in a sandbox, a gateway and a clock too (D-44)."""
+    """Create an account with an API key and an integration secret (D-44).
+
+    A sandbox account also gets a sandbox gateway connection and a test clock.
+    """
     real_now = deps.clock()
     account = Account(new_id(real_now), mode, CURRENCY, timedelta(0))
     async with deps.db.transaction(account.account_id) as tx:
@@ -61,8 +64,9 @@ async def open_account(deps: Deps, *, name: str, mode: Mode) -> OpenedAccount:
 
 
 async def check_key_ring(deps: Deps) -> None:
-    """Verify that this process's key ring decrypts the newest account's secret. Call it before anything is encrypted.
+    """Check that this process's key ring decrypts the newest account's secret.
 
+    Call it when a process starts, so that nothing is encrypted with a wrong key ring.
     Raises KeyRingError, DatabaseUnavailableError.
     """
     account_id = await newest_account(deps)
@@ -83,7 +87,7 @@ async def newest_account(deps: Deps) -> UUID | None:
 async def authenticate(deps: Deps, key_text: str | None) -> Account:
     """Return the account of an API key; a malformed key is refused without a query (spec 5, D-41).
 
-    Raises EngineError: `engine.unauthorized`; the text is the same for every reason.
+    Raises EngineError: `engine.unauthorized`; its message does not reveal why the key was refused.
     """
     parsed = parse_key(key_text) if key_text else None
     if parsed is None:
@@ -107,7 +111,7 @@ def _unauthorized() -> EngineError:
 
 
 async def create_api_key(work: Work, name: str) -> tuple[ApiKey, str]:
-    """Create an API key and return it with its text; only the hash is stored (D-41)."""
+    """Create an API key and return it with its text; only a hash of the text is stored (D-41)."""
     text = format_key(work.account.account_id, work.account.mode, secret=secrets.token_bytes(SECRET_BYTES))
     key = ApiKey(work.new_id(), name, visible_prefix(text), work.now, None, None)
     await accounts.insert_key(work.tx, key, secret_hash=hash_secret(text))

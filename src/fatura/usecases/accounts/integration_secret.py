@@ -14,9 +14,9 @@ from fatura.views.integration import NewSecretView
 from fatura.views.view import instant
 
 PREVIOUS_VALID_FOR = timedelta(hours=24)
-"""How long a replaced secret keeps signing, on the account's clock (spec 5.7)."""
+"""How long calls are signed with a replaced secret too, on the account's clock (spec 5.7)."""
 MAX_SIGNATURES = 8
-"""Maximum number of secrets that sign one call, so that frequent rotations do not make the header too long."""
+"""Maximum number of signatures on one call, so that frequent rotations do not make the header too long."""
 
 
 async def signing_secrets(work: Work) -> tuple[str, ...]:
@@ -37,7 +37,7 @@ async def signing_secrets(work: Work) -> tuple[str, ...]:
 
 
 async def rotate(work: Work) -> NewSecretView:
-    """Create a new secret; the previous one keeps signing for 24 hours (D-40, D-42)."""
+    """Create a new secret; for 24 hours, calls are signed with the previous one too (D-40, D-42)."""
     await stored_secrets.lock(work.tx)
     await work.refresh()
     valid_until = work.now + PREVIOUS_VALID_FOR

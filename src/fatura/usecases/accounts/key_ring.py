@@ -12,12 +12,15 @@ from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import Work, in_snapshot, in_transaction, load_account
 
 BATCH = 500
-"""Values re-encrypted in one transaction; requests that need one of them wait for its end."""
+"""Maximum number of values that one transaction re-encrypts. A request that locks their rows waits for its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The result of one transaction; `unreadable` values could not be decrypted and were not changed."""
+    """The counts of one transaction. `unreadable` values could not be decrypted and were not changed.
+
+    `last` is the last row that was read, or None when no row was left.
+    """
 
     reencrypted: int
     unreadable: int

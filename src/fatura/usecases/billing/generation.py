@@ -32,7 +32,7 @@ POSTPONE_BY = timedelta(hours=1)
 
 
 class DraftKey(NamedTuple):
-    """The values on which an invoice's content depends. Most subscriptions of a batch share them."""
+    """The values on which an invoice's content depends. Each key's draft is built once and shared by its invoices."""
 
     plan_version_id: UUID
     cycle: int
@@ -40,7 +40,7 @@ class DraftKey(NamedTuple):
 
 
 async def run(deps: Deps, account: Account, *, limit: int) -> int:
-    """Bill one batch of due subscriptions; if it fails, bill them one by one and postpone those that fail.
+    """Bill one batch of due subscriptions. If the batch fails, bill them one by one and postpone those that fail.
 
     Returns the number of subscriptions billed or postponed.
     Raises DatabaseUnavailableError, LockTimeoutError, DeadlockError.
@@ -124,10 +124,10 @@ def _new_invoices(
     drafts: Mapping[DraftKey, InvoiceDraft],
     lost: Mapping[tuple[UUID, int], LostInvoice],
 ) -> Sequence[NewInvoice]:
-    """Return the new invoice of each subscription, with its ids, the index of its draft and the following cycle.
+    """Return each subscription's new invoice, with its ids, its draft's index and the start of the following cycle.
 
     After a restore, a cycle that was billed after the backup gets the same invoice id again. If the following cycle
-    was billed too, it is due immediately.
+    was also billed after the backup, it becomes due immediately.
     """
     indexes = {key: index for index, key in enumerate(drafts)}
     invoice_ids = ids.invoice_ids(work.now, [(each.subscription_id, each.cycle) for each in due])
@@ -203,7 +203,7 @@ async def _emit_created(
 
 
 def _own(view: EventInvoiceView, new: NewInvoice) -> EventInvoiceView:
-    """Return an invoice's view, copied from that of another invoice with the same draft."""
+    """Return the new invoice's view: a copy of `view`, which is of an invoice with the same draft."""
     return replace(
         view,
         id=str(new.invoice_id),
@@ -220,7 +220,7 @@ def _own(view: EventInvoiceView, new: NewInvoice) -> EventInvoiceView:
 def _detail(
     work: Work, new: NewInvoice, draft: InvoiceDraft, *, refs: Mapping[UUID, str | None]
 ) -> InvoiceDetail:
-    """Return the new invoice as if it were read from the database."""
+    """Return the new invoice as a read from the database would return it."""
     items = [
         InvoiceItem.of_draft(item, item_id=item_id, product_external_ref=refs[item.product_id])
         for item_id, item in zip(new.item_ids, draft.items, strict=True)

@@ -24,7 +24,10 @@ from fatura.views.events import (
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A fact about one invoice, with values that its transition stores; `total_cents` is required for VALUES_CLOSED."""
+    """A fact about one invoice, with the values that the resulting transition stores.
+
+    `total_cents` is required for VALUES_CLOSED.
+    """
 
     invoice_id: UUID
     fact: Fact
@@ -38,7 +41,8 @@ class Report:
 async def report(work: Work, reports: Sequence[Report]) -> set[UUID]:
     """Lock the invoices, decide and write their transitions, emit the events; return the ids of changed invoices.
 
-    `reports` must have at most one per invoice. Raises EngineError when a client's request is refused.
+    `reports` must contain at most one report for each invoice. Raises EngineError if the fact is a client's request
+    and the invoice's status refuses it.
     """
     if not reports:
         return set()
@@ -91,7 +95,7 @@ def _move(work: Work, fact: Report, transition: Transition) -> Move:
 
 
 def _next_attempt_at(work: Work, fact: Report, to: InvoiceStatus) -> datetime | None:
-    """Return when the invoice in its new state is due for issuing, or its charge for polling."""
+    """Return when an invoice that moved `to` a state must be issued, or its charge polled; None if neither is due."""
     if to is InvoiceStatus.READY:
         return work.now
     if to in {InvoiceStatus.ISSUED, InvoiceStatus.OVERDUE}:
@@ -117,7 +121,7 @@ async def _emit(work: Work, decided: Sequence[tuple[LockedInvoice, Transition]])
 async def alert(
     work: Work, invoice_id: UUID, type_: str, *, error: IssueErrorView | PricingErrorView
 ) -> None:
-    """Emit an event about an invoice without a transition (D-36)."""
+    """Emit an event about an invoice whose status does not change (D-36)."""
     detail = (await invoices.details(work.tx, [invoice_id]))[invoice_id]
     invoice = EventInvoiceView.of_detail(detail)
     work.emit(

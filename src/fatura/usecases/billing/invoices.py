@@ -16,10 +16,13 @@ from fatura.usecases.transaction import Work
 from fatura.views.invoices import InvoicePageView, InvoiceSummaryView, InvoiceView
 
 SHOWN_ATTEMPTS_PER_ITEM = 20
-"""Maximum number of an item's failed pricing attempts in a detail; each may hold a body of 64 KiB."""
+"""How many of an item's newest pricing attempts an invoice's detail shows; each may hold a body of 64 KiB.
+
+Attempts that returned a value are always shown.
+"""
 
 MAX_SORTED = 50_000
-"""A list filtered by due date is sorted in whole up to this many invoices, which takes about 25 ms."""
+"""A list filtered by due date is read whole and sorted if it has at most this many invoices; that takes 25 ms."""
 
 
 async def read(work: Work, invoice_id: UUID) -> InvoiceView:
@@ -45,7 +48,7 @@ async def read_page(work: Work, page: Page, wanted: InvoiceFilter) -> InvoicePag
 async def _read_records(
     work: Work, wanted: InvoiceFilter, *, total: int, skip: int, limit: int
 ) -> Sequence[Invoice]:
-    """Read a page from the nearer end of the list."""
+    """Read a page from the nearer end of the list, except for short lists filtered by due date (see MAX_SORTED)."""
     is_by_date = wanted.due_from is not None or wanted.due_to is not None
     if is_by_date and total <= MAX_SORTED:
         return await invoices.page_of_few(work.tx, wanted, skip=skip, limit=limit)

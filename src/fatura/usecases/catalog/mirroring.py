@@ -26,7 +26,7 @@ LEASE = timedelta(seconds=60)
 
 
 async def mirror(deps: Deps, account: Account, *, limit: int) -> int:
-    """Copy up to `limit` due products concurrently; return how many were tried."""
+    """Claim up to `limit` products whose copy is due, and copy them concurrently; return how many were tried."""
     claimed = await in_transaction(deps, account, _claim, limit=limit)
     results = await asyncio.gather(
         *(_call_and_record(deps, account, each, gateway) for each, gateway in claimed), return_exceptions=True
@@ -38,7 +38,7 @@ async def mirror(deps: Deps, account: Account, *, limit: int) -> int:
 
 
 async def _claim(work: Work, *, limit: int) -> Sequence[tuple[ClaimedMirror, Gateway | None]]:
-    """Lease due products. Return each with its gateway, or with None if the gateway cannot be used now."""
+    """Lease products whose copy is due. Return each with its gateway, or with None if that cannot be used now."""
     real_now = work.deps.clock()
     keys = await mirrors.claim(
         work.tx, now=work.now, real_now=real_now, lease_until=real_now + LEASE, limit=limit

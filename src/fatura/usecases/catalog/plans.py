@@ -20,7 +20,7 @@ from fatura.views.plans import PlanPageView, PlanSummaryView, PlanView
 async def create(work: Work, *, name: str, terms: Terms) -> PlanView:
     """Create a plan at version 1 (spec 4.3).
 
-    Raises EngineError: `engine.not_found` or `engine.product_archived` (items),
+    Raises EngineError: `engine.not_found` or `engine.product_archived` for the product of an item,
     `engine.discount_on_variable_product`, `engine.payment_method_unsupported`, `engine.installments_unsupported`.
     """
     await check_terms(work, terms, await account_connections(work))
@@ -90,7 +90,10 @@ async def account_connections(work: Work) -> list[Connection]:
 
 
 async def check_product_ids(work: Work, terms: Terms) -> None:
-    """Refuse unknown products; call it before checks that answer 409 (D-10). Raises EngineError: `engine.not_found`."""
+    """Check that the products exist. Call it before checks that answer 409, because 404 takes precedence (D-10).
+
+    Raises EngineError: `engine.not_found`.
+    """
     wanted = [item.product_id for item in terms.items]
     facts = await products.lock_facts(work.tx, wanted)
     known = {product_id: replace(fact, archived_at=None) for product_id, fact in facts.items()}
@@ -98,9 +101,9 @@ async def check_product_ids(work: Work, terms: Terms) -> None:
 
 
 async def check_terms(work: Work, terms: Terms, billing: list[Connection]) -> None:
-    """Check that the products exist and that a connection supports the payment method (spec 4.3, D-20).
+    """Check the products, and that one of the connections in `billing` supports the payment method (spec 4.3, D-20).
 
-    Raises EngineError as `create` says.
+    Raises the EngineErrors listed at `create`.
     """
     facts = await products.lock_facts(work.tx, [item.product_id for item in terms.items])
     check_products(terms.items, facts)
@@ -108,7 +111,7 @@ async def check_terms(work: Work, terms: Terms, billing: list[Connection]) -> No
 
 
 async def store_version(work: Work, plan: Plan, terms: Terms, *, subscription_id: UUID | None = None) -> None:
-    """Insert a version with its items. With a subscription, the version is private to it (D-19, D-22)."""
+    """Insert a plan version. With `subscription_id`, it holds the private terms of that subscription (D-19, D-22)."""
     await plans.insert_version(work.tx, plan, terms, subscription_id=subscription_id, created_at=work.now)
     await plans.insert_items(work.tx, plan.plan_version_id, terms.items)
     await plans.insert_discounts(work.tx, plan.plan_version_id, terms.items)

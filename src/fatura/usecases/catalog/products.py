@@ -27,7 +27,7 @@ async def create(
     endpoint_url: str | None = None,
     cap_cents: int | None = None,
 ) -> ProductView:
-    """Create a product and schedule copying it to gateways with a catalog (spec 2.2, 4.2)."""
+    """Create a product and schedule its copy to every gateway that has a product catalog (spec 2.2, 4.2)."""
     product = Product(
         product_id=work.new_id(),
         name=name,

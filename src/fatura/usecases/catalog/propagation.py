@@ -20,10 +20,11 @@ async def propagate(
 ) -> PropagationView:
     """Move active subscribers without private terms to the current version from their next cycle on (D-23).
 
-    A subscription without an override gets the new default method; nothing else changes. First the plan and then its
-    subscribers are locked against new subscriptions, new versions and the billing run, so that no invoice mixes old
-    and new terms. A dry run locks no subscriber and writes nothing.
-    Raises EngineError: `engine.not_found` (the plan, or its `from_version`), `engine.plan_archived`.
+    A subscription that does not override the payment method gets the new default method; nothing else changes.
+    The plan is locked first, then its subscribers. Until the commit, nobody can subscribe to the plan or publish a
+    version, and no moved subscription is billed, so no invoice mixes old and new terms. A dry run locks no
+    subscriber and writes nothing.
+    Raises EngineError: `engine.not_found` for the plan or its `from_version`; `engine.plan_archived`.
     """
     plan = await _locked_plan(work, plan_id, dry_run=dry_run, from_version=from_version)
     move = Propagation(plan_id, plan.plan_version_id, plan.version, from_version)
@@ -74,7 +75,7 @@ def _method_after(route: PaymentRoute, plan: Plan) -> PaymentMethod:
 async def _reasons(
     work: Work, plan: Plan, groups: Sequence[SubscriberGroup]
 ) -> dict[PaymentRoute, SkipReason | None]:
-    """Return for each route why its connection cannot charge by the new terms, or None if it can."""
+    """Return for each route why its connection cannot charge under the new terms, or None if it can."""
     connections = {each.connection_id: each for each in await account_connections(work)}
     return {
         route: skip_reason(
@@ -87,7 +88,7 @@ async def _reasons(
 
 
 async def _next_cycle_cents(work: Work, plan: Plan, groups: Sequence[SubscriberGroup]) -> tuple[int, int]:
-    """Return the total of the groups' next invoices under the old and the new terms, without variable items."""
+    """Return two sums of the groups' next invoices, under the old and the new terms; both omit variable items."""
     terms = await plans.billing_terms(
         work.tx, {plan.plan_version_id, *(group.plan_version_id for group in groups)}
     )

@@ -4,15 +4,16 @@ Entry points: `issuance`, `polling`, `late_charge_checks`, `cancellation`, `seco
 Read `issuance` first, then `gateway_calls`, `outcomes` and `late_charge_checks`.
 """
 
-# What happens when an answer is lost and the gateway offers look-ups. T is the reservation, on the account's clock.
+# What happens when an answer is lost and the gateway offers look-ups. T is when the attempt was reserved, on the
+# account's clock.
 #   T              the invoice is leased for 60 s, the attempt is stored as `sending`, and the request is sent
 #   T + 20 s       the call times out; the attempt stays `sending`, because its outcome is unknown
 #   T + 25 s       first look-up; an empty result is ignored, because the request may still be on its way
 #   T + 80 s       first look-up whose empty result counts
 #   T + 140 s      second empty look-up; the attempt is marked `absent` and sent again under the same number
-#   10 min to 24 h after that: late charge checks look for a charge that appears later
+#   10 min to 24 h after `absent`: late charge checks look for a charge that appears later
 # When a look-up finds the charge, the invoice is issued with it. If a worker is killed, its lease expires and another
 # worker continues from the stored attempt.
-# A gateway with idempotency keys or natural ids gets the same request again instead of a look-up.
-# A gateway without idempotency keys, natural ids and look-ups cannot say whether the charge exists: the attempt is
+# If the gateway deduplicates requests by idempotency key or natural id, the request is repeated instead of looked up.
+# If the gateway offers neither deduplication nor look-ups, it cannot say whether the charge exists: the attempt is
 # parked, and a person decides.

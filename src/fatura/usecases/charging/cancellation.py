@@ -38,10 +38,11 @@ WITH_CHARGE = (InvoiceStatus.ISSUED, InvoiceStatus.OVERDUE)
 
 
 async def release_charge(deps: Deps, account: Account, invoice_id: UUID) -> str | None:
-    """Cancel the charge of an issued or overdue invoice at the gateway; return its id, or None if there is no charge.
+    """Cancel the charge of an issued or overdue invoice at the gateway, and return the charge's id.
 
-    Raises EngineError: `engine.not_found`; `engine.invoice_not_cancelable` when the gateway does not confirm the
-    cancellation. The charge is then polled immediately.
+    Return None for an invoice in another status. If the gateway does not confirm the cancellation, the charge is
+    polled immediately and `engine.invoice_not_cancelable` is raised.
+    Raises EngineError: `engine.not_found`, `engine.invoice_not_cancelable`.
     """
     reserved = await in_transaction(deps, account, _reserve, invoice_id)
     if reserved is None:
@@ -66,7 +67,7 @@ async def cancel(work: Work, invoice_id: UUID, *, released: str | None) -> Invoi
         raise account_recovering()
     is_released = released is not None and state.gateway_invoice_id == released
     if state.status is InvoiceStatus.CANCELED and is_released:
-        return await invoices.read(work, invoice_id)  # a poll already recorded the cancellation
+        return await invoices.read(work, invoice_id)  # a poll has recorded the cancellation meanwhile
     refusal = None if is_released and state.status in WITH_CHARGE else _refusal(work, state)
     if refusal is not None:
         raise EngineError(INVOICE_NOT_CANCELABLE, refusal)
@@ -75,7 +76,7 @@ async def cancel(work: Work, invoice_id: UUID, *, released: str | None) -> Invoi
 
 
 async def _reserve(work: Work, invoice_id: UUID) -> tuple[Gateway, str] | None:
-    """Return the charge to cancel and its gateway; schedule a poll in case this process dies."""
+    """Return the gateway and the id of the charge to cancel; schedule a poll in case this process dies."""
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     if state.status not in WITH_CHARGE:
         return None
@@ -94,7 +95,7 @@ async def _reserve(work: Work, invoice_id: UUID) -> tuple[Gateway, str] | None:
 
 
 async def _cancel_charge(gateway: Gateway, charge_id: str) -> str | None:
-    """Cancel a charge; return None, or why the cancellation is not confirmed."""
+    """Cancel a charge; return None if the gateway confirms that, else the reason to show to the client."""
     try:
         async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
             charge = await gateway.cancel_charge(charge_id)

@@ -38,7 +38,7 @@ class CallKind(Enum):
     REPEAT = auto()
     """Send the same request again; the gateway deduplicates it."""
     LOOK_UP = auto()
-    """Ask whether an earlier request made the charge."""
+    """Ask whether an earlier request created the charge."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class GatewayCall:
     """A call to make, as decided when the attempt was reserved.
 
     `reserved_at` is on the account's clock, `reserved_at_real` is real time, `send_before` is on the process's
-    monotonic clock. `earlier_sent_at` is set for a REPEAT: when the earlier request was sent.
+    monotonic clock. For a REPEAT, `earlier_sent_at` is when the earlier request was sent, on the account's clock.
     """
 
     kind: CallKind
@@ -65,7 +65,7 @@ class LookupUnsupportedError(GatewayError):
 
 
 class SeveralChargesError(GatewayError):
-    """A restore found several charges of one attempt that are not canceled; a person must choose one (D-123)."""
+    """One attempt has several charges that a restore found and nobody canceled; a person must choose one (D-123)."""
 
 
 GatewayAnswer = Charge | GatewayError | None
@@ -73,7 +73,7 @@ GatewayAnswer = Charge | GatewayError | None
 
 
 async def make(deps: Deps, account: Account, call: GatewayCall) -> GatewayAnswer:
-    """Make a call; return a GatewayError instead of raising it. Other exceptions are raised."""
+    """Make a call and return its answer. A GatewayError or a timeout is returned; other exceptions are raised."""
     answer: GatewayAnswer
     try:
         if call.kind is CallKind.LOOK_UP:
@@ -98,7 +98,10 @@ async def _look_up(call: GatewayCall) -> Charge | None:
 
 
 async def _known_charge(call: GatewayCall) -> Charge:
-    """Return the attempt's charge that a restore found; if there are several, the one that is not canceled (D-123)."""
+    """Return the attempt's charge that a restore found; of several charges, the only one not canceled (D-123).
+
+    Raises SeveralChargesError when several are not canceled.
+    """
     async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
         known = [await call.gateway.get_charge(charge_id) for charge_id in call.attempt.known_charge_ids]
     live = [charge for charge in known if charge.state is not ChargeState.CANCELED]
@@ -111,7 +114,8 @@ async def _send(deps: Deps, account: Account, call: GatewayCall) -> Charge:
     """Create the charge. Raises TransientError if this worker was suspended so long that its lease may have expired."""
     request = _request(deps, account, call)
     frozen = deps.clock() - call.reserved_at_real > timedelta(seconds=SEND_WITHIN_SECONDS)
-    if frozen or time.monotonic() > call.send_before:  # while a machine is suspended, either clock may stop
+    # both clocks are read, because either may stop while the machine is suspended
+    if frozen or time.monotonic() > call.send_before:
         message = "the worker was frozen and its lease may have expired; nothing was sent"
         raise TransientError(message)
     try:
@@ -128,7 +132,7 @@ async def _create_charge(call: GatewayCall, request: ChargeRequest) -> Charge:
     except PermanentError:
         if call.kind is not CallKind.REPEAT:
             raise
-        # a gateway may refuse a repeat because the earlier request made the charge
+        # a gateway may refuse a repeat because the earlier request created the charge
         charge = await call.gateway.find_charge(request.invoice_id, request.attempt)
         if charge is None:
             raise

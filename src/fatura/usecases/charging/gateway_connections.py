@@ -1,4 +1,4 @@
-"""Add, change and list gateway connections, and make their adapters (D-43, D-44)."""
+"""Add, change and list gateway connections, and create their adapters (D-43, D-44)."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -37,9 +37,9 @@ class _Access:
 
 
 def open_gateway(work: Work, stored: StoredConnection) -> Gateway | None:
-    """Return a connection's adapter; None, with a log entry, when its credentials cannot be decrypted.
+    """Return a connection's adapter. If its credentials cannot be decrypted, log an error and return None.
 
-    It does not raise, so that one unusable connection does not stop work on the others.
+    Nothing is raised, so that one unusable connection does not stop work on the others.
     """
     try:
         return _gateway(work, stored.connection, _decrypted_access(work, stored))
@@ -52,7 +52,7 @@ def open_gateway(work: Work, stored: StoredConnection) -> Gateway | None:
 async def open_gateways(
     work: Work, connection_ids: Collection[UUID]
 ) -> dict[UUID, tuple[Connection, Gateway | None]]:
-    """Return connections, active or not, each with the result of `open_gateway`."""
+    """Return the connections with these ids, active or not, each with the result of `open_gateway`."""
     return {
         stored.connection.connection_id: (stored.connection, open_gateway(work, stored))
         for stored in await connections.find_all(work.tx)
@@ -86,7 +86,7 @@ async def connect(
     credentials: Mapping[str, Any],
     settings: Mapping[str, Any],
 ) -> ConnectionView:
-    """Add a connection; call `check_new` first (D-43)."""
+    """Add a connection. Call `check_new` before the transaction (D-43)."""
     connection = Connection(
         connection_id=work.new_id(),
         provider=provider,
@@ -105,7 +105,7 @@ async def connect(
 
 
 def _with_access(work: Work, connection: Connection, access: _Access) -> StoredConnection:
-    """Return the connection with its capabilities, and with its secrets encrypted."""
+    """Return the connection with its adapter's capabilities, and with its secrets encrypted."""
     capabilities = _capabilities(_gateway(work, connection, access))
     connection = replace(
         connection,
@@ -137,7 +137,7 @@ async def check_new(
     credentials: Mapping[str, Any],
     settings: Mapping[str, Any],
 ) -> None:
-    """Check the settings, and ask the provider to check the credentials. Call it without a transaction (D-43).
+    """Check the settings, and ask the provider to check the credentials. Call it outside a transaction (D-43).
 
     Raises EngineError: `engine.invalid_request`.
     """
@@ -155,7 +155,7 @@ async def check_new(
 
 
 async def _check_credentials(gateway: Gateway) -> None:
-    """Raises EngineError: `engine.invalid_request`."""
+    """Ask the provider to check the credentials. Raises EngineError: `engine.invalid_request`."""
     try:
         await gateway.check_credentials()
     except AuthFailedError:
@@ -169,7 +169,9 @@ async def _check_credentials(gateway: Gateway) -> None:
 async def patch(
     deps: Deps, account: Account, connection_id: UUID, changes: Mapping[str, Any]
 ) -> ConnectionView:
-    """Change label, credentials, `active` or single settings; invoices waiting for it are retried (D-34, D-43, D-46).
+    """Change a connection's label, credentials, `active` or single settings (D-34, D-43, D-46).
+
+    Invoices that wait for the connection are retried immediately.
 
     Raises EngineError: `engine.not_found`, `engine.invalid_request`.
     """
@@ -202,7 +204,10 @@ async def _write_changes(work: Work, connection_id: UUID, changes: Mapping[str, 
 
 
 def _access_after(work: Work, stored: StoredConnection, changes: Mapping[str, Any]) -> _Access:
-    """Raises EngineError if the stored credentials cannot be decrypted and the client sends no new ones."""
+    """Return the credentials and settings as `changes` leaves them.
+
+    Raises EngineError if the stored credentials cannot be decrypted and `changes` has no new ones.
+    """
     try:
         known = _decrypted_access(work, stored)
     except KeyRingError:
@@ -217,7 +222,10 @@ def _access_after(work: Work, stored: StoredConnection, changes: Mapping[str, An
 
 
 async def _follow_up(work: Work, connection: Connection, *, may_work_again: bool) -> None:
-    """Schedule copying the catalog to an active connection, and retry the invoices that waited for it."""
+    """Schedule the copy of the catalog to an active connection.
+
+    With `may_work_again`, also make the connection's invoices due for issuing and its charges due for polling.
+    """
     if not connection.active:
         return
     if connection.product_catalog and await mirrors.enqueue_catalog(

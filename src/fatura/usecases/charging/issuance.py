@@ -39,7 +39,7 @@ from fatura.views.invoices import InvoiceView
 GATHER_SECONDS = 0.02
 """Time to wait for more answers after the first one, so that they are recorded in one transaction."""
 LEASE = timedelta(seconds=60)
-"""A worker's lease on an invoice that it issues, in real time."""
+"""How long a worker leases an invoice to issue it, in real time."""
 assert LEASE.total_seconds() > gateway_calls.SEND_WITHIN_SECONDS + CALL_TIMEOUT_SECONDS
 assert (
     timedelta(seconds=gateway_calls.SEND_WITHIN_SECONDS + CALL_TIMEOUT_SECONDS) + 2 * MAX_CLOCK_SKEW
@@ -58,7 +58,7 @@ NOT_READY_REASONS = {
 
 
 async def issue(deps: Deps, account: Account, *, limit: int) -> int:
-    """Create the charges of up to `limit` due invoices concurrently; return how many invoices were claimed."""
+    """Claim up to `limit` invoices due for issuing, and create their charges concurrently; return how many."""
     count, calls = await in_transaction(deps, account, _reserve_due, limit=limit)
     await call_and_record(deps, account, calls)
     return count
@@ -69,8 +69,8 @@ async def retry(
 ) -> InvoiceView:
     """Issue a `ready` invoice now, and return it after its gateway answered or timed out (D-34, D-113).
 
-    After a failed or parked attempt a new one is made. An attempt with an unknown outcome is looked up. While a
-    worker is issuing the invoice, nothing is sent.
+    After a failed or parked attempt, a new attempt is sent. An attempt with an unknown outcome is repeated or looked
+    up. While a worker is issuing the invoice, nothing is sent.
     Raises EngineError: `engine.not_found`, `engine.invoice_not_ready`, `engine.account_recovering`.
     """
     may_lease = await health.clock_is_trusted(deps)
@@ -100,7 +100,10 @@ async def call_and_record(deps: Deps, account: Account, calls: Sequence[GatewayC
 
 
 async def _reserve_due(work: Work, *, limit: int) -> tuple[int, Sequence[GatewayCall]]:
-    """Lease due invoices and store their attempts; none while the account is frozen after a restore (D-123)."""
+    """Lease invoices due for issuing and store their attempts.
+
+    While the account is frozen after a restore, no invoice is leased (D-123).
+    """
     if not await frozen_accounts.may_charge(work.tx):
         return 0, []
     real_now = work.deps.clock()
@@ -118,7 +121,11 @@ async def _reserve_due(work: Work, *, limit: int) -> tuple[int, Sequence[Gateway
 async def _reserve_one(
     work: Work, request: IdempotentRequest | None, invoice_id: UUID, *, may_lease: bool
 ) -> Sequence[GatewayCall]:
-    """Lease one invoice and store its attempt. If this host's clock is wrong, only make it due for workers (D-5)."""
+    """Lease one invoice and store its attempt.
+
+    `may_lease` is false when this host's clock is wrong. The invoice is then only made due, so that a worker on
+    another host issues it (D-5).
+    """
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     if state.status is not InvoiceStatus.READY:
         raise EngineError(INVOICE_NOT_READY, f"The invoice {NOT_READY_REASONS[state.status]}.")
@@ -131,7 +138,7 @@ async def _reserve_one(
         return []
     if state.attempt is AttemptState.PARKED:
         if is_repeated:
-            return []  # the first request may have sent this attempt; the gateway was not checked since
+            return []  # the first request may have sent this attempt, and nobody has checked the gateway since
         await attempts.reopen_parked(work.tx, invoice_id)
     lease_until = real_now + LEASE if may_lease else None
     await issuance_state.make_due(work.tx, invoice_id, now=work.now, lease_until=lease_until)
@@ -179,7 +186,7 @@ def _decide_call(
     *,
     lines: tuple[Line, ...],
 ) -> GatewayCall:
-    """Decide the call by the newest attempt (D-33).
+    """Decide which call to make from the state of the invoice's newest attempt (D-33).
 
     | newest attempt                                         | call              |
     | none                                                   | SEND attempt 1    |
@@ -271,5 +278,5 @@ async def _record_answers(
 
 
 def _log_failure(call: GatewayCall, failure: BaseException) -> None:
-    """Log the failure of one call. The charge is looked up after the lease expires; other calls are not affected."""
+    """Log the failure of one call. After the invoice's lease expires, a worker continues with the stored attempt."""
     log.error("charge.attempt_failed", invoice_id=str(call.invoice.invoice_id), exc_info=failure)

@@ -1,6 +1,7 @@
-"""Look later for charges that look-ups did not find, and for second charges of an invoice (D-33, D-125).
+"""Check later for charges that look-ups did not find, and for second charges of an invoice (D-33, D-125).
 
-A gateway that does not deduplicate may create a charge minutes after the request, when the attempt has been repeated.
+A gateway that does not deduplicate may create a charge minutes after the request. By then, the attempt may have been
+sent again, so that the invoice gets two charges.
 """
 
 import asyncio
@@ -23,11 +24,11 @@ RETRY_AFTER = timedelta(minutes=10)
 
 
 async def check(deps: Deps, account: Account, *, limit: int) -> int:
-    """Check up to `limit` due attempts concurrently; return how many were claimed."""
+    """Claim up to `limit` attempts whose next check is due, and check them concurrently; return how many."""
     claimed, calls = await in_transaction(deps, account, _claim, limit=limit)
     failures = await asyncio.gather(*(_check(deps, account, call) for call in calls), return_exceptions=True)
     for call, failure in zip(calls, failures, strict=True):
-        if failure is not None:  # the next check is scheduled already
+        if failure is not None:  # `_claim` has scheduled the next check
             log.error("charge.late_check_failed", invoice_id=str(call.invoice.invoice_id), exc_info=failure)
     return claimed
 
@@ -48,7 +49,7 @@ async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[GatewayCall]]
             call = GatewayCall(
                 kind=CallKind.LOOK_UP,
                 invoice=by_id[attempt.invoice_id],
-                # without known charges, `record` treats all of them as new and schedules a look-up
+                # left empty, so that `outcomes.record` schedules a look-up if a restore found any charge
                 attempt=replace(attempt, known_charge_ids=()),
                 gateway=gateway,
                 reserved_at=work.now,
@@ -77,7 +78,7 @@ async def _find_live_charges(call: GatewayCall) -> Sequence[Charge] | None:
 
 
 async def _record(work: Work, call: GatewayCall, charges: Sequence[Charge] | None) -> Sequence[Charge]:
-    """Issue the invoice if it has no charge yet; return the other charges, which the caller must cancel."""
+    """Issue the invoice with a found charge if it has none yet; return the second charges for the caller to cancel."""
     invoice_id, number = call.invoice.invoice_id, call.attempt.number
     if charges is None:
         await late_charge_checks.make_earlier(work.tx, call.attempt, next_check_at=work.now + RETRY_AFTER)

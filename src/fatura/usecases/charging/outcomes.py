@@ -1,6 +1,6 @@
 """Record gateways' answers to charge attempts, and the invoice transitions that follow (D-33, D-34).
 
-Issuance calls `record_all` with its answers; `record` handles a single answer.
+`issuance` calls `record_all` with its answers; `late_charge_checks` calls `record` for each charge that it finds.
 """
 
 from collections.abc import Sequence
@@ -80,7 +80,7 @@ async def record(work: Work, call: GatewayCall, answer: GatewayAnswer) -> Charge
     """Record one answer. If it is a second charge, emit its event and return it; the caller must cancel it.
 
     A charge is always recorded, whichever worker got it. Any other answer is ignored if the attempt has changed since
-    this worker reserved it: its lease may have expired, and another worker may have sent the attempt again.
+    this worker reserved it: this worker's lease may have expired, and another worker may have sent the attempt again.
     """
     current = await attempts.lock_one(work.tx, call.invoice.invoice_id, call.attempt.number)
     found_since = set(current.known_charge_ids).difference(call.attempt.known_charge_ids)
@@ -130,7 +130,7 @@ async def _issue(work: Work, confirming: Sequence[tuple[GatewayCall, Charge]]) -
 
 
 async def _look_up_all(work: Work, call: GatewayCall, answer: GatewayAnswer) -> None:
-    """Schedule a look-up of all the attempt's charges, because a restore found some during this call (D-123)."""
+    """Schedule a look-up of all the attempt's charges, because a restore found charges unknown to this call (D-123)."""
     if isinstance(answer, Charge):
         await charge_matching.add_charge(
             work.tx, call.invoice.invoice_id, call.attempt.number, charge_id=answer.charge_id
@@ -203,7 +203,7 @@ async def _record_no_charge(
 
 
 async def _record_refused_repeat(work: Work, call: GatewayCall, refusal: PermanentError) -> None:
-    """Park an attempt whose repeat was refused, unless its earlier charge may still become visible (D-121, D-125)."""
+    """Park an attempt whose repeat was refused; if its charge may still become visible, retry (D-121, D-125)."""
     assert call.earlier_sent_at is not None, "a repeat follows an earlier sending"
     if call.reserved_at - call.earlier_sent_at < VISIBLE_WITHIN:
         await _schedule_retry(work, call.invoice, at=work.now + VISIBLE_WITHIN, error=refusal)
@@ -216,15 +216,16 @@ async def _record_refused_repeat(work: Work, call: GatewayCall, refusal: Permane
 
 
 async def _mark_absent_unless_repeated(work: Work, call: GatewayCall) -> None:
-    """Mark the attempt absent, unless an earlier request may have created a charge."""
+    """Mark the attempt absent if its SEND failed; a REPEAT or LOOK_UP follows a request that may have succeeded."""
     if call.kind is CallKind.SEND:
         await attempts.mark(work.tx, call.attempt, AttemptState.ABSENT)
 
 
 async def _record_empty_lookup(work: Work, call: GatewayCall, current: ChargeAttempt) -> None:
-    """Mark a charge absent after two empty look-ups at least 60 s apart, neither before LOOKUP_COUNTS_AFTER (D-33).
+    """Mark a charge absent after two empty look-ups at least 60 s apart (D-33).
 
-    The time of a look-up is that of its reservation, because its worker may be suspended before it records the answer.
+    A look-up earlier than LOOKUP_COUNTS_AFTER after the request does not count. A look-up's time is that of its
+    reservation, because its worker may be suspended before it records the answer.
     """
     counts_from = current.sent_at + LOOKUP_COUNTS_AFTER
     if current.looked_up_at is not None:

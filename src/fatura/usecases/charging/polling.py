@@ -1,6 +1,7 @@
 """Poll open charges at the gateways and record payments, refunds and disputes (D-26, D-35).
 
-`reconcile` polls due charges. `receive_webhook` makes charges due that a gateway's webhook names.
+`reconcile` polls the charges whose poll is due. When a gateway's webhook names charges, `receive_webhook` makes their
+polls due immediately.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import LaneName, Work, in_transaction, load_account
 
 _POLLED_STATES = (InvoiceStatus.ISSUED, InvoiceStatus.OVERDUE, InvoiceStatus.PAID, InvoiceStatus.CANCELED)
-"""Invoice states in which a charge may be polled; in the last two only after a webhook or a merchant's request."""
+"""Invoice states in which a charge may be polled; PAID and CANCELED only after a webhook or a merchant's request."""
 LEASE = timedelta(seconds=60)
 RETRY_AFTER = timedelta(minutes=10)
 """Delay before a charge is polled again if its gateway did not answer."""
@@ -58,7 +59,10 @@ class _Poll:
 
 
 async def reconcile(deps: Deps, account: Account, *, limit: int) -> int:
-    """Poll up to `limit` due charges concurrently and record the answers together; return how many were polled."""
+    """Claim up to `limit` charges whose poll is due, and poll them concurrently; return how many.
+
+    The answers are recorded in one transaction.
+    """
     polls = await in_transaction(deps, account, _claim, limit=limit)
     if polls:
         answered = await asyncio.gather(*map(_poll, polls))
@@ -67,7 +71,7 @@ async def reconcile(deps: Deps, account: Account, *, limit: int) -> int:
 
 
 async def _claim(work: Work, *, limit: int) -> Sequence[_Poll]:
-    """Lease due charges, one invoice state at a time, so that PostgreSQL reads the index in order."""
+    """Lease charges whose poll is due, one invoice state at a time, so that PostgreSQL reads the index in order."""
     real_now = work.deps.clock()
     ids: list[UUID] = []
     for state in _POLLED_STATES:
@@ -87,7 +91,7 @@ async def _claim(work: Work, *, limit: int) -> Sequence[_Poll]:
 
 
 async def _poll(poll: _Poll) -> _Poll:
-    """Get the charge from the gateway. A failure is logged, so that the other polls continue."""
+    """Read the charge from the gateway. A failure is logged and not raised, so that the other polls continue."""
     invoice = poll.invoice
     assert invoice.gateway_invoice_id is not None, "only a charge with an id is polled"
     if poll.gateway is None:
@@ -103,7 +107,7 @@ async def _poll(poll: _Poll) -> _Poll:
 
 
 async def _record(work: Work, polls: Sequence[_Poll]) -> None:
-    """Report payments first, then refunds and disputes, which need a payment; schedule the next polls.
+    """Report the charges' states, then refunds and disputes, which need a recorded payment; schedule the next polls.
 
     If a webhook made the charge due again during the poll, the answer may be outdated and the charge is polled again.
     A payment or cancellation is recorded even then; otherwise repeated webhooks could delay it without limit.
@@ -139,7 +143,10 @@ def _is_closed(poll: _Poll) -> bool:
 
 
 def _fact(poll: _Poll) -> Report | None:
-    """Return the fact that follows from the charge's state; None when it is open and not past due."""
+    """Return the fact that follows from the charge's state.
+
+    Return None when the gateway did not answer, and while an open charge is not past due.
+    """
     invoice, charge = poll.invoice, poll.charge
     if charge is None:
         return None
@@ -159,9 +166,10 @@ async def poll_now(work: Work, invoice_id: UUID) -> None:
 
 
 async def receive_webhook(deps: Deps, account_id: UUID, connection_id: UUID, webhook: Webhook) -> None:
-    """Poll the charges that an authentic gateway webhook names immediately; if it names none, all open ones (D-35).
+    """Verify a gateway's webhook, and make the polls of the charges that it names due immediately (D-35).
 
-    A charge's state in the webhook is ignored, so a replayed webhook causes only a poll.
+    If the webhook names no charges, the polls of all the connection's open charges become due. Charge states in the
+    webhook are ignored, so a replayed webhook causes only a poll.
     Raises EngineError: `engine.not_found`, for any webhook that is not authentic.
     """
     try:
@@ -172,7 +180,7 @@ async def receive_webhook(deps: Deps, account_id: UUID, connection_id: UUID, web
 
 
 def webhook_refused() -> EngineError:
-    """Return the same error for every refusal, so that it reveals nothing about accounts and connections."""
+    """Return the error of every refusal: always the same, to reveal nothing about accounts and connections."""
     return EngineError(
         NOT_FOUND,
         "No gateway connection takes this webhook; check its URL, and the secret that signs it.",

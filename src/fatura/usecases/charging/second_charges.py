@@ -24,13 +24,13 @@ async def emit(work: Work, invoice_id: UUID, *, known: str | None, charge: Charg
 
 
 async def plan_checks(work: Work, charge: Charge) -> None:
-    """Schedule the late checks of the charge's attempt from the beginning (D-125)."""
+    """Start the series of late checks of the charge's attempt, or start it again (D-125)."""
     next_check_at = work.now + LATE_CHECK_GAPS[0]
     await late_charge_checks.plan(work.tx, charge.invoice_id, charge.attempt, next_check_at=next_check_at)
 
 
 async def cancel(gateway: Gateway, charge: Charge) -> None:
-    """Cancel a second charge unless it is paid. If that fails, each late check of the attempt tries it again."""
+    """Cancel a second charge unless it is paid. If that fails, each late check of the attempt cancels it again."""
     if charge.state is ChargeState.PAID:
         return
     try:
