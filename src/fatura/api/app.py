@@ -24,7 +24,7 @@ def create_app(
     resources: Sequence[Routes] = RESOURCES,
     authenticate: Authenticate = accounts.authenticate,
 ) -> FastAPI:
-    """Return the application. Without `deps`, its lifespan calls `set_deps` before the first request."""
+    """Return the application. Without `deps`, `lifespan` must call `set_deps` before the first request."""
     app = FastAPI(
         lifespan=lifespan,
         docs_url=None,
@@ -46,7 +46,7 @@ def create_app(
         app.router.routes += each.routes
     app.router.routes += [*gateway_webhook.ROUTES, *health.ROUTES]
     docs.add(app, document)
-    # FastAPI's own stack has four more layers for features that are not used here.
+    # Replaces FastAPI's middleware stack, which has four more layers for features that are not used here.
     app.middleware_stack = Observer(ExceptionMiddleware(app.router, app.exception_handlers))
     if deps is not None:
         set_deps(app, deps, authenticate=authenticate)

@@ -1,1 +1,1 @@
-"""What all routes share: authentication, bodies, limits, problems. It knows no resource."""
+"""What all routes share: authentication, bodies, limits and problems. Nothing here depends on a resource."""

@@ -36,7 +36,7 @@ class Gate:
 
 
 def bearer_token(headers: Headers) -> str | None:
-    """Return the Bearer token; None if its header is missing, malformed or repeated (spec 5 rule 1)."""
+    """Return the Bearer token; None if the Authorization header is missing, malformed or repeated (spec 5 rule 1)."""
     sent = values(headers, b"authorization")
     if len(sent) != 1:
         return None
@@ -49,7 +49,7 @@ def bearer_token(headers: Headers) -> str | None:
 def idempotency_key(headers: Headers, *, required: bool) -> str | None:
     """Return the Idempotency-Key, if any (D-14).
 
-    Raises EngineError: `engine.idempotency_key_required`, `engine.invalid_request` naming the header.
+    Raises EngineError: `engine.idempotency_key_required`, or `engine.invalid_request` if it is malformed or repeated.
     """
     sent = values(headers, b"idempotency-key")
     if not sent:
@@ -65,7 +65,7 @@ def idempotency_key(headers: Headers, *, required: bool) -> str | None:
 
 
 def content_length(headers: Headers) -> int | None:
-    """Return the Content-Length in bytes; None without one, as for a chunked body."""
+    """Return the Content-Length in bytes. It is None if the header is missing, as for a chunked body, or malformed."""
     sent = values(headers, b"content-length")
     return int(sent[0]) if sent and sent[0].isdigit() else None
 

@@ -31,10 +31,10 @@ UNSTORABLE = "must not contain NUL characters or lone surrogates"
 
 
 async def read(receive: Receive, *, announced_bytes: int | None, max_bytes: int = MAX_BYTES) -> bytes:
-    """Return the whole body; `announced_bytes` is its Content-Length (D-10: 413 before 400).
+    """Return the whole body. `announced_bytes` is its Content-Length, by which a large body is refused unread (D-10).
 
     Raises EngineError: `engine.payload_too_large`, `engine.invalid_request` when it takes longer than READ_SECONDS.
-    Raises ClientDisconnect.
+    Raises ClientDisconnect when the client disconnects.
     """
     if announced_bytes is not None and announced_bytes > max_bytes:
         raise _too_large(max_bytes)
@@ -72,16 +72,16 @@ def _too_large(max_bytes: int) -> EngineError:
 
 
 class _Repeated(dict[str, Any]):
-    """An object in which each of `names` was repeated."""
+    """A JSON object in which each of the keys `names` appeared more than once."""
 
     names: tuple[str, ...] = ()
 
 
 def parse(body: bytes) -> Any:
-    """Return the JSON value of a body. Floats stay floats, so that models can refuse 10.0 for 10 (D-8).
+    """Return the JSON value of a body. 10.0 stays a float, so that models can refuse it for an integer (D-8).
 
-    Raises EngineError: `engine.invalid_request` for anything but strict JSON in UTF-8, repeated keys, NUL characters
-    and lone surrogates, numbers too large for a double, nesting deeper than MAX_DEPTH (D-11).
+    Raises EngineError: `engine.invalid_request` for a body that is not strict JSON in UTF-8. Repeated keys, NUL
+    characters, lone surrogates, too large numbers and nesting deeper than MAX_DEPTH are refused as well (D-11).
     """
     repeated: list[_Repeated] = []
 
@@ -136,7 +136,7 @@ def _refuse_constant(name: str) -> None:
 
 
 def _may_hide_refusals(body: bytes) -> bool:
-    """Return whether every value has to be checked: only escapes and deep nesting get past the decoders."""
+    """Return whether `_refusals` must check all values: the decoders do not check escapes and the depth of nesting."""
     return b"\\u" in body or body.count(b"{") + body.count(b"[") > MAX_DEPTH
 
 
@@ -165,7 +165,7 @@ def _refusals_inside(value: dict[str, Any], path: str, depth: int) -> Iterator[t
 
 
 def is_storable(text: str) -> bool:
-    """Return whether PostgreSQL can store a text: no NUL characters, no lone surrogates (D-11)."""
+    """Return whether PostgreSQL can store a text: it has no NUL characters and no lone surrogates (D-11)."""
     if "\0" in text:
         return False
     try:

@@ -1,4 +1,4 @@
-"""How a resource declares its routes. Problems that follow from a route's form are added here."""
+"""How a resource declares its routes. The problems that follow from a route's method, path and key are added here."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
@@ -42,7 +42,8 @@ class Routes:
     ) -> Declare[EndpointT]:
         """Declare a creation or an action; by default it honours an Idempotency-Key (D-14).
 
-        `other_status` has the same view. `holds_secret`: the answer is stored encrypted.
+        `other_status` is a second success status with the same view. With `holds_secret`, the stored answer is
+        encrypted.
         """
         statuses = [status] if other_status is None else [status, other_status]
         return self._declare(

@@ -1,4 +1,4 @@
-"""`/docs` and `/docs-json`: the OpenAPI document and a page to read and try it, without other hosts (spec 4.6)."""
+"""`/docs-json`, the OpenAPI document, and `/docs`, a page to try it that needs no other hosts (spec 4.6)."""
 
 import base64
 import hashlib
@@ -56,7 +56,7 @@ _HEADERS = {
 
 
 def add(app: FastAPI, document: Callable[[FastAPI], dict[str, Any]]) -> None:
-    """Add the routes of the documentation; the document is made at the first request."""
+    """Add the routes of the documentation. The document is built at the first request."""
     described = cache(lambda: document(app))
     encoded = cache(lambda: msgspec.json.encode(described()))
     app.openapi = described

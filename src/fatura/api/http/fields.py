@@ -22,7 +22,7 @@ from fatura.settings import Settings
 
 MAX_EMAIL_CHARS = 254
 MAX_COUNT = 2_147_483_647
-"""Maximum of counts without a limit in the specification, such as cycles: PostgreSQL's integer."""
+"""Maximum of a count that the specification does not limit, such as cycles: PostgreSQL's largest integer."""
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII | re.IGNORECASE)
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _INSTANT = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,3})?Z", re.ASCII)
@@ -36,7 +36,7 @@ _PUBLIC_URL = (
     r"(?!(?:local|internal|localhost|arpa)(?:[/?:]|$))[A-Za-z](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])"
     rf"(?::(?:{_PORT}))?(?:[/?](?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{{2}})*)?$"
 )
-"""The documented form of a URL. The operator may allow more (D-47)."""
+"""Pattern of an endpoint's URL in the OpenAPI document. The operator may allow other URLs as well (D-47)."""
 
 
 def refusal(message: str) -> PydanticCustomError:
@@ -45,12 +45,12 @@ def refusal(message: str) -> PydanticCustomError:
 
 
 def refusals(*places: tuple[str, str]) -> PydanticCustomError:
-    """Return the error that refuses places inside a value, each `(relative path, message)`."""
+    """Return the error that refuses several places inside a value, each given as `(relative path, message)`."""
     return PydanticCustomError("refused_inside", "several places", {"places": list(places)})
 
 
 def _expecting(message: str, schema: CoreSchema) -> CoreSchema:
-    """Give every failure of the schema one message that says what is expected."""
+    """Replace every error of the schema with one message that says what is expected."""
     return core_schema.custom_error_schema(
         schema,
         custom_error_type="refused",
@@ -107,7 +107,7 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Text of `least` to `most` code points, stored as sent; not blank if `least` is above 0 (D-11)."""
+    """Text of `least` to `most` code points, stored unchanged. It is not blank if `least` is above 0 (D-11)."""
 
     least: int
     most: int
@@ -135,7 +135,7 @@ def _filled(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Read:
-    """Text that `read` converts, or refuses with ValueError; `schema` documents it."""
+    """Text that `read` converts. A ValueError from `read` refuses the text; `schema` documents the field."""
 
     read: Callable[[str], Any]
     message: str
@@ -165,7 +165,7 @@ def _read_date(text: str) -> date:
 
 
 def _read_instant(text: str) -> datetime:
-    """Return the instant of a text in UTC, or the first instant of a date. Raises ValueError."""
+    """Return the instant in a text, in UTC; a date is its first instant in America/Sao_Paulo. Raises ValueError."""
     if _DATE.fullmatch(text):
         return start_of_day(_read_date(text))
     if not _INSTANT.fullmatch(text):
@@ -174,7 +174,7 @@ def _read_instant(text: str) -> datetime:
 
 
 def _check_email(text: str) -> str:
-    """Return an address unchanged if its form is valid; names under `.test` are accepted. Raises ValueError."""
+    """Return an address unchanged if its form is valid; domains under `.test` are accepted. Raises ValueError."""
     if len(text) > MAX_EMAIL_CHARS:
         raise ValueError(text)
     try:
@@ -189,7 +189,7 @@ def _read_whole(value: Any) -> Any:
 
 
 class IntText:
-    """Placed after `IntRange`: accepts the text of an integer, as queries have it."""
+    """Converts the text of an integer, because query parameters are text. It is placed after `IntRange`."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_before_validator_function(_read_whole, handler(source))
@@ -207,7 +207,7 @@ Count = Annotated[int, IntRange(1, MAX_COUNT)]
 PeriodMonths = Annotated[int, OneOfInts((1, 3, 6, 12))]
 ExternalRef = Annotated[str, Text(1, 120)]
 Flag = Annotated[bool, _Read(_read_flag, "must be true or false", {"type": "boolean"})]
-"""A boolean of a query."""
+"""A boolean query parameter."""
 Id = Annotated[
     UUID,
     _Read(
@@ -252,11 +252,11 @@ Instant = Annotated[
         },
     ),
 ]
-"""An instant, or a date for its first instant in America/Sao_Paulo."""
+"""An instant, or a date, which means its first instant in America/Sao_Paulo."""
 
 
 class EndpointUrl:
-    """A URL that Fatura may call. The validation context holds the settings with the operator's exceptions (D-47)."""
+    """A URL that Fatura may call. The validation context is the Settings, with the operator's exceptions (D-47)."""
 
     def __get_pydantic_core_schema__(self, _source: Any, _handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.with_info_after_validator_function(_check_url, core_schema.str_schema(strict=True))

@@ -15,22 +15,22 @@ DEFAULT_PAGE_SIZE = 25
 
 
 Examples = Mapping[str, Any]
-"""Examples of a body by name, for the OpenAPI document."""
+"""Example bodies by name, for the OpenAPI document."""
 
 
 class Body(BaseModel):
-    """A JSON object of a request; unknown fields are refused (D-11). Its fields are named as on the wire."""
+    """A JSON object of a request; unknown fields are refused (D-11). Attributes have the names of the JSON fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     examples: ClassVar[Examples] = {}
 
     def sent(self) -> dict[str, Any]:
-        """Return the fields that the client sent by their wire names; a PATCH changes only these."""
+        """Return the fields that the client sent, by their names in JSON; a PATCH changes only these."""
         return {name: getattr(self, name) for name in self.model_fields_set}
 
 
 def unsent() -> Any:
-    """Return the default of a PATCH's field: it may be left out, but null is refused unless its type allows it."""
+    """Return the default of a PATCH's field. It may be omitted, but null is refused unless its type allows null."""
     return Field(default_factory=lambda: None)
 
 
@@ -54,5 +54,5 @@ class Paging(Query):
         return Page(self.page, self.page_size)
 
     def filters(self) -> dict[str, Any]:
-        """Return all other parameters by the names of their fields."""
+        """Return all parameters other than `page` and `page_size`, by attribute name."""
         return {name: value for name, value in self if name not in {"page", "page_size"}}

@@ -14,12 +14,12 @@ TAG = ("Health", "Whether the process runs, and whether it can serve.")
 
 
 async def live(_request: Request) -> Response:
-    """Answer as long as the process runs."""
+    """Answer 200 as long as the process runs."""
     return answer(AliveView(status="ok"))
 
 
 async def ready(request: Request) -> Response:
-    """Answer 200 when the process can serve, and 503 when the database does not answer: send no traffic then."""
+    """Answer 200 when the process can serve requests, and 503, which means no traffic, when the database is down."""
     checks = await health.check(request.app.state.gate.deps)
     if not checks.database:
         return answer(ReadinessView(status="degraded", checks=checks), status=503)
@@ -27,7 +27,7 @@ async def ready(request: Request) -> Response:
 
 
 async def metrics(request: Request) -> Response:
-    """Return this process's metrics for Prometheus; gauges of the database are read now (D-5, D-128)."""
+    """Return this process's metrics for Prometheus. Gauges of the database are measured at each call (D-5, D-128)."""
     found = await health.check(request.app.state.gate.deps)
     _database_up.set(found.database)
     _clock_trusted.set(found.clock)

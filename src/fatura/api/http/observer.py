@@ -13,9 +13,9 @@ from fatura.api.http.problems import internal_error, problem_response
 from fatura.observability import counter, histogram, log
 
 CLIENT_GONE = 499
-"""Logged as the status when the client disconnected before its answer."""
+"""Status in logs and metrics when the client disconnects before it gets an answer."""
 UNMATCHED = "unmatched"
-"""Logged as the route when no route matches."""
+"""Route in logs and metrics when no route matches."""
 
 _requests = counter("fatura_http_requests_total", "Requests answered.", "method", "route", "status")
 _seconds = histogram(
@@ -25,13 +25,13 @@ _METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"
 
 
 class Observer:
-    """ASGI middleware around the whole application. It serves HEAD as GET, and the server drops the body."""
+    """ASGI middleware around the whole application. It serves HEAD as GET; uvicorn discards the body."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request. Only a failure after the answer began is raised."""
+        """Serve one request. An exception is raised only if the answer has already begun."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -67,7 +67,7 @@ class Observer:
 
 @cache
 def _children(method: str, route: str, status: int) -> tuple[Counter, Histogram]:
-    """Return the metrics of one series; cached because the look-up is slow and the series are few."""
+    """Return the metrics with these labels. They are cached because `labels` is slow and the combinations are few."""
     return _requests.labels(method, route, str(status)), _seconds.labels(method, route)
 
 

@@ -63,7 +63,7 @@ async def _database_failure(request: Request, error: Exception) -> Response:
 
 
 async def _http_exception(request: Request, error: Exception) -> Response:
-    """Answer what the framework refuses, such as unknown routes and wrong methods (D-11)."""
+    """Answer a request that the framework refuses, such as one with an unknown route or a wrong method (D-11)."""
     assert isinstance(error, HTTPException), error
     headers: Mapping[str, str] | None = None
     match error.status_code:

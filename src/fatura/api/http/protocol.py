@@ -1,4 +1,4 @@
-"""HTTP/1.1 with limits that uvicorn lacks: for the request head, and for bodies that were answered early."""
+"""HTTP/1.1 with limits that uvicorn lacks: for the request head, and for the rest of a body after an early answer."""
 
 import asyncio
 
@@ -8,16 +8,16 @@ from fatura.api.http.problems import problem_response
 from fatura.domain.errors import INVALID_REQUEST, EngineError
 
 MAX_HEAD_BYTES = 64 * 1024
-"""Maximum size of the request line and headers, plus at most one read of the socket."""
+"""Maximum size of the request line and headers; a last read of the socket may exceed it."""
 PATIENCE_SECONDS = 10
-"""Maximum time for a head to arrive, and for the rest of a body that was answered early."""
+"""Maximum time for a request head to arrive, and for the rest of a body after an early answer."""
 
 
 class LimitedProtocol(HttpToolsProtocol):
     """Closes a connection when the client sends the rest of a request too slowly.
 
     A body that an endpoint reads has its own limit, `body.READ_SECONDS`. After an early answer (401, 413) the rest of
-    the body is read and discarded for a while, because an immediate close could lose the answer.
+    the body is discarded for up to PATIENCE_SECONDS, because an immediate close could lose the answer.
     """
 
     _in_head: bool = True
@@ -51,7 +51,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._in_head, self._in_body = False, True
 
     def on_message_complete(self) -> None:
-        """Start the keep-alive timer when the body ends after its answer."""
+        """Restart the keep-alive timer if the request was answered before its body ended."""
         self._in_body = False
         super().on_message_complete()
         if self.cycle.response_complete:
@@ -65,14 +65,14 @@ class LimitedProtocol(HttpToolsProtocol):
         self._watch()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is not an HTTP request with a problem too (spec 7), and close."""
+        """Answer malformed HTTP with a problem as well (spec 7), and close the connection."""
         answer = problem_response(EngineError(INVALID_REQUEST, msg), None, headers={"connection": "close"})
         head = b"".join(b"%b: %b\r\n" % header for header in answer.raw_headers)
         self.transport.write(b"HTTP/1.1 400 Bad Request\r\n" + head + b"\r\n" + bytes(answer.body))
         self.transport.close()
 
     def _watch(self) -> None:
-        """Keep one deadline while bytes are missing that no endpoint waits for."""
+        """Keep one deadline while the client still has to send bytes that no endpoint waits for."""
         owes = self._in_head or (self._in_body and self.cycle.response_complete)
         if owes and self._deadline is None:
             self._deadline = self.loop.call_later(PATIENCE_SECONDS, self.transport.close)

@@ -1,4 +1,4 @@
-"""The rate limit of each API key, per process (D-48)."""
+"""The rate limit of each API key and of each gateway connection's webhook, per process (D-48)."""
 
 import math
 import time
@@ -7,27 +7,27 @@ from collections.abc import Callable
 from fatura.domain.errors import RATE_LIMITED, EngineError
 
 BURST_SECONDS = 2
-"""Seconds of requests that an idle key may make at once: twice the rate (D-48)."""
+"""An idle key may make the requests of this many seconds at once, twice the rate (D-48)."""
 FEWEST_REMEMBERED = 1024
 
 
 class RateLimiter:
     """A token bucket for each key, stored as the time when the bucket will be full again.
 
-    Full buckets are removed, so keys of unauthenticated webhooks do not accumulate.
+    Full buckets are removed, so that ids from unauthenticated gateway webhooks do not accumulate.
     """
 
     __slots__ = ("_clock", "_full_at", "_limit", "_rate")
 
     def __init__(self, requests_per_second: int, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Limit to a rate; 0 is no limit. `clock` returns seconds."""
+        """A rate of 0 means no limit. `clock` returns seconds."""
         self._rate = requests_per_second
         self._clock = clock
         self._full_at: dict[str, float] = {}
         self._limit = FEWEST_REMEMBERED
 
     def take(self, key: str, *, who: str = "This API key") -> None:
-        """Count one request of a key; `who` names its owner in the error.
+        """Count one request of a key; `who` is the subject of the error's message.
 
         Raises EngineError: `engine.rate_limited` with `retry_after_seconds`.
         """
@@ -52,4 +52,4 @@ class RateLimiter:
 
 
 _ROUNDING_SECONDS = 1e-6
-"""Tolerance for sums of fractions of a second."""
+"""Tolerance for rounding errors in sums of fractions of a second."""

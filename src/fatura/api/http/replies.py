@@ -28,7 +28,7 @@ def answer(view: View | bytes | None, *, status: int = 200) -> Response:
 
 
 def _answer_once(stored: StoredAnswer) -> Response:
-    """Answer a request with an Idempotency-Key; a header marks a replay (D-14)."""
+    """Answer a request with an Idempotency-Key; a header marks a repeated answer (D-14)."""
     response = answer(stored.body, status=stored.status)
     if stored.replayed:
         response.headers[REPLAYED] = "true"
@@ -44,7 +44,7 @@ async def run(
 ) -> Response:
     """Run `function(work, ...)` in one transaction and answer what it returns.
 
-    All statements of a GET see the data as of one moment.
+    A GET reads from one snapshot, so that its statements see the same data.
     """
     run_in = in_snapshot if call.only_reads else in_transaction
     return answer(
@@ -72,6 +72,6 @@ async def run_once(
 
 
 async def replay(call: Call) -> Response | None:
-    """Answer a repeated request before a third party is called; None when the request is new."""
+    """Return the first answer of a repeated request, or None. Endpoints call it before they call a third party."""
     stored = await find_answer(call.deps, call.account, call.request)
     return None if stored is None else _answer_once(stored)

@@ -1,6 +1,6 @@
-"""One route of the API. FastAPI matches and documents it; it is served here, in the order of D-10.
+"""One route of the API. FastAPI matches and documents it; this module serves it, in the order of D-10.
 
-FastAPI itself would read the body before authentication.
+FastAPI would read the body before authentication.
 """
 
 import difflib
@@ -45,7 +45,7 @@ _TAKES_BODY = frozenset({"DELETE", "PATCH", "POST", "PUT"})
 
 @dataclass(frozen=True, slots=True)
 class Documentation:
-    """What the OpenAPI document says of a route; `answers` has the view of each status, None without a body."""
+    """What the OpenAPI document says of a route. `answers` has the view of each success status, None for no body."""
 
     tag: str
     summary: str
@@ -68,7 +68,7 @@ class KeyPolicy(Enum):
 class Call:
     """An authenticated request, as its endpoint gets it.
 
-    `request` is None without an Idempotency-Key. `holds_secret`: the answer is stored encrypted.
+    `request` is None without an Idempotency-Key. With `holds_secret`, the stored answer is encrypted.
     """
 
     deps: Deps
@@ -80,7 +80,7 @@ class Call:
 
 
 def read_text_id(text: str) -> str:
-    """Return an id in another system's format. Raises ValueError for a text that cannot be stored."""
+    """Return an id in another system's format. Raises ValueError if it is too long or cannot be stored."""
     if len(text) > MAX_ID_CHARS or not body.is_storable(text):
         raise ValueError(text)
     return text
@@ -88,7 +88,7 @@ def read_text_id(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PathId:
-    """Metadata of a path parameter: the resource of the id. A malformed id is a 404, like an unknown one (D-11)."""
+    """Metadata of an id in a path: its resource and format. A malformed id is a 404, like an unknown one (D-11)."""
 
     resource: str
     form: Callable[[str], object] = read_uuid
@@ -108,7 +108,7 @@ def _path_id(annotation: Any) -> PathId:
 
 
 def _documented(signature: inspect.Signature) -> inspect.Signature:
-    """Return the signature for FastAPI: path and query as it declares them, without `call`."""
+    """Return the signature that FastAPI documents: without `call`, and with ids and query declared as FastAPI needs."""
     shown: list[inspect.Parameter] = []
     for name, parameter in signature.parameters.items():
         if name == "query":
@@ -238,7 +238,7 @@ def _nothing(value: Any, *, sent: bool) -> None:
 class OpenRoute(APIRoute):
     """A route without authentication. Its endpoint is `async (request) -> Response`.
 
-    It accepts any query: probes and payment providers add parameters of their own (D-60).
+    Any query is accepted, because probes and payment providers add parameters of their own (D-60).
     """
 
     def __init__(

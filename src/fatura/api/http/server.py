@@ -17,7 +17,7 @@ BACKLOG = 2048
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals to its command."""
+    """A server without signal handlers, because the `fatura` command handles signals."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:

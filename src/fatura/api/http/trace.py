@@ -14,7 +14,7 @@ _ACCEPTED = re.compile(rb"[\x21-\x7e]{1,128}")
 
 @dataclass(slots=True)
 class Trace:
-    """One request; `route` is the path template after matching."""
+    """One request; `route` is the path template, set when a route matches."""
 
     request_id: str
     route: str | None = None

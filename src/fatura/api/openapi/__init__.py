@@ -1,1 +1,1 @@
-"""The OpenAPI document that `/docs-json` serves: FastAPI's part on requests, completed from the views and the story."""
+"""The OpenAPI document that `/docs-json` serves. FastAPI describes requests; views and samples add the answers."""

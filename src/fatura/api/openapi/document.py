@@ -64,7 +64,7 @@ def document(app: FastAPI) -> Schema:
 
 
 def _schemas(forms: Schema, routes: list[ApiRoute | OpenRoute]) -> Schema:
-    """Return the schemas of requests and answers by name, without the framework's own."""
+    """Return the schemas of requests and answers by name, without FastAPI's own error schemas."""
     views: set[type[View]] = {EventView, ProblemView, *outgoing.VIEWS}
     for route in routes:
         views.update(view for view in route.documentation.answers.values() if view is not None)

@@ -11,8 +11,8 @@ Schema = dict[str, Any]
 class Lead:
     """Values in the answers of some operations that are parameters of others.
 
-    `found` maps a parameter to the pointer of its value in the answer. Values of a body are left out: generators refuse
-    links whose `requestBody` is an object.
+    `found` maps a parameter to the JSON pointer of its value in the answer. Links never fill request bodies, because
+    client generators refuse a link whose `requestBody` is an object.
     """
 
     answers: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The document's part on one route: its headers, security, example bodies, answers and problems."""
+"""What the document says of one route beyond FastAPI: headers, security, example bodies, answers and problems."""
 
 import json
 from collections import defaultdict
@@ -23,7 +23,7 @@ _VISIBLE_ASCII = "^[!-~]+$"
 
 
 def complete(operation: Schema, route: ApiRoute | OpenRoute) -> None:
-    """Add to an operation what FastAPI does not know."""
+    """Add summary, security, headers, examples and responses to an operation, which FastAPI cannot derive."""
     documentation, takes_key = route.documentation, False
     operation["summary"] = documentation.summary
     operation["security"] = []

@@ -1,4 +1,4 @@
-"""The calls that Fatura makes to a merchant's servers: an event to the webhook, a price call (spec 6, 4.7)."""
+"""The document's part on calls to a merchant's servers: events to the webhook, and price calls (spec 6, 4.7)."""
 
 import json
 
@@ -12,7 +12,7 @@ from fatura.views.samples.events import sample_json
 from fatura.views.samples.story import ANA, DUE, SUBSCRIPTION, TRAINING_ITEM_ID
 
 TAG = "Event notifications"
-"""Not the tag of the webhook's routes: generators would merge both into one class of their client."""
+"""Differs from the tag of the API's webhook routes: client generators would merge the two into one class."""
 TAG_DESCRIPTION = "The requests that Fatura makes to your webhook, one for every event."
 VIEWS = (PriceRequestView, PriceAnswerView)
 
@@ -20,7 +20,7 @@ VIEWS = (PriceRequestView, PriceAnswerView)
 def webhooks() -> tuple[Schema, Schema]:
     """Return the document's webhooks by event type, and the path items that they refer to.
 
-    Written in place, openapi-generator makes a class of them whose imports do not compile.
+    The webhooks are references, because openapi-generator creates imports that do not compile for inline ones.
     """
     items = {_name(type_): {"post": _event_call(type_)} for type_ in CATALOGUE}
     return {type_: {"$ref": f"#/components/pathItems/{_name(type_)}"} for type_ in CATALOGUE}, items
@@ -54,7 +54,7 @@ def _event_call(type_: str) -> Schema:
 
 
 def price_callback() -> Schema:
-    """Return the callback of a product's creation: the price call of each cycle (spec 4.7)."""
+    """Return the callback that a product's creation documents: the price call of each cycle (spec 4.7)."""
     request = PriceRequestView(
         version=1,
         mode=CallMode.LIVE,
@@ -108,7 +108,7 @@ def _header(name: str, description: str) -> Schema:
     }
 
 
-# Written in place: openapi-generator takes references among the parameters of a path item for duplicates.
+# Not a reference, because openapi-generator mistakes several `$ref` parameters of a path item for duplicates.
 _SIGNATURE = _header(
     signature.HEADER,
     "`t=<unix seconds>,v1=<hex>`: HMAC-SHA256 of `t`, a dot and the raw body, keyed with the integration secret. "

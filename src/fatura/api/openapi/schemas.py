@@ -34,7 +34,7 @@ def view_schemas(views: Iterable[type[View]]) -> Schema:
     _, found = msgspec.json.schema_components([*views, *DATA.values()], ref_template=_PLACE + "{name}")
     schemas: Schema = {name.removesuffix("View"): schema for name, schema in found.items()}
     for enum in StrEnum.__subclasses__():
-        if enum.__name__ in schemas:  # msgspec sorts the values
+        if enum.__name__ in schemas:  # msgspec sorts the values; restore their order
             schemas[enum.__name__]["enum"] = [str(each) for each in enum]
     return schemas | _event_schemas(schemas["Event"])
 
@@ -68,7 +68,7 @@ def _event_schemas(event: Schema) -> Schema:
 def tidy(node: Any) -> Any:
     """Return a part of the document without generated titles, citations and the suffix `View` of references.
 
-    Limits and enums get their types.
+    Whole floats become integers, and an enum without a type becomes a string.
     """
     if isinstance(node, list):
         return [tidy(inner) for inner in cast("list[Any]", node)]
@@ -82,7 +82,7 @@ def tidy(node: Any) -> Any:
         if not (name == "title" and isinstance(inner, str))
     }
     if isinstance(tidied.get("enum"), list) and "type" not in tidied:
-        tidied["type"] = "string"  # msgspec leaves it out
+        tidied["type"] = "string"  # msgspec omits the type
     return tidied
 
 

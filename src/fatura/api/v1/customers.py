@@ -22,8 +22,6 @@ Document = Annotated[str, Text(11, 18)]
 
 
 class CustomerQuery(Paging):
-    """The page and the filters."""
-
     external_ref: Annotated[
         ExternalRef | None, Field(description="Only the customer with this id of your own.")
     ] = None
@@ -66,5 +64,5 @@ async def read_customer(call: Call, customer_id: CustomerId) -> Response:
 
 @routes.patch("/v1/customers/{customerId}", "Change a customer", answers=CustomerProfileView)
 async def patch_customer(call: Call, customer_id: CustomerId, body: CustomerPatch) -> Response:
-    """Change the fields that are sent, for all of the customer's subscriptions. New charges carry them."""
+    """Change the fields that are sent. The change applies to all of the customer's subscriptions and new charges."""
     return await run(call, customers.patch, customer_id, body.sent())

@@ -25,8 +25,6 @@ EventType = Annotated[str, OneOf(tuple(CATALOGUE))]
 
 
 class EventQuery(Query):
-    """The part of the stream, and the filter."""
-
     cursor: Annotated[
         str,
         Field(
@@ -42,7 +40,7 @@ class EventQuery(Query):
 
 @routes.get("/v1/events", "List events", answers=EventListView)
 async def list_events(call: Call, query: EventQuery) -> Response:
-    """Return the events after a cursor, oldest first. Poll with `nextCursor`: each event comes exactly once."""
+    """Return the events after a cursor, oldest first. To get each event once, poll with the last `nextCursor`."""
     after = events.parse_cursor(query.cursor)
     return await run(call, events.replay, after=after, limit=query.limit, type_=query.type)
 

@@ -1,4 +1,4 @@
-"""The address that payment providers call. It needs no API key, so nothing that it says is trusted (D-35)."""
+"""The address that payment providers call without an API key. The content of a call is not trusted (D-35)."""
 
 from typing import Any
 
@@ -22,11 +22,11 @@ TAG = ("Gateways", "The address to which payment providers send their webhooks."
 async def receive_gateway_webhook(request: Request) -> Response:
     """Enter this address in the payment provider's dashboard.
 
-    Fatura verifies the provider's signature, then polls the charges that the webhook names. It does not use what the
-    webhook says about them, so duplicates are harmless. An unknown address and a wrong signature get the same answer.
+    Fatura verifies the provider's signature, then polls the charges that the webhook names. It takes nothing else from
+    the webhook, so duplicates are harmless. An unknown address and a wrong signature get the same answer.
 
-    The sandbox sends `{"chargeId": "..."}`. Its header `X-Sandbox-Signature` has the form of `X-Service-Signature`, and
-    is keyed with the connection's setting `webhookSecret`.
+    The sandbox sends `{"chargeId": "..."}`. Its header `X-Sandbox-Signature` has the form of `X-Service-Signature`. The
+    key of the signature is the connection's setting `webhookSecret`.
     """
     gate: Gate = request.app.state.gate
     try:

@@ -94,7 +94,7 @@ async def revoke_api_key(call: Call, api_key_id: ApiKeyId) -> Response:
 
 @routes.post("/v1/integration/secret/rotate", "Rotate the secret", answers=NewSecretView, holds_secret=True)
 async def rotate_secret(call: Call) -> Response:
-    """Make a new integration secret. Only this answer shows it. For 24 hours the previous secret signs too."""
+    """Make a new integration secret. Only this answer shows it. For 24 hours, calls are signed with both secrets."""
     return await run_once(call, integration_secret.rotate)
 
 

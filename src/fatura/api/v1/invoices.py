@@ -25,8 +25,6 @@ ItemId = Annotated[UUID, PathId("invoice item")]
 
 
 class InvoiceQuery(Paging):
-    """The page and the filters."""
-
     status: Annotated[InvoiceStatus | None, Field(description="Only invoices in this state.")] = None
     subscription_id: Annotated[Id | None, Field(description="Only invoices of this subscription.")] = None
     customer_id: Annotated[Id | None, Field(description="Only invoices of this customer.")] = None
@@ -72,7 +70,7 @@ class ManualValue(Body):
     "/v1/invoices/{invoiceId}/retry-pricing", "Retry price calls", answers=RetriedView, key=KeyPolicy.IGNORED
 )
 async def retry_pricing(call: Call, invoice_id: InvoiceId) -> Response:
-    """Call the price endpoint now for every pending item, outside the schedule. Answers when the calls have ended."""
+    """Call the price endpoint of every pending item now, outside the schedule. Answers when the calls have ended."""
     return answer(await price_pull.retry(call.deps, call.account, invoice_id))
 
 
@@ -83,7 +81,7 @@ async def retry_pricing(call: Call, invoice_id: InvoiceId) -> Response:
     problems=[errors.ITEM_NOT_PENDING],
 )
 async def close_item(call: Call, invoice_id: InvoiceId, item_id: ItemId, body: ManualValue) -> Response:
-    """Set the value of a pending item. When no item is pending any more, the invoice is issued."""
+    """Set the value of a pending item. After the last one, the invoice is `ready`, or `paid` if its total is 0."""
     return await run_once(
         call,
         manual_values.close,
@@ -103,8 +101,8 @@ async def close_item(call: Call, invoice_id: InvoiceId, item_id: ItemId, body: M
 async def cancel_invoice(call: Call, invoice_id: InvoiceId) -> Response:
     """Cancel an invoice for good.
 
-    If it has a charge, Fatura cancels the charge at the gateway first. If the gateway does not confirm that, the answer
-    is 409 with the reason, and the invoice stays as it is.
+    If the invoice has a charge, Fatura first cancels the charge at the gateway. If the gateway does not confirm the
+    cancellation, the answer is 409 with the reason, and the invoice does not change.
     """
     if repeated := await replay(call):
         return repeated
@@ -119,12 +117,13 @@ async def cancel_invoice(call: Call, invoice_id: InvoiceId) -> Response:
     problems=[errors.INVOICE_NOT_READY, errors.ACCOUNT_RECOVERING],
 )
 async def retry_issuance(call: Call, invoice_id: InvoiceId) -> Response:
-    """Issue a `ready` invoice now, after its gateway refused it or before its next attempt is due.
+    """Issue a `ready` invoice now: after the gateway refused it, or before its next scheduled attempt.
 
-    Answers the invoice after the gateway answered: `issued`, or `ready` if that failed again. Events say why it failed.
+    The request waits for the gateway. The answer shows the invoice `issued`, or still `ready` if the attempt failed.
+    Events give the reason of a failure.
 
-    A charge is never created twice while the gateway can be searched for it. Where it cannot (`outcome_unknown`), look
-    for the charge at the gateway first, because this request creates a new one. Send an Idempotency-Key: a repeated
-    request then creates nothing more.
+    Fatura does not create a charge twice if it can search the gateway for the first one. If it cannot
+    (`outcome_unknown`), look for the charge at the gateway yourself, because this request creates a new one. Send an
+    Idempotency-Key, so that a repeated request creates no further charge.
     """
     return answer(await issuance.retry(call.deps, call.account, call.request, invoice_id))

@@ -26,7 +26,7 @@ TERMS_PROBLEMS = (
     errors.PAYMENT_METHOD_UNSUPPORTED,
     errors.INSTALLMENTS_UNSUPPORTED,
 )
-"""The problems of any terms."""
+"""The problems of every route that takes terms."""
 
 
 class PlanForm(TermsForm):
@@ -40,7 +40,7 @@ class PlanForm(TermsForm):
 
 
 class PropagationForm(Body):
-    """The subscribers to move, and whether to do so or only report it."""
+    """Which subscribers to move, and whether to move them or only report the result."""
 
     examples: ClassVar[Examples] = {"a dry run": {"dryRun": True}}
 
@@ -54,8 +54,6 @@ class PropagationForm(Body):
 
 
 class PlanQuery(Paging):
-    """The page and the filter."""
-
     archived: Annotated[Flag | None, Field(description="Only archived plans, or only active ones.")] = None
 
 
@@ -110,9 +108,9 @@ async def archive_plan(call: Call, plan_id: PlanId) -> Response:
 async def propagate_plan(call: Call, plan_id: PlanId, body: PropagationForm) -> Response:
     """Move the plan's active subscribers to its current version, from their next cycle on.
 
-    Their payment method becomes the new default, unless they have their own. Due dates and commitments do not change.
-    Customized subscriptions are not moved. A subscriber whose gateway connection cannot bill the new terms is listed in
-    `skipped` with the reason. Existing invoices do not change, and no event is emitted.
+    A moved subscription gets the new default payment method, unless it has its own. Due dates and commitments do not
+    change. Customized subscriptions are not moved. A subscription whose gateway connection cannot bill the new terms is
+    listed in `skipped` with the reason. Existing invoices do not change, and no event is emitted.
     """
     return await run_once(
         call, propagation.propagate, plan_id, dry_run=body.dryRun, from_version=body.fromVersion

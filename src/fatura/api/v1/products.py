@@ -26,7 +26,7 @@ VariableProductId = Annotated[UUID, PathId("variable-priced product")]
 Name = Annotated[str, Text(1, 120), Field(description="Name that the subscriber reads on the invoice.")]
 Description = Annotated[str, Text(0, 500), Field(description="Internal description.")]
 Immutable = SkipJsonSchema[Any]
-"""A field that cannot change. Whatever is sent is refused with 409, so it is not documented."""
+"""A field that cannot change. Every value is refused with 409, so the OpenAPI document omits the field."""
 Url = Annotated[
     str, EndpointUrl(), Field(description="https URL that is called for the price of each cycle.")
 ]
@@ -88,8 +88,6 @@ class ProductPatch(Body):
 
 
 class ProductQuery(Paging):
-    """The page and the filters."""
-
     external_ref: Annotated[
         ExternalRef | None, Field(description="Only products with this id of your own.")
     ] = None
@@ -144,7 +142,7 @@ async def archive_product(call: Call, product_id: ProductId) -> Response:
 
 @routes.post("/v1/products/{productId}/unarchive", "Restore an archived product", answers=ProductView)
 async def unarchive_product(call: Call, product_id: ProductId) -> Response:
-    """Make an archived product usable in new plans again."""
+    """Restore an archived product, so that new plans can use it again."""
     return await run_once(call, products.unarchive, product_id)
 
 

@@ -64,8 +64,6 @@ class AdvanceForm(
 
 
 class ChargesQuery(Query):
-    """The filter."""
-
     invoice_id: Annotated[Id | None, Field(description="Only the charges of this invoice.")] = None
 
 
@@ -106,7 +104,7 @@ async def read_test_clock(call: Call) -> Response:
     problems=[errors.CLOCK_CONFLICT],
 )
 async def advance_test_clock(call: Call, body: AdvanceForm) -> Response:
-    """Move the clock, and run all work that becomes due on the way. Answers 202 when that takes more than 100 s."""
+    """Move the clock, and run all work that becomes due on the way. Answers 202 if the work takes more than 100 s."""
     form = body.root
     clock = await test_clock.advance(
         call.deps,
@@ -151,7 +149,7 @@ async def pay_sandbox_charge(call: Call, charge_id: ChargeId) -> Response:
 
 @_charge_route(SandboxMove.REFUSE, "Refuse a sandbox charge")
 async def refuse_sandbox_charge(call: Call, charge_id: ChargeId) -> Response:
-    """Refuse a charge, as a bank would."""
+    """Refuse the payment of a charge, as a bank would."""
     return await _move(call, charge_id, SandboxMove.REFUSE)
 
 
@@ -163,7 +161,7 @@ async def cancel_sandbox_charge(call: Call, charge_id: ChargeId) -> Response:
 
 @_charge_route(SandboxMove.REFUND, "Refund a sandbox charge")
 async def refund_sandbox_charge(call: Call, charge_id: ChargeId) -> Response:
-    """Give a payment back."""
+    """Refund the payment of a charge."""
     return await _move(call, charge_id, SandboxMove.REFUND)
 
 

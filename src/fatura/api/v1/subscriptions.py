@@ -36,7 +36,7 @@ SubscriptionId = Annotated[UUID, PathId("subscription")]
 
 
 class CustomerForm(Body):
-    """The end customer. A customer with the same externalRef is used as it is stored."""
+    """The end customer. An existing customer with this externalRef is reused; only a missing document is added."""
 
     externalRef: Annotated[ExternalRef, Field(description="Your own id of the customer.")]
     name: CustomerName
@@ -83,8 +83,6 @@ class SubscriptionForm(Body):
 
 
 class SubscriptionQuery(Paging):
-    """The page and the filters."""
-
     status: Annotated[SubscriptionStatus | None, Field(description="Only subscriptions in this state.")] = (
         None
     )

@@ -44,7 +44,7 @@ async def read_webhook(call: Call) -> Response:
 
 @routes.delete(PATH, "Remove the webhook", problems=[errors.NOT_FOUND])
 async def delete_webhook(call: Call) -> Response:
-    """Remove the webhook and give up its open deliveries. The list of events keeps every event."""
+    """Remove the webhook and give up its pending deliveries. The list of events keeps every event."""
     return await run(call, webhooks.remove)
 
 
