@@ -28,7 +28,7 @@ class EventView(View):
 
     @classmethod
     def of(cls, event_id: UUID, sequence: int, *, type_: str, created_at: datetime, data: str) -> Self:
-        """Return an event around the stored JSON of its data, which is sent unchanged (D-37, D-39)."""
+        """Return an event; `data` is its stored JSON, which is sent unchanged (D-37, D-39)."""
         assert type_ in CATALOGUE, type_
         return cls(
             id=str(event_id),
@@ -83,7 +83,7 @@ class PricingErrorView(View):
 
 
 class IssueErrorView(View):
-    """Why the charge was not created, or is one too many (D-36)."""
+    """Why the charge was not created, or why a second charge needs a person (D-36)."""
 
     code: str
     message: str
@@ -139,7 +139,7 @@ class InvoicePricingErrorDataView(View):
 
 
 class InvoiceIssueErrorDataView(View):
-    """The invoice, and why it has no charge."""
+    """The invoice, and the problem with its charge."""
 
     invoice: EventInvoiceView
     error: IssueErrorView

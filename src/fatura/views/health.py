@@ -14,7 +14,7 @@ class AliveView(View):
 
 
 class ChecksView(View):
-    """The checks behind readiness."""
+    """The results of the readiness checks."""
 
     database: bool
     clock: Annotated[

@@ -79,7 +79,7 @@ class InvoicePageView(PageView[InvoiceSummaryView]):
 
 
 class InvoiceItemView(View):
-    """One line of an invoice, fixed when the invoice is generated (spec 2.5)."""
+    """One line of an invoice. Its terms are fixed when the invoice is generated (spec 2.5)."""
 
     id: Id
     product_id: Id

@@ -27,7 +27,7 @@ from fatura.views.view import (
 
 
 class DiscountView(View):
-    """One rule of a discount schedule: the first that covers a cycle applies, rules never stack (spec 2.3)."""
+    """One rule of a discount schedule. The first rule that covers a cycle applies; rules never stack (spec 2.3)."""
 
     percent: Percent
     from_cycle: Annotated[Ordinal, Meta(description="First cycle of the rule; each invoice is a cycle.")]
@@ -92,7 +92,7 @@ class PlanView(PlanSummaryView):
 
 
 class SkippedSubscriptionView(View):
-    """A subscriber who keeps their version."""
+    """A subscriber who was not moved to the current version."""
 
     subscription_id: Id
     reason: Annotated[

@@ -10,7 +10,7 @@ from fatura.views.view import Count, Ordinal, View
 
 
 class PriceReferenceView(View):
-    """A resource, named by your own id, or by ours where it has none."""
+    """A resource, named by your own id, or by Fatura's id if you gave it none."""
 
     external_ref: str
 

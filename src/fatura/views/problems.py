@@ -15,7 +15,7 @@ _TYPES = f"Stable code to branch on.\n\n| Type | Status | When |\n|---|---|---|\
 
 
 class InvalidFieldView(View):
-    """One invalid place of a request."""
+    """One invalid part of a request."""
 
     path: Annotated[
         str, Meta(description="Place such as `items[0].discounts[1].percent`; empty for the whole body.")
@@ -24,7 +24,7 @@ class InvalidFieldView(View):
 
 
 class ConnectionOptionView(View):
-    """A gateway connection that could bill, and what it can charge where that matters."""
+    """A gateway connection that can bill. `engine.payment_method_unsupported` also shows what it can charge."""
 
     connection_id: Id
     provider: str

@@ -1,4 +1,4 @@
-"""Products, and the trial of a price endpoint (spec 2.2, 4.2)."""
+"""Products, and the test call to a price endpoint (spec 2.2, 4.2)."""
 
 from typing import Annotated, Self
 

@@ -12,13 +12,13 @@ from fatura.domain.money import MAX_CENTS
 ViewT = TypeVar("ViewT")
 
 Id = Annotated[str, Meta(extra_json_schema={"format": "uuid"})]
-"""A UUID as text: asyncpg's own UUIDs know their text, which msgspec would format anew."""
+"""A UUID as text. The UUID objects of asyncpg cache their text, but msgspec would format them again."""
 Instant = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
-"""What `instant` returns: msgspec would write fractions of another length."""
+"""The text that `instant` returns. msgspec itself would write another number of fractional digits."""
 Url = Annotated[str, Meta(extra_json_schema={"format": "uri"})]
 Cents = Annotated[int, Meta(ge=0, le=MAX_CENTS)]
 TotalCents = Annotated[int, Meta(ge=0)]
-"""A sum, or a multiple of a monthly price; only the inputs have an upper bound."""
+"""A sum, or a multiple of a monthly price. It can exceed MAX_CENTS, which limits only the amounts in requests."""
 Count = Annotated[int, Meta(ge=0)]
 Ordinal = Annotated[int, Meta(ge=1)]
 Percent = Annotated[int, Meta(ge=1, le=100)]
@@ -26,14 +26,14 @@ ExternalRef = Annotated[str, Meta(min_length=1, max_length=120)]
 
 
 class View(Struct, rename="camel", kw_only=True, gc=False):
-    """A JSON object. All its fields are always present, null where they have no value (spec 2.1).
+    """A JSON object. A field without a value is null; only an UnsetType field may be absent (spec 2.1).
 
-    The document names it without the suffix `View`. Its fields are in the order of the wire.
+    The OpenAPI document names the object without the suffix `View`. The JSON has the fields in declared order.
     """
 
     @classmethod
     def from_attributes(cls, record: object, **given: Any) -> Self:
-        """Return the view of a record. A field that is not given is the record's attribute of the same name."""
+        """Return the view of a record. A field that is not in `given` is the record's attribute of the same name."""
         copied = {
             name: _formatted(getattr(record, name)) for name in cls.__struct_fields__ if name not in given
         }
@@ -55,7 +55,7 @@ def instant(at: datetime | None) -> str | None:
     if at is None:
         return None
     in_utc = at if at.tzinfo is UTC else at.astimezone(UTC)
-    return in_utc.isoformat(timespec="milliseconds")[:-6] + "Z"  # without its +00:00
+    return in_utc.isoformat(timespec="milliseconds")[:-6] + "Z"  # cuts off +00:00
 
 
 def _formatted(value: Any) -> Any:
@@ -81,6 +81,6 @@ class PageView(View, Generic[ViewT]):
 
 
 class ListView(View, Generic[ViewT]):
-    """A whole list that is never long."""
+    """A complete list, without pages because it is never long."""
 
     data: list[ViewT]

@@ -1,1 +1,1 @@
-"""One sample of every answer and event, all from the story of Ana's gym membership; for the documentation."""
+"""One sample of every answer and event for the documentation, all about Ana's gym membership."""
