@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 CACHE_SECONDS = 1
-"""How long a measurement is cached, because each one needs a database connection."""
+"""How long a measurement is cached; without the cache, each one would open a database connection."""
 JUMP = timedelta(seconds=0.1)
-"""If this host's real-time clock drifts this far from its monotonic clock, it was set, and the cache is dropped."""
+"""If this host's real-time and monotonic clocks drift apart by this much, the clock was set: measure again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class _Measurement:
 
 
 class ClockSkew:
-    """Measures the difference and caches it; each process has one instance."""
+    """Measures the difference between the two clocks and caches it; each process has one instance."""
 
     __slots__ = ("_last",)
 

@@ -1,6 +1,6 @@
 """Find the accounts with due work, one function for each lane of background work (D-5).
 
-Most functions return none while this host's clock is wrong, because leases and due dates depend on it.
+Most functions return no accounts while this host's clock is wrong, because leases and due dates depend on the clock.
 """
 
 from collections.abc import Awaitable, Sequence
@@ -67,7 +67,10 @@ async def advancing_clocks(deps: Deps) -> Sequence[Account]:
 async def _discovered(
     deps: Deps, discover: _Discover, *, max_skew: timedelta | None = None
 ) -> Sequence[Account]:
-    """Return the accounts, but none if this host's clock differs by more than `max_skew` from the database's (D-5)."""
+    """Return the accounts that `discover` finds.
+
+    Return none if this host's clock differs from the database's by more than `max_skew` (D-5).
+    """
     async with deps.db.discovery() as tx:
         accounts = await discover(tx, real_now=deps.clock())
     if not accounts or max_skew is None:

@@ -33,7 +33,7 @@ class StoredAnswer:
 
 @dataclass(frozen=True, slots=True)
 class IdempotentRequest:
-    """A request with an Idempotency-Key. It is repeated by one with the same key, route (with ids) and parsed body."""
+    """A request with an Idempotency-Key. A request with the same key, route (with ids) and parsed body repeats it."""
 
     key: str
     route: str
@@ -46,7 +46,7 @@ class IdempotentRequest:
 
 @dataclass(slots=True)
 class _Progress:
-    """Whether the transaction has claimed the key. A lock timeout before that means that another request uses it."""
+    """Whether the transaction has claimed the key. A lock timeout before that means that another request holds it."""
 
     is_claimed: bool = False
 
@@ -124,8 +124,8 @@ async def _execute_or_replay(
 async def is_repeat(work: Work, request: IdempotentRequest | None) -> bool:
     """Store the request's key without an answer; return whether the request was made before.
 
-    For routes that answer with the current state, but whose action a repeat must skip (D-113). Returns False when
-    the key was used for a different request.
+    For routes that answer a repeated request with the current state, but must not act again (D-113). Returns False
+    when the key was used for a different request.
     """
     if request is None:
         return False
@@ -140,7 +140,7 @@ async def is_repeat(work: Work, request: IdempotentRequest | None) -> bool:
 
 
 async def find_answer(deps: Deps, account: Account, request: IdempotentRequest | None) -> StoredAnswer | None:
-    """Return the stored answer of a key, for routes that call a third party before their transaction.
+    """Return the stored answer of a key, so that a route does not call a third party for a repeated request.
 
     Raises EngineError: `engine.idempotency_key_reused`.
     """
@@ -155,7 +155,7 @@ async def _find_answer(work: Work, request: IdempotentRequest) -> StoredAnswer |
 
 
 async def _claim(work: Work, request: IdempotentRequest) -> bool:
-    """Claim the key. The body's hash is encrypted, because a plain one would let one guess a tax document in it."""
+    """Claim the key. The body's hash is encrypted, because a plain hash would allow guessing a tax document in it."""
     real_now = work.deps.clock()
     return await idempotency.claim(
         work.tx,

@@ -8,7 +8,7 @@ from uuid import UUID
 from fatura.domain.errors import RATE_LIMITED, EngineError
 
 MAX_OPEN_CALLS = 200
-"""Maximum open calls per account, so that slow endpoints do not use up the process's sockets."""
+"""Maximum concurrent calls of one account, so that slow endpoints do not use up the process's sockets."""
 RETRY_AFTER_SECONDS = 10
 
 
@@ -17,7 +17,7 @@ class OpenCallLimit:
         self._open: Counter[UUID] = Counter()
 
     def check(self, account_id: UUID, count: int) -> None:
-        """Check that `count` more calls are within the limit. Raises EngineError: `engine.rate_limited`."""
+        """Check that the account may make `count` more calls. Raises EngineError: `engine.rate_limited`."""
         if self._open[account_id] + count > MAX_OPEN_CALLS:
             raise EngineError(
                 RATE_LIMITED,
@@ -27,7 +27,7 @@ class OpenCallLimit:
 
     @contextmanager
     def opened(self, account_id: UUID, count: int) -> Generator[None]:
-        """Count calls while they are open."""
+        """Count `count` calls of the account as open until the block ends."""
         self._open[account_id] += count
         try:
             yield

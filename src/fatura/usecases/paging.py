@@ -30,7 +30,7 @@ class Page:
         of: Callable[[RecordT], View],
         total: int,
     ) -> PageViewT:
-        """Read the page, unless it lies beyond the end, and return it; an empty list has 0 pages (D-16)."""
+        """Read and return the page; a page beyond the end is empty, and an empty list has 0 pages (D-16)."""
         skip = (self.number - 1) * self.size
         found = await records(skip=skip, limit=self.size) if skip < total else ()
         pagination = PaginationView(

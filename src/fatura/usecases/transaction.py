@@ -1,4 +1,4 @@
-"""Run functions in a transaction of one account. Before the commit it updates the totals and inserts the events."""
+"""Run functions in a transaction of one account, and before its commit update the totals and insert the events."""
 
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -27,9 +27,9 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 DATABASE_FAILURES = (DatabaseUnavailableError, DeadlockError, LockTimeoutError)
-"""What any transaction may raise. Nothing was committed, unless the database became unavailable during the commit."""
+"""Any transaction may raise these. Nothing was committed, unless the database became unavailable during the commit."""
 MAX_RUNS = 4
-"""Maximum number of runs of a transaction that ends in a deadlock each time."""
+"""Maximum number of times that a transaction is run when every run ends in a deadlock."""
 
 
 class LaneName(StrEnum):
@@ -48,7 +48,7 @@ class LaneName(StrEnum):
 
 @dataclass(slots=True)
 class Work:
-    """A running transaction; `now` is the account's time at its start."""
+    """A running transaction; `now` is the account's time at the start, or at the last `refresh`."""
 
     deps: Deps
     tx: Tx
@@ -94,7 +94,7 @@ class Work:
         subscription_id: UUID | None = None,
         invoice_id: UUID | None = None,
     ) -> None:
-        """Emit an event when the transaction ends (D-37)."""
+        """Add an event, which `finish` inserts at the end of the transaction (D-37)."""
         assert type(data) is DATA[type_], (type_, data)
         new = NewEvent(type_, self.now, data.json_text(), subscription_id, invoice_id)
         self.pending_events.append(new)
@@ -104,7 +104,10 @@ class Work:
         self.lanes_to_notify.update(lanes)
 
     async def finish(self) -> None:
-        """Update the totals and insert the numbered events. Call it last, because it locks shared rows (D-38)."""
+        """Update the totals, number the events and insert them.
+
+        Call it last, because it locks the row of counters that all transactions of the account share (D-38).
+        """
         if not self.pending_events and not any(self.totals.values()):
             return
         last = await counters.add(self.tx, events=len(self.pending_events), deltas=self.totals)
@@ -118,7 +121,7 @@ class Work:
 
 @asynccontextmanager
 async def open_work(deps: Deps, account: Account, *, snapshot: bool = False) -> AsyncGenerator[Work]:
-    """Open a transaction of an account. The clock offset of a sandbox account is read inside it.
+    """Open a transaction of an account. A sandbox account's clock offset is read in the same transaction.
 
     With `snapshot` the transaction is read-only and all its statements see the same state.
     Raises DatabaseUnavailableError, LockTimeoutError, DeadlockError.
@@ -156,7 +159,7 @@ async def in_snapshot(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> T:
-    """Like `in_transaction`, but read-only, and all statements see the same state of the database."""
+    """Run `function(work, ...)` like `in_transaction`, but read-only; all statements see the same database state."""
     return await _run(deps, account, lambda work: function(work, *args, **kwargs), snapshot=True)
 
 

@@ -29,7 +29,7 @@ _FAILURES: tuple[tuple[type[GatewayError], str], ...] = (
 
 
 def charge_outcome(answer: Charge | GatewayError | None) -> str:
-    """Return the `outcome` label of a gateway's answer: `charge`, `none` (an empty look-up) or a failure."""
+    """Return the `outcome` label of a gateway's answer: `charge`, `none` (an empty look-up) or the kind of failure."""
     if isinstance(answer, Charge):
         return "charge"
     if answer is None:

@@ -7,13 +7,17 @@ from fatura.usecases.deps import Deps
 from fatura.views.health import ChecksView
 
 MAX_CLOCK_SKEW = timedelta(seconds=30)
-"""Maximum difference from the database's clock at which this host may generate and charge (D-5)."""
+"""Maximum difference from the database's clock at which this host may generate invoices and create charges (D-5)."""
 MAX_PUSH_SKEW = timedelta(seconds=15)
-"""The same for deliveries; smaller, because an invoice's events stay in order only while the lease is exclusive."""
+"""Maximum difference from the database's clock at which this host may deliver events.
+
+It is smaller than MAX_CLOCK_SKEW, because wrong clocks could let two workers hold an endpoint's lease, and events of
+an invoice could then arrive out of order.
+"""
 
 
 async def check(deps: Deps) -> ChecksView:
-    """Check the database and the clock; the database must answer within two seconds (spec 4.1)."""
+    """Check the database, which must answer within two seconds, and this host's clock (spec 4.1)."""
     try:
         return ChecksView(database=True, clock=await clock_is_trusted(deps))
     except DatabaseUnavailableError:

@@ -1,4 +1,4 @@
-"""Gauges of overdue work, read from the tables at each scrape of `/metrics`."""
+"""Gauges of work that is due but not done, read from the tables at each scrape of `/metrics`."""
 
 from fatura.observability import gauge
 from fatura.store import lateness

@@ -16,7 +16,9 @@ from fatura.views.invoices import InvoiceView
 async def close(
     work: Work, invoice_id: UUID, item_id: UUID, *, amount_cents: int, description: str | None
 ) -> InvoiceView:
-    """Set the value of a pending item and return the invoice, which becomes `ready` or `paid` if no item is pending.
+    """Set the value of a pending item and return the invoice.
+
+    If no other item is pending, the invoice becomes `ready`, or `paid` if its total is zero.
 
     Raises EngineError: `engine.not_found`, `engine.item_not_pending`.
     """

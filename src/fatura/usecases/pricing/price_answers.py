@@ -21,7 +21,7 @@ from fatura.views.events import PricingErrorView
 TAKES_VALUES = frozenset({InvoiceStatus.DRAFT, InvoiceStatus.AWAITING_VALUE})
 """The invoice states in which items may get values."""
 MAX_ALERT_BODY_CHARS = 2000
-"""Length of the raw answer in a warning; the invoice's attempts show the whole answer."""
+"""Maximum length of an endpoint's raw answer in an event; the invoice's attempts show the whole answer."""
 LOST = PriceAnswer(PricingOutcome.TIMEOUT, problem="the call's outcome was lost")
 
 
@@ -68,7 +68,7 @@ def _values(live: Iterable[AnsweredCall]) -> list[ItemValue]:
 async def _reschedule(
     work: Work, settled: Sequence[AnsweredCall], *, live: Sequence[AnsweredCall]
 ) -> Mapping[ItemKey, PricePull]:
-    """Release leases, end the schedules of closed items, schedule failed items again; return the failed items."""
+    """Release leases, end the schedules of items with a value, schedule the other items again and return these."""
     locked = await price_pulls.lock(work.tx, [call.item for call, _ in settled])
     pulls = {pull.item: pull for pull in locked}
     for call, _ in live:
@@ -80,7 +80,7 @@ async def _reschedule(
 
 
 def _after_failure(work: Work, call: PriceCall, pull: PricePull) -> PricePull:
-    """Return an item's schedule after a failed call. Calls requested by a client do not change it (D-32)."""
+    """Return an item's schedule after a failed call. A call that a client requested does not reschedule (D-32)."""
     if pull.first_failed_at is None:
         pull = replace(pull, first_failed_at=work.now, warn_at=work.now + WARN_AFTER)
     if call.by_hand:
@@ -93,7 +93,7 @@ def _after_failure(work: Work, call: PriceCall, pull: PricePull) -> PricePull:
 
 
 async def report_values(work: Work, invoice_ids: Iterable[UUID], *, missed: Collection[UUID] = ()) -> None:
-    """Report invoices that have all values, and `missed` ones, where a call failed (spec 3.3, D-24)."""
+    """Report invoices without pending items, and others in `missed`, because a call failed (spec 3.3, D-24)."""
     reports: list[Report] = []
     for invoice_id, totals in (await item_values.totals(work.tx, sorted(invoice_ids))).items():
         if not totals.pending:
@@ -125,7 +125,7 @@ async def warn(work: Work, *, limit: int) -> int:
 async def _alert(
     work: Work, pull: PricePull, answer: PriceAnswer, *, type_: str, code: str, message: str
 ) -> None:
-    """Emit an event about an item without a value, with the endpoint's raw answer (spec 6.4)."""
+    """Emit an event about an item that has no value yet, with the endpoint's raw answer (spec 6.4)."""
     body = answer.response_body
     error = PricingErrorView(
         code=code,

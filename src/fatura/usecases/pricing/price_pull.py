@@ -31,7 +31,7 @@ LEASE = timedelta(seconds=45)
 SEND_WITHIN_SECONDS = 20
 """Maximum time between reserving and calling; later the item may already have a value from another worker."""
 RECORD_WITHIN_SECONDS = 40
-"""How long after reserving a worker tries to record an answer while the database is unavailable or busy."""
+"""Time after reserving until which a worker tries to record an answer while the database is unavailable or busy."""
 RECORD_RETRY_SECONDS = 0.5
 MAX_RETRIES = 10
 """Maximum calls per item that a client may request within RETRY_WINDOW, on the account's clock."""
@@ -49,7 +49,10 @@ class CallBatch:
     reserved_monotonic: float
 
     def is_stale(self, real_now: datetime) -> bool:
-        """Return whether too much time has passed to send. While a machine is suspended, either clock may stop."""
+        """Return whether the calls were reserved too long ago to be sent.
+
+        Both clocks are read, because either may stop while the machine is suspended.
+        """
         waited = real_now - self.reserved_at
         return (
             waited > timedelta(seconds=SEND_WITHIN_SECONDS)
@@ -58,9 +61,10 @@ class CallBatch:
 
 
 async def pull(deps: Deps, account: Account, *, limit: int) -> int:
-    """Make up to `limit` due price calls concurrently. Return the number of calls, warnings and calls found lost.
+    """Make up to `limit` due price calls concurrently.
 
-    A full batch notifies the lane, so that the next batch does not wait for this one's slowest call (D-31).
+    Return the sum of calls made, warnings emitted and lost calls settled. If `limit` calls are due, the lane is
+    notified, so that the next batch does not wait for this batch's slowest call (D-31).
     """
     done = 0
     for step in (_settle_lost, _warn):
@@ -88,7 +92,7 @@ async def retry(deps: Deps, account: Account, invoice_id: UUID) -> RetriedView:
 
 
 async def _settle_lost(deps: Deps, account: Account, *, limit: int) -> int:
-    """Record a timeout for each call whose worker died (D-105); return how many."""
+    """Record a timeout for each call that no worker recorded before its lease expired (D-105); return how many."""
     lost = await in_transaction(deps, account, _find_lost, limit=limit)
     if lost:
         answered = [(call, price_answers.LOST) for call in lost]
@@ -127,7 +131,7 @@ async def _reserve_retry(work: Work, invoice_id: UUID) -> CallBatch:
 
 
 async def _check_retry_rate(work: Work, invoice_id: UUID) -> None:
-    """Raises EngineError: `engine.rate_limited`."""
+    """Check MAX_RETRIES. Raises EngineError: `engine.rate_limited`."""
     since = work.now - RETRY_WINDOW
     if await pricing_attempts.most_by_hand(work.tx, invoice_id, since=since) >= MAX_RETRIES:
         raise EngineError(
@@ -138,7 +142,7 @@ async def _check_retry_rate(work: Work, invoice_id: UUID) -> None:
 
 
 async def reserve(work: Work, items: Sequence[ItemKey], *, by_hand: bool) -> CallBatch:
-    """Store a call for each pending item. The caller must commit before the calls are made."""
+    """Store a call for each of the items that is pending. The caller must commit before it makes the calls."""
     real_now, monotonic_now = work.deps.clock(), time.monotonic()
     if not items:
         return CallBatch((), (), real_now, monotonic_now)
@@ -177,7 +181,7 @@ def _request(work: Work, item: PendingItem) -> PriceRequestView:
 
 
 async def _call_and_record(deps: Deps, account: Account, batch: CallBatch) -> None:
-    """Make the calls concurrently and record each when it ends; calls that end together are recorded together."""
+    """Make the calls concurrently and record each when it ends; record calls that end together in one transaction."""
     if not batch.calls:
         return
     give_up_at = batch.reserved_monotonic + RECORD_WITHIN_SECONDS
@@ -196,7 +200,7 @@ async def _call_and_record(deps: Deps, account: Account, batch: CallBatch) -> No
 async def _call(
     deps: Deps, session: MerchantSession, batch: CallBatch, call: PriceCall
 ) -> AnsweredCall | None:
-    """Make a call. If the worker was suspended too long, return LOST instead, since another may have taken over."""
+    """Make a call. If this worker was suspended too long, return None, because another may have taken over."""
     real_now = deps.clock()
     if batch.is_stale(real_now):
         log.warning(
@@ -215,7 +219,7 @@ async def _call(
 
 
 def _results(ended: Collection[asyncio.Task[AnsweredCall | None]]) -> list[AnsweredCall]:
-    """Return the answers, ordered by item; a call that raised an exception is logged and recorded as lost."""
+    """Return the answers, ordered by item. Log each call that raised an exception; it is recorded as lost later."""
     answered: list[AnsweredCall] = []
     for each in ended:
         failure = each.exception()
@@ -233,7 +237,7 @@ async def _record(
     """Record answers; retry while the database is unavailable or busy, so that no call is repeated (spec 4.7 rule 1).
 
     If an answer is not recorded by `give_up_at` (monotonic), it is logged, and its call is later recorded as lost.
-    Recording is idempotent, so it is repeated when it is unknown whether a commit succeeded.
+    Recording is idempotent, so it can be repeated when it is unknown whether the commit succeeded.
     """
     while True:
         try:

@@ -25,7 +25,8 @@ RETRY_AFTER_SECONDS = 10
 async def call(deps: Deps, account: Account, product_id: UUID) -> PricingTestView:
     """Call the endpoint in mode `test` and return the outcome as for a live call; nothing is stored.
 
-    Raises EngineError: `engine.not_found` if the product is unknown or has a fixed price; `engine.rate_limited`.
+    Raises EngineError: `engine.not_found` if the product is unknown or has a fixed price; `engine.rate_limited`;
+    `engine.unavailable` if the process has no free sockets.
     """
     deps.open_calls.check(account.account_id, 1)
     product, body, secrets = await in_transaction(deps, account, _prepare, product_id)

@@ -22,11 +22,11 @@ from fatura.usecases.restore.matching import ChargeOfCycle, Match, MatchKind
 from fatura.usecases.transaction import LaneName, Work, in_transaction, load_account
 
 MARGIN = timedelta(hours=1)
-"""Charges are listed from this long before the backup, because clocks differ and a backup takes time."""
+"""How long before the backup the listed charges begin, because clocks differ and a backup takes time."""
 BATCH = 500
 """Charges matched in one transaction."""
 TRACED_AT_ONCE = 50_000
-"""Number of charges without an invoice that are traced together."""
+"""Number of charges without an invoice that are collected before they are traced together."""
 SUBSCRIPTIONS_AT_ONCE = 5_000
 NO_SUBSCRIPTION = UUID(int=0)
 
@@ -42,7 +42,7 @@ class UnmatchedCharge:
 
 @dataclass(slots=True)
 class RestoreReport:
-    """The result of comparing one account. With `problems`, it was not compared completely and stays frozen."""
+    """The result of comparing one account. If it has `problems`, the comparison is incomplete: billing stays frozen."""
 
     account_id: UUID
     counts: Counter[MatchKind] = field(default_factory=Counter[MatchKind])
@@ -63,7 +63,7 @@ class _Comparison:
     report: RestoreReport
 
     def add(self, charge: Charge, match: Match) -> None:
-        """Count a match in the report; log a charge that needs a person."""
+        """Count a match in the report; if the charge is unmatched, add it to the report and log it."""
         self.report.counts[match.kind] += 1
         if match.kind is MatchKind.UNMATCHED:
             self.report.unmatched.append(UnmatchedCharge(self.connection_id, charge, match.why or ""))
@@ -126,7 +126,7 @@ async def _release(work: Work) -> None:
 
 
 async def _compare_connection(comparison: _Comparison) -> None:
-    """Match charges in batches. Those without an invoice are traced together, because that reads all subscriptions."""
+    """Match charges in batches. Charges without an invoice are collected, because tracing reads all subscriptions."""
     batch: list[Charge] = []
     without_invoice: list[Charge] = []
     async for charge in _listed(comparison.gateway, comparison.since):
@@ -152,7 +152,7 @@ async def _listed(gateway: Gateway, since: datetime) -> AsyncIterator[Charge]:
 
 
 async def _match_batch(comparison: _Comparison, batch: Sequence[Charge]) -> Sequence[Charge]:
-    """Match charges with the invoices that they reference; return the charges whose invoice does not exist."""
+    """Match charges with the invoices that they reference; return the charges whose invoice is missing."""
     matches = await in_transaction(
         comparison.deps, comparison.account, matching.match_by_invoice, batch, dry_run=comparison.dry_run
     )
@@ -163,15 +163,16 @@ async def _match_batch(comparison: _Comparison, batch: Sequence[Charge]) -> Sequ
 
 
 async def _trace(comparison: _Comparison, without_invoice: Sequence[Charge]) -> None:
-    """Find the cycle that each missing invoice billed; its id contains a hash of subscription and cycle (ADR 0012).
+    """Find the cycle that each missing invoice billed. Invoice ids contain a hash of subscription and cycle (ADR 0012).
 
-    Subscriptions are read twice: first to try only the next cycle, the most common one, then all possible cycles.
+    All subscriptions are read twice: first to try only the next cycle of each, which is the most common one, then to
+    try the other possible cycles.
     """
     wanted: dict[int, list[Charge]] = {}
     for charge in without_invoice:
         wanted.setdefault(mark_of(charge.invoice_id), []).append(charge)
     passed = comparison.account.now(comparison.deps.clock()) - comparison.since
-    cycles = passed // timedelta(days=1) + 2  # a subscription gets at most one cycle a day (D-5)
+    cycles = passed // timedelta(days=1) + 2  # a subscription is billed for at most one cycle a day (D-5)
     for steps in ((1,), (*range(2, cycles + 1), *range(0, -cycles, -1))):
         after = NO_SUBSCRIPTION
         while wanted and (page := await _subscriptions(comparison, after)):
@@ -193,7 +194,10 @@ async def _subscriptions(comparison: _Comparison, after: UUID) -> Sequence[Bille
 def _take_charges_of(
     page: Sequence[BilledCycles], steps: Sequence[int], wanted: dict[int, list[Charge]]
 ) -> Sequence[ChargeOfCycle]:
-    """Remove charges from `wanted` and return them with their cycle, for cycles `steps` after the last billed one."""
+    """Remove from `wanted` the charges of some cycles of each subscription; return the charges with their cycle.
+
+    Each of `steps` is added to the number of the last billed cycle. It may be zero or negative.
+    """
     return [
         ChargeOfCycle(billed.subscription_id, cycle, charge)
         for billed in page

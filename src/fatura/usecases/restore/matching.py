@@ -1,6 +1,7 @@
 """Match a gateway's charge with an invoice or a cycle of the restored database (D-123).
 
-This module only adds known charges to attempts. Issuance then looks them up and does not send the attempt again.
+This module issues no invoice. It stores a matched charge as a known charge of an attempt or of a lost invoice.
+Issuance then looks the charge up and does not send the attempt again.
 """
 
 from collections.abc import Sequence
@@ -40,7 +41,7 @@ MEANINGS: dict[MatchKind, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The result for one charge; `why` says why it is unmatched."""
+    """The result for one charge; `why` is set only for an unmatched one."""
 
     kind: MatchKind
     why: str | None = None
@@ -56,7 +57,10 @@ class ChargeOfCycle:
 
 
 async def match_by_invoice(work: Work, charges: Sequence[Charge], *, dry_run: bool) -> dict[str, Match]:
-    """Match charges with the invoices that they reference; return no match for charges whose invoice is missing."""
+    """Match charges with the invoices that they reference; return the matches by charge id.
+
+    Charges whose invoice is missing are left out.
+    """
     invoice_ids = [charge.invoice_id for charge in charges]
     await stored_invoices.lock(work.tx, invoice_ids)
     invoices = await charge_matching.find_invoices(work.tx, invoice_ids)
@@ -70,12 +74,15 @@ async def match_by_invoice(work: Work, charges: Sequence[Charge], *, dry_run: bo
 
 
 async def match_by_cycle(work: Work, found: Sequence[ChargeOfCycle], *, dry_run: bool) -> dict[str, Match]:
-    """Match charges with cycles. If a cycle is not billed yet, its charge is stored until then."""
+    """Match charges with cycles, and return the matches by charge id.
+
+    The charge of a cycle that is not billed yet is stored, and the billing run adds it to the cycle's new invoice.
+    """
     return {each.charge.charge_id: await _match_cycle(work, each, dry_run=dry_run) for each in found}
 
 
 def without_subscription(charge: Charge, *, why: str) -> Match:
-    """Return the result for a charge that no invoice can use."""
+    """Return CANCELED for a charge that is canceled at the gateway, else UNMATCHED with the reason `why`."""
     is_canceled = charge.state is ChargeState.CANCELED
     return Match(MatchKind.CANCELED) if is_canceled else Match(MatchKind.UNMATCHED, why)
 
@@ -83,7 +90,7 @@ def without_subscription(charge: Charge, *, why: str) -> Match:
 async def _match(
     work: Work, charge: Charge, invoice: CandidateInvoice, *, dry_run: bool
 ) -> tuple[Match, CandidateInvoice]:
-    """Match a charge with a locked invoice; return the changed invoice too."""
+    """Match a charge with a locked invoice; return the match, and the invoice as the match changes it."""
     if charge.charge_id in {invoice.gateway_invoice_id, *invoice.known_charge_ids}:
         return Match(MatchKind.KNOWN), invoice
     if charge.state is ChargeState.CANCELED and _needs_no_charge(invoice, charge):
@@ -107,7 +114,7 @@ def _has_charge_or_is_closed(invoice: CandidateInvoice) -> bool:
 
 
 def _needs_no_charge(invoice: CandidateInvoice, charge: Charge) -> bool:
-    """Return whether the invoice has a charge, is closed, or has a newer attempt than the charge's."""
+    """Return whether the invoice has a charge or is closed, or the charge's attempt is no longer open."""
     if _has_charge_or_is_closed(invoice):
         return True
     newest = invoice.attempt or 0
@@ -115,7 +122,7 @@ def _needs_no_charge(invoice: CandidateInvoice, charge: Charge) -> bool:
 
 
 def _attempt_number(invoice: CandidateInvoice, charge: Charge) -> int:
-    """Return the number of the open attempt, or else one after the newest attempt."""
+    """Return the number of the open attempt. If none is open, return a new number, at least the charge's."""
     if invoice.attempt is None:
         return charge.attempt
     return invoice.attempt if invoice.is_open else max(charge.attempt, invoice.attempt + 1)

@@ -1,5 +1,5 @@
 """Features of sandbox accounts only: a test clock, and control of the sandbox gateway.
 
-Entry points: `test_clock.read`, `advance` and `advance_to_target`; `sandbox_gateway.list_charges`, `list_products`,
-`move_charge` and `add_fault`.
+Entry points: `read`, `advance` and `advance_to_target` of `test_clock`; `list_charges`, `list_products`, `move_charge`
+and `add_fault` of `sandbox_gateway`.
 """

@@ -1,4 +1,4 @@
-"""The merchant's control of the sandbox gateway: list charges and products, change charges, queue faults (D-46)."""
+"""Let merchants control the sandbox gateway: list charges and products, change charges, queue faults (D-46)."""
 
 from operator import attrgetter
 from uuid import UUID
@@ -36,7 +36,7 @@ async def _open_gateways(work: Work) -> dict[UUID, SandboxControls]:
 
 
 async def list_charges(deps: Deps, account: Account, invoice_id: UUID | None) -> SandboxChargeListView:
-    """Return an invoice's sandbox charges; without an invoice, the newest ones of each connection."""
+    """Return an invoice's sandbox charges; with `invoice_id` None, the newest charges of each connection."""
     gateways = await in_transaction(deps, account, _open_gateways)
     charges = [charge for each in gateways.values() for charge in await each.charges(invoice_id)]
     charges.sort(key=attrgetter("charge_id"), reverse=True)
@@ -75,7 +75,7 @@ async def add_fault(
     fault: SandboxFault,
     times: int,
 ) -> QueuedFaultView:
-    """Queue a fault for the next calls of an operation (D-46). Raises EngineError: `engine.not_found`."""
+    """Queue a fault for the next `times` calls of an operation (D-46). Raises EngineError: `engine.not_found`."""
     found = (await in_transaction(deps, account, _open_gateways)).get(connection_id)
     gateway = require(found, "gateway connection", id_=connection_id)
     fault_id = await gateway.add_fault(operation, fault, times=times)

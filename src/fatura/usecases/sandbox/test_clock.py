@@ -1,7 +1,7 @@
 """Advance the test clock (D-45).
 
-`advance` stores a target time. A worker moves the clock towards it, from one due instant to the next, and runs the
-lanes of background work at each.
+`advance` stores a target time. A worker moves the clock towards the target, from one due instant to the next, and runs
+the lanes of background work at each instant.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ POLL_SECONDS = 0.05
 MAX_ADVANCE = timedelta(days=3660)
 """Maximum distance that one call may advance the clock."""
 RUN_SECONDS = 5
-"""How long one run moves a clock before it ends its lease."""
+"""How long one run moves a clock before it releases the lease, so that other accounts get a turn."""
 
 RunLane = Callable[[Deps, Account], Awaitable[int]]
 
@@ -101,9 +101,10 @@ async def _start(work: Work, *, to: datetime | None, days: int | None) -> None:
 
 
 async def advance_to_target(deps: Deps, account: Account, lanes: Mapping[str, RunLane]) -> int:
-    """Move an account's clock towards its target for up to RUN_SECONDS; return how much work the lanes did.
+    """Move an account's clock towards its target for up to RUN_SECONDS.
 
-    The next run of any worker continues. After a crash, it must wait until the lease has expired.
+    The next run of any worker continues; after a crash, the next run must wait until the lease has expired.
+    Return how much work the lanes have done since `advance` set the target.
     """
     stored = await in_transaction(deps, account, _claim)
     if stored is None or stored.target_at is None:
@@ -129,7 +130,7 @@ async def _claim(work: Work) -> StoredClock | None:
 async def _run_lanes(
     deps: Deps, account: Account, lanes: Mapping[str, RunLane], *, processed: Counter[str]
 ) -> int:
-    """Run each lane once; return how much work was done. A failure is logged; the lane runs again in the next pass."""
+    """Run each lane once; return how much work was done. A failure is logged, and the next pass tries again."""
     worked = 0
     for name, run in lanes.items():
         try:
@@ -143,7 +144,7 @@ async def _run_lanes(
 
 
 async def _release(work: Work, processed: Counter[str]) -> None:
-    """End the lease, so that any worker can continue after it has served other accounts."""
+    """Store progress and end the lease, so that any worker can continue when it has served other accounts."""
     await test_clock.note_progress(work.tx, processed, lease_until=work.deps.clock())
 
 

@@ -1,4 +1,4 @@
-"""Create customers with their subscriptions, read and correct them (D-15)."""
+"""Create customers when they subscribe; read and correct customers (D-15)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +28,10 @@ class CustomerInput:
 
 
 async def create_or_reuse(work: Work, given: CustomerInput) -> Customer:
-    """Return the customer with this externalRef, or create it. If one exists without document, store the given one."""
+    """Return the customer with this externalRef, or create one.
+
+    If the customer exists without a tax document, the given document is stored.
+    """
     customer = Customer(work.new_id(), given.external_ref, given.name, given.email)
     if await customers.insert_unless_known(work.tx, customer, created_at=work.now):
         work.totals["customers"] += 1

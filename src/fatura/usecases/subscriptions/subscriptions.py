@@ -104,14 +104,14 @@ async def create(work: Work, enrollment: Enrollment) -> SubscriptionView:
 
 
 def _check_first_charge(first_charge_date: date | None, *, today: date) -> None:
-    """Check the date. A repeated request skips this and gets its stored answer, even after the date (D-14)."""
+    """Check that the date is allowed today. A repeated request gets its stored answer without this check (D-14)."""
     latest = latest_first_charge(today)
     if first_charge_date is not None and not today <= first_charge_date <= latest:
         raise invalid_fields(("firstChargeDate", f"must lie between {today} (today) and {latest}"))
 
 
 def _check_pinned(connection: Connection, method: PaymentMethod, max_installments: int) -> None:
-    """Check that the subscription's connection supports method and installments (spec 4.4 gateway rule 5, D-20)."""
+    """Check that a subscription's connection supports method and installments (spec 4.4 gateway rule 5, D-20)."""
     check_support(method, max_installments if method is PaymentMethod.CARD else 1, connections=[connection])
 
 
@@ -212,7 +212,7 @@ async def customize(
 
 
 async def _check_customizable(work: Work, subscription: Subscription, terms: Terms) -> None:
-    """Check the terms, and that the subscription's connection supports their method (spec 4.4 gateway rule 5)."""
+    """Check the terms, and that the subscription's connection can charge under them (spec 4.4 gateway rule 5)."""
     await check_product_ids(work, terms)
     check_active(subscription)
     pinned = [

@@ -1,4 +1,4 @@
 """Deliver events to the account's webhook, and serve them as a stream.
 
-Entry points: `delivery.deliver` for background work, and the functions of `webhooks` and `events` for the routes.
+Entry points: workers call `delivery.deliver`; the routes call the functions of `webhooks` and `events`.
 """

@@ -1,6 +1,6 @@
 """Deliver events to the account's webhook in rounds: claim, send, record (D-36, D-39).
 
-`domain.delivery` has the rules.
+`domain.delivery` has the rules for retries, for giving up, and for the endpoint's health.
 """
 
 import asyncio
@@ -72,7 +72,7 @@ Results = Mapping[int, AttemptResult]
 
 
 async def deliver(deps: Deps, account: Account) -> int:
-    """Deliver an account's due events for RUN_SECONDS; return how many were sent (D-39)."""
+    """Deliver an account's due events for up to RUN_SECONDS; return how many were sent (D-39)."""
     leased_by = new_id(deps.clock())
     try:
         return await _deliver(deps, account, leased_by)
@@ -113,7 +113,7 @@ async def _release(work: Work, leased_by: UUID) -> None:
 
 
 async def _claim(work: Work, leased_by: UUID) -> Round | None:
-    """Take or renew the endpoint's lease and choose deliveries; return None when nothing is due."""
+    """Take or renew the endpoint's lease and choose deliveries. If nothing is due, release it and return None."""
     real_now = work.deps.clock()
     stored = await webhooks.lease(
         work.tx, leased_by, now=work.now, real_now=real_now, lease_until=real_now + LEASE
@@ -133,7 +133,7 @@ async def _claim(work: Work, leased_by: UUID) -> Round | None:
 
 
 async def _choose(work: Work, stored: StoredWebhook) -> Sequence[DueDelivery]:
-    """Return the deliveries to send. If fewer than allowed are due, first insert delivery rows for new events."""
+    """Return the deliveries to send. If fewer are due than one round may send, insert rows for new events first."""
     await deliveries.unblock_next_events(work.tx)
     due = await _find_due(work, stored.health)
     if len(due) >= stored.health.max_concurrent:
@@ -165,7 +165,7 @@ async def _send(
 ) -> AttemptResult | None:
     """Send one event. Return None if it was not sent, because the worker was suspended or has no free sockets."""
     real_now = deps.clock()
-    # while a machine is suspended, either clock may stop
+    # both clocks are read, because either may stop while the machine is suspended
     if real_now - claimed.claimed_at > SEND_WITHIN or time.monotonic() > claimed.send_before:
         log.warning(
             "delivery.not_sent", event_id=str(due.event_id), reason="the worker froze after its claim"
@@ -200,7 +200,7 @@ async def _record(work: Work, claimed: Round, results: Results) -> None:
 async def _store_health(
     work: Work, stored: StoredWebhook, health: EndpointHealth, *, results: Sequence[AttemptResult]
 ) -> None:
-    """Store the health; disable the webhook after a 410 answer or five days of failures (D-36, D-39)."""
+    """Store the endpoint's health; disable the webhook after a 410 answer or five days of failures (D-36, D-39)."""
     if not health.should_disable(results, now=work.now):
         await webhooks.set_health(work.tx, health, disabled_at=None)
         return

@@ -14,7 +14,7 @@ MAX_CURSOR_CHARS = 18
 
 
 def parse_cursor(cursor: str) -> int:
-    """Return the number of the last event before a cursor. Raises EngineError: `engine.invalid_request`."""
+    """Return the number of the event after which a cursor continues. Raises EngineError: `engine.invalid_request`."""
     if not (cursor.isascii() and cursor.isdigit()) or len(cursor) > MAX_CURSOR_CHARS:
         raise invalid_fields(("cursor", "must be a `nextCursor` from an earlier answer of this route"))
     return int(cursor)

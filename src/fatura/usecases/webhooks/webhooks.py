@@ -19,9 +19,10 @@ REGISTER = "register one with PUT /v1/integration/webhook"
 
 
 async def register(work: Work, url: str) -> WebhookView:
-    """Register the webhook, or change its URL and enable it. Open deliveries become due now (D-39).
+    """Register the webhook, or change its URL and enable it; open deliveries become due now (D-39).
 
     A new webhook gets only events emitted from now on. A disabled one continues with its first undelivered event.
+    Nothing changes if the webhook has this URL, is enabled and works.
     """
     last = await counters.last_sequence(work.tx)
     while not await webhooks.insert(work.tx, url, created_at=work.now, fanned_out_to=last):
@@ -44,7 +45,7 @@ async def _resume(work: Work, stored: StoredWebhook, url: str) -> None:
     await deliveries.restart_all(work.tx, now=work.now)
     fresh = replace(NEW_ENDPOINT, last_delivered_at=health.last_delivered_at)
     if webhook.url == url and webhook.disabled_at is None:
-        # DISABLE_AFTER is measured from the first failure
+        # keep the time of the first failure, because DISABLE_AFTER counts from it
         known = health.without_stale_failures(now=work.now)
         fresh = replace(fresh, failures=known.failures, failing_since=known.failing_since)
     await webhooks.set_health(work.tx, fresh, disabled_at=None)
@@ -78,10 +79,10 @@ async def read_deliveries(work: Work, event_id: UUID) -> DeliveriesView:
 
 
 async def redeliver(work: Work, event_id: UUID) -> DeliveriesView:
-    """Deliver an event now, even if it was delivered or given up, or not sent for lack of a webhook (D-39).
+    """Deliver an event now, even if it was delivered, given up, or emitted while no webhook was registered (D-39).
 
-    An open delivery keeps its place in the order of its invoice's events; others are sent out of order. The retry
-    schedule starts again.
+    An open delivery keeps its place in the order of its invoice's events; a closed one is sent out of order. The
+    delivery's retry schedule starts again.
     Raises EngineError: `engine.not_found`, `engine.webhook_disabled`.
     """
     event = require(await events.find(work.tx, event_id), "event", id_=event_id)
@@ -92,7 +93,7 @@ async def redeliver(work: Work, event_id: UUID) -> DeliveriesView:
             f"The account has no enabled webhook; {REGISTER}, which also enables a disabled one.",
         )
     await work.refresh()
-    # before reopening: a reopened delivery does not unblock its invoice's next event
+    # must run before `reopen`, because a reopened delivery does not unblock its invoice's next event
     await deliveries.unblock_next_events(work.tx)
     if event.sequence <= stored.fanned_out_to:
         known = await deliveries.find(work.tx, event.sequence)
