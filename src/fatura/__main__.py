@@ -1,4 +1,4 @@
-"""`python -m fatura` is the command `fatura`."""
+"""Run the command `fatura` as `python -m fatura`."""
 
 from fatura.cli import main
 

@@ -1,4 +1,4 @@
-"""The composition root: builds a process's dependencies from its settings. Only this module names providers."""
+"""The composition root: builds a process's dependencies from its settings. It alone names the gateway providers."""
 
 import asyncio
 import os
@@ -59,7 +59,8 @@ def real_clock() -> datetime:
 async def key_ring(settings: Settings, db: Database) -> tuple[str, ...]:
     """Return the key ring of the environment, else that of the data folder.
 
-    Creates one if neither exists and the database has no accounts: their secrets need the ring that sealed them.
+    If neither exists, create one, but only while the database has no accounts: existing secrets can be decrypted only
+    with the ring that encrypted them.
     Raises KeyRingError.
     """
     if settings.secret_keys:
@@ -81,7 +82,7 @@ async def key_ring(settings: Settings, db: Database) -> tuple[str, ...]:
 
 
 def _create_key_ring(path: Path) -> None:
-    """Write a new ring atomically; if another process created one meanwhile, keep that one."""
+    """Write a new key ring atomically; if another process has written one meanwhile, keep that one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=path.name) as file:
         file.write(new_key() + "\n")
@@ -158,7 +159,7 @@ def migrated_database(settings: Settings) -> Generator[str]:
 async def opened(settings: Settings, url: str) -> AsyncGenerator[Deps]:
     """Connect to the database and yield one process's dependencies.
 
-    Raises DatabaseUnavailableError, and KeyRingError when the database was sealed with another ring.
+    Raises DatabaseUnavailableError, and KeyRingError when the stored secrets were encrypted with another key ring.
     """
     db = await connect(url, max_connections=settings.max_connections, pooler_url=settings.pooler_url)
     try:
@@ -188,7 +189,7 @@ async def open_first_account(settings: Settings, url: str, *, name: str, mode: M
 
 
 def check_port(host: str, port: int) -> None:
-    """Check that the port is free before anything starts. Raises PortTakenError."""
+    """Check that a server can listen on the address. Call it before anything starts. Raises PortTakenError."""
     try:
         with socket.create_server((host, port)):
             return
@@ -198,7 +199,7 @@ def check_port(host: str, port: int) -> None:
 
 
 def allow_many_open_files() -> None:
-    """Raise this process's limit as far as possible: thousands of price calls may be open (D-31)."""
+    """Raise this process's limit to MAX_OPEN_FILES if the system allows: thousands of calls may be open (D-31)."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -1,4 +1,4 @@
-"""UUIDv7 ids. They sort by creation time to the millisecond, so lists need no second index."""
+"""UUIDv7 ids. They sort by creation time to the millisecond, so a list by creation time needs no index but the key."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -20,7 +20,8 @@ _FIXED = 0x7000_8000_0000_0000_0000
 def new_ids(at: datetime, count: int) -> list[UUID]:
     """Return `count` ids with the timestamp `at`.
 
-    They are instances of the database driver's UUID subclass, which is ten times as fast; a billing run makes millions.
+    They are of the database driver's subclass of UUID, because that is ten times as fast and a billing run creates
+    millions of ids.
     """
     nanoseconds = (at - _EPOCH) // timedelta(microseconds=1) * 1000
     return [pgproto.UUID(uuid_utils.uuid7(nanoseconds=nanoseconds).bytes) for _ in range(count)]
@@ -33,8 +34,8 @@ def new_id(at: datetime) -> UUID:
 def invoice_ids(at: datetime, billed: Iterable[tuple[UUID, int]]) -> list[UUID]:
     """Return the ids of invoices created at `at`, for pairs of subscription and cycle.
 
-    Instead of random bits they contain a hash of the pair. After a restore, a charge of a lost invoice can so be
-    matched to the cycle that it billed (ADR 0012).
+    Instead of random bits, an id contains a hash of the pair. After a restore, the hash shows which cycle a charge of
+    a lost invoice billed (ADR 0012).
     """
     head = (at - _EPOCH) // _MILLISECOND << 80 | _FIXED
     return [pgproto.UUID((head | billed_mark(*each)).to_bytes(16)) for each in billed]

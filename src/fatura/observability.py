@@ -18,14 +18,14 @@ from structlog.typing import EventDict, FilteringBoundLogger, Processor, Wrapped
 SECRET_NAMES = frozenset(
     {"api_key", "apikey", "authorization", "cookie", "document", "email", "key", "password", "token"}
 )
-"""Names whose values are never logged, like those of any name that contains `secret` or `credential`."""
+"""Names whose values are redacted in logs. Names that contain `secret` or `credential` are redacted too."""
 BLANK = "[redacted]"
 
 log: FilteringBoundLogger = structlog.get_logger()
 
 
 def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Redact the values of secret names at any depth."""
+    """Replace the values of secret names by BLANK, in nested values too. This is a structlog processor."""
     for name, value in event.items():
         if _is_secret(name):
             event[name] = BLANK
@@ -62,7 +62,7 @@ _JSON: list[Processor] = [
 
 
 def _console(*, colors: bool) -> list[Processor]:
-    """Render lines of text. Tracebacks are plain: rich ones show local variables, which may hold secrets."""
+    """Return the renderers of text. Tracebacks are plain, because rich ones show local variables, even secret ones."""
     plain = structlog.dev.plain_traceback
     return [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain)]
 
@@ -99,7 +99,7 @@ METRICS = CollectorRegistry()
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A metric as docs/reference/metrics.md describes it."""
+    """The description of a metric, for docs/reference/metrics.md."""
 
     name: str
     kind: str
@@ -118,7 +118,7 @@ def counter(name: str, meaning: str, *labels: str) -> Counter:
 
 
 def gauge(name: str, meaning: str, *labels: str, registry: CollectorRegistry = METRICS) -> Gauge:
-    """Register a gauge, by default on `/metrics`."""
+    """Register a gauge, by default in the registry that `/metrics` serves."""
     DESCRIBED.append(Described(name, "gauge", labels, meaning))
     return Gauge(name, meaning, labels, registry=registry)
 

@@ -6,7 +6,7 @@ from contextvars import ContextVar
 
 
 class _Mark:
-    """One transaction. Tasks started inside it share the mark and see it closed when it ends."""
+    """The mark of one transaction. Tasks started during the transaction share the mark, so they see when it closes."""
 
     __slots__ = ("is_open",)
 

@@ -1,6 +1,6 @@
 """Sign and verify webhooks and price calls, with the standard library only (spec 5.6, D-40, D-42).
 
-A receiver verifies the raw body before it parses it:
+A receiver must verify the raw body before parsing it:
 
     verify(body, headers.get(HEADER), secret=secret)
 """
@@ -13,15 +13,15 @@ from collections.abc import Sequence
 
 HEADER = "X-Service-Signature"
 TOLERANCE_SECONDS = 300
-"""Largest difference between a signature's timestamp and the receiver's clock (spec 8)."""
+"""Maximum difference between a signature's timestamp and the receiver's clock (spec 8)."""
 PREFIX = "whsec_"
 _MAX_HEADER_CHARS = 8192
 _MAX_TIMESTAMP_CHARS = 12
-"""Digits of a timestamp in Unix seconds."""
+"""Maximum number of digits of a timestamp, which is in Unix seconds."""
 
 
 class SignatureError(ValueError):
-    """The signature does not match or is too old; the message says which."""
+    """The signature, its timestamp or the secret is invalid; the message says what is wrong."""
 
 
 def sign(body: bytes, secrets: Sequence[str], *, timestamp: int) -> str:
@@ -58,7 +58,10 @@ def verify(
 
 
 def standard_signature(message_id: str, body: bytes, *, secrets: Sequence[str], timestamp: int) -> str:
-    """Return the `webhook-signature` header of Standard Webhooks; its keys are the decoded secrets (D-42)."""
+    """Return the `webhook-signature` header of Standard Webhooks, signed with the decoded secrets (D-42).
+
+    Raises SignatureError if a secret is not valid base64.
+    """
     content = f"{message_id}.{timestamp}.".encode() + body
     digests = (hmac.digest(_decoded(secret), content, hashlib.sha256) for secret in secrets)
     return " ".join(f"v1,{base64.b64encode(digest).decode()}" for digest in digests)
@@ -71,7 +74,7 @@ def _v1(body: bytes, secret: str, timestamp: int) -> str:
 def _decoded(secret: str) -> bytes:
     try:
         key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
-    except ValueError:  # binascii.Error among them
+    except ValueError:  # includes binascii.Error
         key = b""
     if not key:
         message = f"an integration secret must be `{PREFIX}` followed by base64"

@@ -21,12 +21,13 @@ CALL_BATCH = 64
 PRICE_BATCH = 64
 """Price calls claimed together."""
 MAX_PUSHES = 128
-"""Accounts whose webhooks are delivered concurrently; an endpoint that does not answer blocks one place for 10 s.
+"""Maximum number of accounts whose webhooks one lane delivers concurrently.
 
-Endpoints that are down have a lane of their own, so they do not delay those that are up.
+An endpoint that does not answer occupies one of these places for 10 s. Endpoints that are down are served by the PROBE
+lane, so they do not delay those that are up.
 """
 MAX_CLOCKS = 32
-"""Test clocks moved concurrently; an endpoint that does not answer blocks one place for 10 s."""
+"""Test clocks moved concurrently; an endpoint that does not answer occupies one of these places for 10 s."""
 EXPIRED_KEYS_BATCH = 1000
 
 
@@ -35,7 +36,8 @@ class Lane:
     """One kind of work: `due` finds the accounts with due work, `run` does one batch for an account.
 
     `run` returns how much it did, or 0 when nothing was due. Accounts take turns, one batch each, so that an account
-    with much work does not delay others. `batches_an_account` is above 1 if a batch spends most of its time waiting.
+    with much work does not delay others. `batches_at_once` limits the concurrent batches of all accounts,
+    `batches_an_account` those of one account; it is above 1 if a batch spends most of its time waiting.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Run lanes until stopped. A lane polls after a notification and at least every second; accounts take turns."""
+"""Run lanes until stopped. A lane polls for due work after a notification, and otherwise about every second."""
 
 import asyncio
 import random
@@ -15,9 +15,9 @@ from fatura.usecases.transaction import DatabaseUnavailableError
 from fatura.workers.lanes import Lane
 
 POLL_SECONDS = 1
-"""Time between polls for due work without a notification."""
+"""Time between two polls for due work when no notification arrives."""
 IDLE_PAUSE_SECONDS = 0.05
-"""Minimum pause after an empty poll, even when notified: every worker gets every notification."""
+"""Minimum pause after an empty poll, even when notified. All workers get each notification; most find no work."""
 
 
 class LaneRunner:
@@ -27,7 +27,7 @@ class LaneRunner:
         self._deps = deps
         self._lane = lane
         self._running: dict[asyncio.Task[None], UUID] = {}
-        # a different order in each worker, so that they rarely claim the same account
+        # the salt gives each worker another order of accounts, so that workers rarely claim the same one
         self._salt = random.getrandbits(64)
         self._last_place: int | None = None
         self.notified = asyncio.Event()
@@ -45,7 +45,7 @@ class LaneRunner:
         await asyncio.gather(*self._running)
 
     async def _pass(self, due: Sequence[Account], stop: asyncio.Event) -> None:
-        """Start one batch for each account as places become free. After POLL_SECONDS stop, and poll again."""
+        """Start one batch for each account as places become free. After POLL_SECONDS, return so that the lane polls."""
         polled_at = time.monotonic()
         for account in due:
             while len(self._running) >= self._lane.batches_at_once:
@@ -56,7 +56,7 @@ class LaneRunner:
             self._start(account)
 
     async def _find_due(self) -> Sequence[Account]:
-        """Return the accounts with due work; log any failure and return none."""
+        """Return the accounts with due work. If that fails, log the exception and return none."""
         try:
             return await self._lane.due(self._deps)
         except DatabaseUnavailableError as error:
@@ -66,7 +66,7 @@ class LaneRunner:
         return []
 
     def _in_turn(self, due: Sequence[Account]) -> list[Account]:
-        """Return the accounts that may run another batch, starting after the last one served.
+        """Return the accounts that may run another batch, starting after the account that was served last.
 
         The order of accounts is the same in each pass, but different in each worker.
         """
