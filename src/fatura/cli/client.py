@@ -82,7 +82,7 @@ class Client:
 
 
 def _problem(answer: bytes, status: int) -> str:
-    """Return a problem document's type and detail, or the status if the body is something else."""
+    """Return a problem's type and detail, or the HTTP status if the body is not a problem."""
     try:
         problem = json.loads(answer)
         return f"{problem['type']}: {problem['detail']}"

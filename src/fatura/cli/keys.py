@@ -54,7 +54,7 @@ def list_(data_dir: DataDir = None, *, json_: Json = False) -> None:
 def rotate(data_dir: DataDir = None, *, json_: Json = False) -> None:
     """Re-encrypt all secrets with the first key while the engine runs; exit 1 if some could not be re-encrypted.
 
-    First give every process the ring with the new key at its end, then with the new key at its start. Then run this.
+    Before you run this, add the new key to the end of every process's key ring, then move it to the start of each ring.
     """
     state = run_with_deps(data_dir, _rotate)
     _print(state, json_=json_)

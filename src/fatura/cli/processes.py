@@ -16,7 +16,7 @@ STOP_WITHIN_SECONDS = 20
 
 
 def run_until_stopped(work: Callable[[asyncio.Event], Awaitable[None]], *, with_parent: bool = False) -> None:
-    """Run `work` until SIGINT or SIGTERM; with `with_parent` also until stdin closes, as when the parent dies."""
+    """Run `work` until SIGINT or SIGTERM. With `with_parent`, stop also when stdin closes because the parent ended."""
 
     async def main() -> None:
         stop = asyncio.Event()

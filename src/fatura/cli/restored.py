@@ -43,10 +43,10 @@ def restored(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count; change nothing.")] = False,
     json_: Json = False,
 ) -> None:
-    """After a restore from a backup: find the charges that the gateways made since, so that none is made again.
+    """After a restore from a backup, find the charges that gateways made since then, so that none is made twice.
 
-    Nothing is generated or issued in an account until it is compared. Safe to run again.
-    Exits with 3 when a person must act: some charges match nothing, or a connection did not answer.
+    No invoice of an account is generated or issued until its charges are compared. You can repeat the command.
+    Exits with 3 when a person must act: some charges remain unmatched, or a connection did not answer.
     """
     compare = partial(
         comparison.compare, since=_instant(since), skipping=frozenset(skip or ()), dry_run=dry_run
@@ -74,7 +74,7 @@ def _instant(text: str) -> datetime:
 async def _recover(
     deps: Deps, *, compare: Callable[[Deps, UUID], Awaitable[RestoreReport]], dry_run: bool
 ) -> Sequence[RestoreReport]:
-    """Freeze all accounts, then compare each. After a failure, accounts that were not compared stay frozen."""
+    """Freeze all accounts, except in a dry run, then compare each. It stays frozen until its comparison succeeds."""
     accounts = await all_accounts(deps)
     with Progress(console=Console(stderr=True), transient=True) as progress:
         if not dry_run:

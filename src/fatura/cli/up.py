@@ -15,7 +15,7 @@ from fatura.observability import log
 from fatura.settings import Settings
 
 DATABASE_CHECK_SECONDS = 2
-"""How often the embedded PostgreSQL is checked."""
+"""Interval between checks that the embedded PostgreSQL runs."""
 
 
 def up(host: Host = DEFAULT_HOST, port: Port = DEFAULT_PORT, *, data_dir: DataDir = None) -> None:

@@ -12,13 +12,13 @@ NEVER_PAY = frozenset({4, 11, 17})
 QUARTERLY, MONTHLY, CLASSES, TOWELS, SMOOTHIES = range(5)
 """Positions of the plans in the list that `make_catalog` returns."""
 METERED = {1: CLASSES, 7: CLASSES, 10: TOWELS, 13: TOWELS, 5: SMOOTHIES, 14: SMOOTHIES}
-"""The plans of the subscribers with metered plans, by the subscriber's number; the others have fixed plans."""
+"""The metered plans by the subscriber's index, counted from 0. All other subscribers have fixed plans."""
 CAP_CENTS = 50_000
 
 
 @dataclass(frozen=True, slots=True)
 class MeteredProduct:
-    """A product that the example merchant prices; `says` is a description of its answers."""
+    """A product that the example merchant prices; `says` describes the answers to its price calls, for the results."""
 
     external_ref: str
     name: str

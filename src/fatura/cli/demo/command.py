@@ -72,7 +72,7 @@ def demo(
 
 
 def find_program() -> Path:
-    """Return the example's path: inside the installed package, or at the top of a checkout."""
+    """Return the path of the example merchant's program, in the installed package or at the top of a checkout."""
     package = Path(fatura.__file__).resolve().parent
     installed = package / PROGRAM
     return installed if installed.exists() else package.parents[1] / PROGRAM
@@ -80,7 +80,7 @@ def find_program() -> Path:
 
 @asynccontextmanager
 async def example_merchant(secret: str) -> AsyncGenerator[str]:
-    """Run the example on a free local port with an integration secret, and yield its URL."""
+    """Run the example merchant on a free local port, and yield its URL. It verifies signatures with `secret`."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         str(find_program()),

@@ -13,7 +13,7 @@ from fatura.cli.demo.tables import events, invoices, metered_table, months_table
 MONTHS_DAYS = 92
 STEP_DAYS = 4
 SETTLE_DAYS = 1
-"""Days to advance after the last invoice was released, so that it is paid."""
+"""Days to advance after values were entered by hand, so that the invoices with these values are paid."""
 POLL_SECONDS = 0.2
 WEBHOOKS_WITHIN_SECONDS = 20
 ENTERED_CENTS = 3600
@@ -54,7 +54,7 @@ async def _advance_days(client: Client, progress: Progress, what: str, days: int
 
 
 async def _enter_values(client: Client, progress: Progress) -> None:
-    """Enter a value for each item whose endpoint keeps failing, which releases its invoice."""
+    """Enter a value for each item whose endpoint keeps failing, so that its invoice can be issued."""
     held = [invoice["id"] async for invoice in invoices(client, "&status=awaiting_value")]
     task = progress.add_task("entering values by hand", total=len(held), note="")
     for invoice_id in held:

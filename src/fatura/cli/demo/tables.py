@@ -70,7 +70,7 @@ def webhooks_line(merchant: dict[str, Any], *, emitted: int) -> str:
 
 
 def money(cents: int) -> str:
-    """Return an amount in the Brazilian format."""
+    """Return an amount in the Brazilian format, such as R$ 1.234,50."""
     reais, rest = divmod(cents, 100)
     return f"R$ {reais:,}".replace(",", ".") + f",{rest:02}"
 

@@ -1,4 +1,4 @@
-"""The output of `fatura listen`: one line per attempt on stdout, everything else on stderr."""
+"""The output of `fatura listen`: attempts to deliver events on stdout, everything else on stderr."""
 
 import json
 from datetime import UTC, datetime
