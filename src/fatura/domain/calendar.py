@@ -51,7 +51,7 @@ def latest_first_charge(today: date) -> date:
 
 @dataclass(frozen=True, slots=True)
 class FirstCycle:
-    """A subscription's charge day, and cycle 1's period start and due date."""
+    """A subscription's charge day, and the period start and due date of its first cycle."""
 
     charge_day: int
     period_start: date
@@ -70,7 +70,7 @@ def first_cycle(today: date, *, charge_day: int | None, first_charge_date: date 
 
 
 def next_period_start(period_start: date, *, charge_day: int, period_months: int) -> date:
-    """Return the next cycle's period start, which is also its due date (D-4)."""
+    """Return the start of the next cycle's period, which is also that cycle's due date (D-4)."""
     return on_or_after(add_months(cap_day(period_start), period_months), charge_day)
 
 
@@ -80,6 +80,6 @@ def generation_instant(due_date: date) -> datetime:
 
 
 def next_generation_instant(due_date: date, *, generated_at: datetime) -> datetime:
-    """Return when the next cycle is due for generation: at least 24 h after a late generation (D-5)."""
+    """Return when the cycle with this due date is generated; if that has passed, 24 h after `generated_at` (D-5)."""
     scheduled = generation_instant(due_date)
     return scheduled if scheduled > generated_at else generated_at + CATCH_UP_GAP

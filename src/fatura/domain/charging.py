@@ -17,19 +17,19 @@ BOLETO_CLEARING_DAYS = 2
 POLL_DAILY_FOR = timedelta(days=60)
 """An unpaid charge is polled daily until this long after its due date, then weekly (D-35)."""
 POLL_FOR = timedelta(days=400)
-"""An unpaid charge is not polled after this long past its due date."""
+"""An unpaid charge is not polled any more when its due date lies this far in the past."""
 ISSUE_DELAYED_AFTER = timedelta(hours=1)
-"""Time of failing issuance after which `invoice.issue_delayed` is emitted (D-34)."""
+"""`invoice.issue_delayed` is emitted when issuance has failed for this long (D-34)."""
 EMPTY_LOOKUPS_NEEDED = 2
-"""Empty look-ups after which a charge of unknown outcome is believed absent (D-33)."""
+"""Number of empty look-ups after which a charge of unknown outcome is treated as absent (D-33)."""
 EMPTY_LOOKUP_GAP = timedelta(seconds=60)
 """Minimum time between two empty look-ups that count (D-33)."""
 LOOKUP_COUNTS_AFTER = timedelta(seconds=80)
-"""A look-up made earlier after the reservation does not count: the request may still be on its way."""
+"""An empty look-up counts only this long after the request was reserved. Before, the request may be in transit."""
 LATE_CHECK_GAPS = tuple(timedelta(minutes=minutes) for minutes in (10, 50, 300, 1080))
-"""Gaps between the checks for a charge believed absent; they cover 24 hours (D-125)."""
+"""Gaps between the checks for a charge that was treated as absent; together they cover 24 hours (D-125)."""
 RETRY_DELAYS = tuple(timedelta(minutes=minutes) for minutes in (1, 2, 5, 10, 20, 30, 60))
-"""Delays between transient failures of issuance; the last one repeats without limit (D-34)."""
+"""Delay after each consecutive transient failure of issuance; the last one repeats without limit (D-34)."""
 
 
 class AttemptState(StrEnum):
@@ -48,7 +48,7 @@ class AttemptState(StrEnum):
 
 
 OPEN_STATES = frozenset({AttemptState.SENDING, AttemptState.ABSENT, AttemptState.PARKED})
-"""States in which a charge may still confirm the attempt."""
+"""States in which a charge that is found at the gateway still confirms the attempt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class ChargeAttempt:
 
     `first_sent_at` is real time, because gateways expire idempotency keys in real time. Other instants are on the
     account's clock. `sent_at` is when the newest request was reserved, and identifies that request.
-    `known_charge_ids` are charges that a restore found. With them the attempt is looked up, never sent again (D-123).
+    `known_charge_ids` are charges that a restore found. An attempt with them is looked up, never sent again (D-123).
     """
 
     invoice_id: UUID
@@ -81,7 +81,7 @@ def _national_holidays() -> "holidays.HolidayBase":
 
 
 def is_banking_day(day: date) -> bool:
-    """Return whether banks clear payments on this day: no weekend, no national holiday (D-26)."""
+    """Return whether banks clear payments on this day, which is no weekend and no national holiday (D-26)."""
     saturday = 5
     return day.weekday() < saturday and day not in _national_holidays()
 

@@ -66,7 +66,7 @@ def _decode(text: str) -> int:
 
 
 def format_key(account_id: UUID, mode: Mode, *, secret: bytes) -> str:
-    """Return the key's text for 32 random bytes."""
+    """Return the text of an API key; `secret` is 32 random bytes."""
     assert len(secret) == SECRET_BYTES, len(secret)
     return "_".join(
         (
@@ -90,7 +90,7 @@ def parse_key(text: str) -> ParsedKey | None:
 
 
 def hash_secret(key: str) -> bytes:
-    """Return the hash to store. Plain SHA-256 is enough, because the secret is 256 random bits."""
+    """Return the hash to store. Plain SHA-256 is enough, because the key contains 256 random bits."""
     return hashlib.sha256(key.encode()).digest()
 
 

@@ -1,15 +1,15 @@
-"""The forms in which customers are found: without the differences that a search ignores (D-130)."""
+"""Search keys of customers, which omit the differences that a search ignores (D-130)."""
 
 import unicodedata
 
 MAX_NAME_KEY_CHARS = 200
-"""Longer keys are cut off: a decomposed name can exceed what an index entry holds."""
+"""Longer keys are truncated, because a decomposed name can exceed the size limit of an index entry."""
 
 
 def name_key(name: str) -> str:
     """Return a name without upper case, accents and compatibility forms. It is never empty.
 
-    The key of a name's start is the start of the name's key.
+    The key of a prefix of a name is a prefix of the name's key, so that names can be searched by prefix.
     """
     decomposed = unicodedata.normalize("NFKD", name.casefold())
     bare = "".join(char for char in decomposed if not unicodedata.combining(char)).casefold()

@@ -22,19 +22,19 @@ RETRY_DELAYS = (
 MAX_ATTEMPTS = len(RETRY_DELAYS) + 1
 MAX_JITTER_PERMILLE = 100
 PROBE_DELAYS = (*RETRY_DELAYS[:4], timedelta(minutes=10))
-"""Pause before an endpoint is tried again after each failed round; the last one repeats."""
+"""Pause after each failed round of requests before the endpoint is tried again; the last one repeats."""
 MAX_CONCURRENT = 64
 """Most concurrent requests to one endpoint."""
 DISABLE_AFTER = timedelta(days=5)
 """A webhook is disabled when every attempt has failed for this long."""
 STALE_AFTER = timedelta(hours=30)
-"""An endpoint's failures stop counting after this long without an attempt. An open delivery never waits that long."""
+"""An endpoint's failures are forgotten after this long without an attempt. No pending delivery waits that long."""
 assert RETRY_DELAYS[-1] * (1000 + MAX_JITTER_PERMILLE) // 1000 < STALE_AFTER
 LAST_RESORT_DELAY = timedelta(hours=24)
-"""Pause between further attempts when the schedule has ended but the endpoint has accepted no event since."""
+"""Pause between attempts after the schedule, while the endpoint has accepted no event since the first failure."""
 MAX_RETRY_AFTER = timedelta(hours=24)
 MIN_OUTAGE = PROBE_DELAYS[-1]
-"""Deliveries delayed by an outage are rescheduled when it lasted at least this long."""
+"""Minimum length of an outage after whose end the deliveries that it delayed are rescheduled."""
 HTTP_GONE = 410
 
 
@@ -107,7 +107,7 @@ class EndpointHealth:
         return replace(self, failures=0, failing_since=None)
 
     def after_round(self, results: Sequence[AttemptResult], *, now: datetime) -> "EndpointHealth":
-        """Return the health after a round of requests: with one success the endpoint is up, without any it is down."""
+        """Return the health after a round of requests. The endpoint is up if any request succeeded, else down."""
         retry_after = [result.retry_after for result in results if result.retry_after is not None]
         if any(result.outcome is Outcome.DELIVERED for result in results):
             concurrent = self.max_concurrent // 2 if retry_after else self.max_concurrent * 2
@@ -129,7 +129,7 @@ class EndpointHealth:
         )
 
     def recovered_from(self, before: "EndpointHealth", *, now: datetime) -> datetime | None:
-        """Return the start of the outage that this round ended, or None if it ended none."""
+        """Return the start of the outage that this round ended, or None if it ended none of at least MIN_OUTAGE."""
         since = before.failing_since
         return since if self.failures == 0 and since is not None and now - since >= MIN_OUTAGE else None
 
@@ -146,9 +146,9 @@ NEW_ENDPOINT = EndpointHealth(
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """The state of one event's delivery: open while `next_attempt_at` is set.
+    """The state of one event's delivery: pending while `next_attempt_at` is set, else closed.
 
-    `attempts` counts all requests; `failures` counts those since the retry schedule began or was restarted.
+    `attempts` counts all requests. `failures` counts failed ones since the retry schedule began or was restarted.
     """
 
     sequence: int
@@ -167,7 +167,7 @@ class Delivery:
         return DeliveryStatus.DELIVERED if self.delivered_at is not None else DeliveryStatus.GIVEN_UP
 
     def delivered(self, *, now: datetime) -> "Delivery":
-        """Return the delivery after a success; after a second success `delivered_at` is still the first one's."""
+        """Return the delivery after a success. `delivered_at` keeps the time of the first success."""
         return replace(
             self,
             attempts=self.attempts + 1,
@@ -185,10 +185,10 @@ class Delivery:
         claimed_for: datetime,
         jitter_permille: int,
     ) -> "Delivery":
-        """Return the delivery after a failure; `health` is the endpoint's after the round.
+        """Return the delivery after a failure; `health` is the endpoint's health after the round.
 
-        `claimed_for` is the `next_attempt_at` at the claim. If another transaction changed it since, its value is kept.
-        A closed delivery stays closed.
+        `claimed_for` was `next_attempt_at` when a worker claimed the delivery. If another transaction has changed it
+        since, the new value is kept. A closed delivery stays closed.
         """
         if self.next_attempt_at is None:
             return replace(self, attempts=self.attempts + 1)
@@ -210,7 +210,10 @@ class Delivery:
 def _next_attempt_at(
     of: Delivery, now: datetime, *, health: EndpointHealth, jitter_permille: int
 ) -> datetime | None:
-    """Return when to retry. None gives up, but only if the endpoint accepted another event since the first failure."""
+    """Return when to retry, or None to give up.
+
+    A delivery is given up only if the endpoint accepted another event since the first failure.
+    """
     if of.failures < MAX_ATTEMPTS:
         delay = RETRY_DELAYS[of.failures - 1]
         return now + delay + delay * jitter_permille // 1000

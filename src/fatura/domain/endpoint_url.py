@@ -24,10 +24,10 @@ class RefusedUrlError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A parsed URL, used for both the check and the call.
+    """A parsed URL. The check and the call use the same one, so that they cannot read different hosts.
 
     `host` is lower case; an IPv6 address has no brackets. `path` includes the query.
-    With `is_exempt` the operator allows http and private addresses for this host or port.
+    With `is_exempt`, the operator allows http and private addresses for this host, or for this port of the host.
     """
 
     scheme: str
@@ -46,7 +46,7 @@ class Target:
 def refusal(url: str, *, allowed: Collection[str] = ()) -> str | None:
     """Return why a URL is refused, or None if it is https with a public host name and no user or fragment.
 
-    `allowed` are `host` or `host:port` exceptions set by the operator; those may be http and private (D-47).
+    `allowed` has the operator's exceptions, each `host` or `host:port`. They may use http and be private (D-47).
     """
     try:
         read(url, allowed=allowed)

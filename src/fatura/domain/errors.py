@@ -167,7 +167,7 @@ CATALOGUE: tuple[Problem, ...] = tuple(each for each in list(globals().values())
 
 
 class EngineError(Exception):
-    """An error that the client can correct; the API answers it as problem+json (spec 7)."""
+    """An error with a code of the catalogue; the API answers it as problem+json (spec 7)."""
 
     def __init__(
         self,
@@ -207,7 +207,7 @@ def not_found(resource: str, sought: object) -> EngineError:
 
 
 def require(record: T | None, resource: str, *, id_: object) -> T:
-    """Return a record that was looked up. Raises EngineError: `engine.not_found` if it is None."""
+    """Return the record. Raises EngineError: `engine.not_found` if it is None."""
     if record is None:
         raise not_found(resource, id_)
     return record

@@ -25,7 +25,7 @@ class PlanFilter:
 
 @dataclass(frozen=True, slots=True)
 class CustomerFilter:
-    """Customers by the client's own id (at most one), e-mail, beginning of the name, and tax document."""
+    """Customers by the client's own id, which is unique, by e-mail, beginning of the name, and tax document."""
 
     external_ref: str | None = None
     email: str | None = None

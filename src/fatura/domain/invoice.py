@@ -33,7 +33,7 @@ class PricingStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BilledProduct:
-    """One item of the terms, with its product as it is at generation."""
+    """One item of the terms, with its product as it is when the invoice is generated."""
 
     product_id: UUID
     product_name: str
@@ -68,7 +68,7 @@ class ItemDraft:
 
 @dataclass(frozen=True, slots=True)
 class InvoiceDraft:
-    """The content of a new invoice, without ids and dates: equal for all with the same terms, cycle and method."""
+    """The content of a new invoice, without ids and dates. It is the same for equal terms, cycle and method."""
 
     cycle: int
     status: InvoiceStatus
@@ -84,7 +84,7 @@ class InvoiceDraft:
 
 
 def build(terms: BillingTerms, *, cycle: int, method: PaymentMethod) -> InvoiceDraft:
-    """Build one cycle's invoice, in state `draft`, `ready`, or `paid` when its total is 0 (D-9, D-24)."""
+    """Build one cycle's invoice: `draft` with pending items, `paid` with a total of 0, else `ready` (D-9, D-24)."""
     items = tuple(_item(product, months=terms.period_months, cycle=cycle) for product in terms.products)
     fixed_total_cents = sum(item.amount_cents for item in items if item.amount_cents is not None)
     pending = any(item.pricing_status is PricingStatus.PENDING for item in items)
@@ -160,7 +160,7 @@ class InvoiceItem:
 
 @dataclass(frozen=True, slots=True)
 class IssueFailure:
-    """Why issuing a `ready` invoice has stopped until a person acts; its event shows the same values (D-34)."""
+    """Why issuing a `ready` invoice has stopped until a person acts; `invoice.issue_failed` shows it too (D-34)."""
 
     code: str
     detail: str

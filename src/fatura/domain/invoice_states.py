@@ -138,7 +138,7 @@ def decide(
 ) -> Transition | None:
     """Return the transition that applies, or None when the fact changes nothing in this state (D-28).
 
-    `stamped` are the columns already set; by them a repeated refund or dispute is ignored.
+    `stamped` has the columns that are set already, so that a repeated refund, for example, is ignored.
     """
     for each in TABLE:
         if each.from_ is status and each.fact is fact and _holds(each.only_if, total_cents):

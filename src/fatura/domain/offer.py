@@ -24,7 +24,7 @@ class PaymentMethod(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Discount:
-    """A percentage for a range of cycles; without an end if `to_cycle` is None."""
+    """A percentage for a range of cycles. The range has no end if `to_cycle` is None."""
 
     percent: int
     from_cycle: int
@@ -85,7 +85,7 @@ class ProductFacts:
 
 
 def check_products(items: Sequence[OfferItem], products: Mapping[UUID, ProductFacts]) -> None:
-    """Refuse, in this order, unknown (404), archived (409), and variable products with a discount (422) (D-10).
+    """Refuse unknown products (404), then archived ones (409), then variable ones with a discount (422) (D-10).
 
     Raises EngineError: `engine.not_found`, `engine.product_archived`, `engine.discount_on_variable_product`,
     each with `meta.productIds` (spec 4.3, D-18a).

@@ -1,4 +1,4 @@
-"""Rules of price calls: how an answer is read, the retry schedule (spec 4.7, D-29, D-30)."""
+"""Rules of price calls: how an answer is read, and when a failed call is retried (spec 4.7, D-29, D-30)."""
 
 import json
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ OFFSETS: tuple[timedelta, ...] = tuple(
         (12, 30, 30),
     )
 )
-"""Time of each attempt after the first one (D-29)."""
+"""Time from the first attempt to each attempt (D-29)."""
 JITTER_PERCENT = 10
 """Maximum jitter in percent of an interval, so that calls that failed together are not retried together (D-29)."""
 WARN_AFTER = timedelta(minutes=15)
@@ -75,7 +75,7 @@ class PriceAnswer:
 
 
 def read_answer(body: bytes, *, cap_cents: int) -> PriceAnswer:
-    """Read the body of a 2xx answer. With `skip: true`, `amount` is ignored, as are unknown keys (spec 4.7, D-30)."""
+    """Read the body of a 2xx answer. Unknown keys are ignored, and `amount` if `skip` is true (spec 4.7, D-30)."""
     try:
         answer = _parsed(body)
     except (ValueError, RecursionError):
@@ -151,10 +151,10 @@ def stored_body(body: bytes) -> str:
 def next_attempt_at(
     first_attempt_at: datetime, failures: int, *, now: datetime, jitter_permille: int
 ) -> datetime | None:
-    """Return when the next call is due after `failures` failed ones, or None after the last of the schedule (D-29).
+    """Return when to make the next call after `failures` failed ones, or None when the schedule has ended (D-29).
 
-    `jitter_permille` (0..1000) is the share of the maximum jitter to add. After an outage the missed calls are made
-    at least 30 s apart, the first interval of the schedule.
+    `jitter_permille` (0..1000) is the share of the maximum jitter to add. After an outage of the engine, the missed
+    calls are made at least 30 s apart, which is the first interval of the schedule.
     """
     if failures >= len(OFFSETS):
         return None

@@ -7,10 +7,10 @@ _DENIED_IPV4 = tuple(
     for block in (
         "0.0.0.0/8",  # this host
         "10.0.0.0/8",  # private
-        "100.64.0.0/10",  # carriers' NAT; 100.100.100.200 is a cloud's metadata
+        "100.64.0.0/10",  # carriers' NAT; 100.100.100.200 is the metadata service of Alibaba Cloud
         "127.0.0.0/8",  # loopback
-        "168.63.129.16/32",  # a cloud's own services
-        "169.254.0.0/16",  # link-local; 169.254.169.254 is most clouds' metadata
+        "168.63.129.16/32",  # services of the Azure platform
+        "169.254.0.0/16",  # link-local; 169.254.169.254 is the metadata service of most clouds
         "172.16.0.0/12",  # private
         "192.0.0.0/24",  # protocol assignments
         "192.0.2.0/24",  # documentation
@@ -25,7 +25,7 @@ _DENIED_IPV4 = tuple(
 )
 _GLOBAL_UNICAST = IPv6Network("2000::/3")
 """Excludes loopback, link-local, unique local and multicast addresses, and IPv4 in its mapped, compatible and NAT64
-forms. Teredo and 6to4 are denied below, so no IPv4 address has to be extracted."""
+forms. Teredo and 6to4 are denied below, so the check never has to extract an IPv4 address from an IPv6 address."""
 _DENIED_IPV6 = tuple(
     IPv6Network(block)
     for block in (
