@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 CACHE_SECONDS = 1
-"""How long a measurement is cached; without the cache, each one would open a database connection."""
+"""How long a measurement is cached, because each measurement opens a database connection."""
 JUMP = timedelta(seconds=0.1)
-"""If this host's real-time and monotonic clocks drift apart by this much, the clock was set: measure again."""
+"""If this host's real-time and monotonic clocks drift apart by this much, someone set the clock: measure again."""
 
 
 @dataclass(frozen=True, slots=True)

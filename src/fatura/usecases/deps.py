@@ -15,7 +15,7 @@ from fatura.usecases.open_call_limit import OpenCallLimit
 
 @dataclass(frozen=True, slots=True)
 class Deps:
-    """One process's dependencies: `clock` returns real UTC time, `notify` makes all workers poll a lane by its name."""
+    """One process's dependencies: `clock` returns real UTC time, `notify(lane)` makes the workers poll this lane."""
 
     settings: Settings
     db: Database

@@ -1,4 +1,4 @@
-"""Run a request once per Idempotency-Key; its key, effect and answer are committed together (D-14)."""
+"""Run a request once per Idempotency-Key; the key, the effect and the answer are committed together (D-14)."""
 
 import hashlib
 import json

@@ -12,7 +12,7 @@ from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import Work, in_snapshot, in_transaction, load_account
 
 BATCH = 500
-"""Maximum number of values that one transaction re-encrypts. A request that locks their rows waits for its end."""
+"""Maximum number of values that one transaction re-encrypts. Requests that lock the same rows wait for its end."""
 
 
 @dataclass(frozen=True, slots=True)

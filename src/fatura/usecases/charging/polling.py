@@ -1,7 +1,7 @@
 """Poll open charges at the gateways and record payments, refunds and disputes (D-26, D-35).
 
-`reconcile` polls the charges whose poll is due. When a gateway's webhook names charges, `receive_webhook` makes their
-polls due immediately.
+`reconcile` polls the charges whose poll is due. `receive_webhook` schedules an immediate poll of the charges that a
+gateway's webhook names.
 """
 
 import asyncio
@@ -166,10 +166,10 @@ async def poll_now(work: Work, invoice_id: UUID) -> None:
 
 
 async def receive_webhook(deps: Deps, account_id: UUID, connection_id: UUID, webhook: Webhook) -> None:
-    """Verify a gateway's webhook, and make the polls of the charges that it names due immediately (D-35).
+    """Verify a gateway's webhook, and schedule an immediate poll of each charge that it names (D-35).
 
-    If the webhook names no charges, the polls of all the connection's open charges become due. Charge states in the
-    webhook are ignored, so a replayed webhook causes only a poll.
+    If the webhook names no charges, all open charges of the connection are polled. Charge states in the webhook are
+    ignored, so a replayed webhook causes only a poll.
     Raises EngineError: `engine.not_found`, for any webhook that is not authentic.
     """
     try:

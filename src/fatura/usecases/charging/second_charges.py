@@ -1,6 +1,6 @@
 """Report second charges and cancel them at the gateway (D-125).
 
-A second charge is one that the gateway holds besides the invoice's own charge, or for a canceled invoice.
+A second charge is a charge that the gateway holds in addition to the invoice's own, or for a canceled invoice.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ async def plan_checks(work: Work, charge: Charge) -> None:
 
 
 async def cancel(gateway: Gateway, charge: Charge) -> None:
-    """Cancel a second charge unless it is paid. If that fails, each late check of the attempt cancels it again."""
+    """Cancel a second charge unless it is paid. If that fails, each late check of the attempt tries again."""
     if charge.state is ChargeState.PAID:
         return
     try:

@@ -93,7 +93,7 @@ def _after_failure(work: Work, call: PriceCall, pull: PricePull) -> PricePull:
 
 
 async def report_values(work: Work, invoice_ids: Iterable[UUID], *, missed: Collection[UUID] = ()) -> None:
-    """Report invoices without pending items, and others in `missed`, because a call failed (spec 3.3, D-24)."""
+    """Report invoices without pending items, and a failed call for the others in `missed` (spec 3.3, D-24)."""
     reports: list[Report] = []
     for invoice_id, totals in (await item_values.totals(work.tx, sorted(invoice_ids))).items():
         if not totals.pending:

@@ -142,7 +142,7 @@ async def _check_retry_rate(work: Work, invoice_id: UUID) -> None:
 
 
 async def reserve(work: Work, items: Sequence[ItemKey], *, by_hand: bool) -> CallBatch:
-    """Store a call for each of the items that is pending. The caller must commit before it makes the calls."""
+    """Store a call for each given item that is pending. The caller must commit before it makes the calls."""
     real_now, monotonic_now = work.deps.clock(), time.monotonic()
     if not items:
         return CallBatch((), (), real_now, monotonic_now)

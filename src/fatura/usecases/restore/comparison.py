@@ -22,7 +22,7 @@ from fatura.usecases.restore.matching import ChargeOfCycle, Match, MatchKind
 from fatura.usecases.transaction import LaneName, Work, in_transaction, load_account
 
 MARGIN = timedelta(hours=1)
-"""How long before the backup the listed charges begin, because clocks differ and a backup takes time."""
+"""The listing of charges starts this long before the backup, because clocks differ and a backup takes time."""
 BATCH = 500
 """Charges matched in one transaction."""
 TRACED_AT_ONCE = 50_000
@@ -126,7 +126,7 @@ async def _release(work: Work) -> None:
 
 
 async def _compare_connection(comparison: _Comparison) -> None:
-    """Match charges in batches. Charges without an invoice are collected, because tracing reads all subscriptions."""
+    """Match charges in batches; trace those without an invoice together, because tracing reads all subscriptions."""
     batch: list[Charge] = []
     without_invoice: list[Charge] = []
     async for charge in _listed(comparison.gateway, comparison.since):

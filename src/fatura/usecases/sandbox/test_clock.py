@@ -144,7 +144,7 @@ async def _run_lanes(
 
 
 async def _release(work: Work, processed: Counter[str]) -> None:
-    """Store progress and end the lease, so that any worker can continue when it has served other accounts."""
+    """Store progress and end the lease, so that other accounts are served before any worker continues."""
     await test_clock.note_progress(work.tx, processed, lease_until=work.deps.clock())
 
 

@@ -113,7 +113,7 @@ async def _release(work: Work, leased_by: UUID) -> None:
 
 
 async def _claim(work: Work, leased_by: UUID) -> Round | None:
-    """Take or renew the endpoint's lease and choose deliveries. If nothing is due, release it and return None."""
+    """Take or renew the endpoint's lease and choose deliveries. If none is due, release the lease and return None."""
     real_now = work.deps.clock()
     stored = await webhooks.lease(
         work.tx, leased_by, now=work.now, real_now=real_now, lease_until=real_now + LEASE
