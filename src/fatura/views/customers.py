@@ -18,7 +18,13 @@ class CustomerView(View):
 
     @classmethod
     def of(cls, customer: Customer, **more: Any) -> Self:
-        return cls.from_attributes(customer, id=str(customer.customer_id), **more)
+        return cls(
+            id=str(customer.customer_id),
+            external_ref=customer.external_ref,
+            name=customer.name,
+            email=customer.email,
+            **more,
+        )
 
 
 class CustomerProfileView(CustomerView):

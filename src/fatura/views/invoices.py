@@ -21,6 +21,7 @@ from fatura.views.view import (
     Percent,
     TotalCents,
     View,
+    instant,
 )
 
 Months = Annotated[int, Meta(ge=1, le=12, description="Months covered.")]
@@ -65,11 +66,24 @@ class InvoiceSummaryView(View):
     @classmethod
     def of(cls, invoice: Invoice, **more: Any) -> Self:
         failure = invoice.issue_error
-        return cls.from_attributes(
-            invoice,
+        return cls(
             id=str(invoice.invoice_id),
+            subscription_id=str(invoice.subscription_id),
             customer=CustomerView.of(invoice.customer),
+            cycle=invoice.cycle,
+            status=invoice.status,
+            due_date=invoice.due_date,
+            payment_method=invoice.payment_method,
+            installments=invoice.installments,
+            total_cents=invoice.total_cents,
+            gateway_invoice_id=invoice.gateway_invoice_id,
+            issued_at=instant(invoice.issued_at),
+            paid_at=instant(invoice.paid_at),
+            refunded_at=instant(invoice.refunded_at),
+            disputed_at=instant(invoice.disputed_at),
+            canceled_at=instant(invoice.canceled_at),
             issue_error=None if failure is None else IssueFailureView.from_attributes(failure),
+            created_at=instant(invoice.created_at),
             **more,
         )
 

@@ -26,6 +26,7 @@ from fatura.views.view import (
     Percent,
     TotalCents,
     View,
+    instant,
 )
 
 VARIABLE_NOTE = "The value will be asked from the product's price endpoint when the invoice is generated."
@@ -60,11 +61,23 @@ class SubscriptionView(View):
     @classmethod
     def of(cls, subscription: Subscription, **more: Any) -> Self:
         connection_id = subscription.connection_id
-        return cls.from_attributes(
-            subscription,
+        return cls(
             id=str(subscription.subscription_id),
+            external_ref=subscription.external_ref,
+            plan_id=str(subscription.plan_id),
+            plan_version=subscription.plan_version,
+            customized=subscription.customized,
             customer=CustomerView.of(subscription.customer),
+            status=subscription.status,
+            charge_day=subscription.charge_day,
+            payment_method=subscription.payment_method,
+            payment_method_source=subscription.payment_method_source,
             gateway_connection_id=None if connection_id is None else str(connection_id),
+            cycle_count=subscription.cycle_count,
+            commitment_cycles=subscription.commitment_cycles,
+            next_due_date=subscription.next_due_date,
+            started_at=instant(subscription.started_at),
+            canceled_at=instant(subscription.canceled_at),
             **more,
         )
 

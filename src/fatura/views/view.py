@@ -33,7 +33,10 @@ class View(Struct, rename="camel", kw_only=True, gc=False):
 
     @classmethod
     def from_attributes(cls, record: object, **given: Any) -> Self:
-        """Return the view of a record. A field that is not in `given` is the record's attribute of the same name."""
+        """Return the view of a record. A field that is not in `given` is the record's attribute of the same name.
+
+        Half as fast as naming each field, as the views of long lists do.
+        """
         copied = {
             name: _formatted(getattr(record, name)) for name in cls.__struct_fields__ if name not in given
         }
