@@ -1,4 +1,4 @@
-"""`fatura keys`: show which keys of the ring are in use, and re-encrypt all secrets with the first one."""
+"""`fatura keys`: show which keys of the key ring are in use, and re-encrypt all secrets with the ring's first key."""
 
 import json
 from collections import Counter

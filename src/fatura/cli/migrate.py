@@ -1,4 +1,4 @@
-"""`fatura migrate`: update the tables to this version; optionally distribute them over a Citus cluster."""
+"""`fatura migrate`: update the tables to this version of Fatura, and optionally distribute them over Citus."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ def migrate(
     at_most_gib: AtMostGib = bootstrap.AT_MOST_GIB,
     json_: Json = False,
 ) -> None:
-    """Update the database's tables to this version."""
+    """Update the database's tables to this version of Fatura."""
     settings = read_settings(data_dir)
     distributed: Sequence[str] = ()
     with bootstrap.database(settings) as url:

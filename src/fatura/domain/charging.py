@@ -25,7 +25,7 @@ EMPTY_LOOKUPS_NEEDED = 2
 EMPTY_LOOKUP_GAP = timedelta(seconds=60)
 """Minimum time between two empty look-ups that count (D-33)."""
 LOOKUP_COUNTS_AFTER = timedelta(seconds=80)
-"""An empty look-up counts only this long after the request was reserved. Before, the request may be in transit."""
+"""An empty look-up counts only this long after the request was reserved. Until then, the request may be in transit."""
 LATE_CHECK_GAPS = tuple(timedelta(minutes=minutes) for minutes in (10, 50, 300, 1080))
 """Gaps between the checks for a charge that was treated as absent; together they cover 24 hours (D-125)."""
 RETRY_DELAYS = tuple(timedelta(minutes=minutes) for minutes in (1, 2, 5, 10, 20, 30, 60))

@@ -37,7 +37,7 @@ class Connection:
 
 
 def installments_of(method: PaymentMethod, max_installments: int) -> int | None:
-    """Return an invoice's installments: the terms' maximum if it is a card's and above 1, else None (D-25)."""
+    """Return an invoice's installments: for a card, the terms' maximum if it is above 1, else None (D-25)."""
     return max_installments if method is PaymentMethod.CARD and max_installments > 1 else None
 
 

@@ -30,7 +30,7 @@ CATALOGUE: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class NewEvent:
-    """An event before it is stored, which gives it an id and a number. `data` is JSON text."""
+    """An event without id and number, which are assigned when it is stored. `data` is JSON text."""
 
     type: str
     created_at: datetime

@@ -54,7 +54,7 @@ class PricingOutcome(StrEnum):
 
 
 CLOSING = frozenset({PricingOutcome.OK, PricingOutcome.SKIP})
-"""The outcomes that give an item a value; all others are failures (spec 4.7)."""
+"""The outcomes that end an item's pricing, with an amount or as skipped; all others are failures (spec 4.7)."""
 
 
 @dataclass(frozen=True, slots=True)

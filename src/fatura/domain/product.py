@@ -17,7 +17,7 @@ class PricingMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A stored product; amounts that its pricing mode does not use are null (spec 2.2)."""
+    """A stored product; the price, URL or cap that its pricing mode does not use is None (spec 2.2)."""
 
     product_id: UUID
     name: str
@@ -38,7 +38,7 @@ _FIELDS_OF_OTHER_MODE = {
 
 
 def check_patch(mode: PricingMode, sent: frozenset[str]) -> None:
-    """Refuse to change the pricing mode, or to set a field of the other mode (spec 4.2, D-18).
+    """Refuse a change of the pricing mode, or of a field that only the other mode has (spec 4.2, D-18).
 
     Raises EngineError: `engine.pricing_mode_immutable` with `meta.fields`.
     """

@@ -28,7 +28,7 @@ class CustomerView(View):
 
 
 class CustomerProfileView(CustomerView):
-    """A customer on its own routes. The tax document is never shown."""
+    """A customer, as the routes of customers show it. The tax document is never shown."""
 
     has_document: Annotated[bool, Meta(description="Whether a tax document is stored.")]
     created_at: Instant

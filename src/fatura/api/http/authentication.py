@@ -49,7 +49,7 @@ def bearer_token(headers: Headers) -> str | None:
 def idempotency_key(headers: Headers, *, required: bool) -> str | None:
     """Return the Idempotency-Key, if any (D-14).
 
-    Raises EngineError: `engine.idempotency_key_required`, or `engine.invalid_request` if it is malformed or repeated.
+    Raises EngineError: `engine.idempotency_key_required`; `engine.invalid_request` for a malformed or repeated header.
     """
     sent = values(headers, b"idempotency-key")
     if not sent:

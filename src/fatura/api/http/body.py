@@ -78,7 +78,7 @@ class _Repeated(dict[str, Any]):
 
 
 def parse(body: bytes) -> Any:
-    """Return the JSON value of a body. 10.0 stays a float, so that models can refuse it for an integer (D-8).
+    """Return the JSON value of a body. 10.0 stays a float, so that models can refuse it as an integer (D-8).
 
     Raises EngineError: `engine.invalid_request` for a body that is not strict JSON in UTF-8. Repeated keys, NUL
     characters, lone surrogates, too large numbers and nesting deeper than MAX_DEPTH are refused as well (D-11).

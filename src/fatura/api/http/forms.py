@@ -30,7 +30,7 @@ class Body(BaseModel):
 
 
 def unsent() -> Any:
-    """Return the default of a PATCH's field. It may be omitted, but null is refused unless its type allows null."""
+    """Return the default of a PATCH's field. The field may be omitted; null is refused unless its type allows null."""
     return Field(default_factory=lambda: None)
 
 

@@ -1,6 +1,6 @@
 """Answers every failure with an `application/problem+json` body and its headers (spec 7).
 
-`domain.errors` has the codes, `validation_errors` the messages about invalid fields.
+`domain.errors` has the codes, and `validation_errors` has the messages about invalid fields.
 """
 
 from collections.abc import Mapping
@@ -79,7 +79,7 @@ async def _http_exception(request: Request, error: Exception) -> Response:
 
 
 def _allowed_methods(request: Request) -> str:
-    """Return the methods of all routes with the request's path; the framework names only the first route's."""
+    """Return the methods of all routes with the request's path. Starlette names only those of the first route."""
     routes: list[BaseRoute] = request.app.routes
     found = {
         method
