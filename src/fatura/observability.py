@@ -7,12 +7,7 @@ from functools import lru_cache
 from typing import Any, TextIO, cast
 
 import structlog
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-)
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
 SECRET_NAMES = frozenset(

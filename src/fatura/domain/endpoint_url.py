@@ -99,10 +99,5 @@ def _is_allowed(target: Target, allowed: Collection[str]) -> bool:
     bracketed = f"[{target.host}]"
     return any(
         entry in allowed
-        for entry in (
-            target.host,
-            f"{target.host}:{target.port}",
-            bracketed,
-            f"{bracketed}:{target.port}",
-        )
+        for entry in (target.host, f"{target.host}:{target.port}", bracketed, f"{bracketed}:{target.port}")
     )

@@ -7,13 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 from uuid import UUID
 
-from fatura.domain.sandbox import (
-    SandboxCharge,
-    SandboxFault,
-    SandboxMove,
-    SandboxOperation,
-    SandboxProduct,
-)
+from fatura.domain.sandbox import SandboxCharge, SandboxFault, SandboxMove, SandboxOperation, SandboxProduct
 from fatura.gateways.port import Gateway
 
 CHARGES_LISTED = 1000

@@ -63,10 +63,7 @@ class Server:
 
 
 def start(
-    data_dir: Path,
-    *,
-    bin_dir: Path | None = None,
-    settings: Mapping[str, str] | None = None,
+    data_dir: Path, *, bin_dir: Path | None = None, settings: Mapping[str, str] | None = None
 ) -> Server:
     """Use the running server of a data folder, or start one.
 

@@ -34,9 +34,6 @@ class Page:
         skip = (self.number - 1) * self.size
         found = await records(skip=skip, limit=self.size) if skip < total else ()
         pagination = PaginationView(
-            page=self.number,
-            page_size=self.size,
-            total_records=total,
-            total_pages=-(-total // self.size),
+            page=self.number, page_size=self.size, total_records=total, total_pages=-(-total // self.size)
         )
         return view(data=[of(each) for each in found], pagination=pagination)

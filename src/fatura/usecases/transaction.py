@@ -87,12 +87,7 @@ class Work:
         return new_ids(self.now, count)
 
     def emit(
-        self,
-        type_: str,
-        data: View,
-        *,
-        subscription_id: UUID | None = None,
-        invoice_id: UUID | None = None,
+        self, type_: str, data: View, *, subscription_id: UUID | None = None, invoice_id: UUID | None = None
     ) -> None:
         """Add an event, which `finish` inserts at the end of the transaction (D-37)."""
         assert type(data) is DATA[type_], (type_, data)

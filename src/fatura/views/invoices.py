@@ -11,18 +11,7 @@ from fatura.domain.invoice_states import InvoiceStatus
 from fatura.domain.offer import MAX_INSTALLMENTS, PaymentMethod
 from fatura.domain.pricing import PricingAttempt, PricingOutcome
 from fatura.views.customers import CustomerView
-from fatura.views.view import (
-    Cents,
-    Count,
-    Id,
-    Instant,
-    Ordinal,
-    PageView,
-    Percent,
-    TotalCents,
-    View,
-    instant,
-)
+from fatura.views.view import Cents, Count, Id, Instant, Ordinal, PageView, Percent, TotalCents, View, instant
 
 Months = Annotated[int, Meta(ge=1, le=12, description="Months covered.")]
 Installments = Annotated[

@@ -5,25 +5,9 @@ from typing import Annotated, Any, Self
 
 from msgspec import Meta
 
-from fatura.domain.offer import (
-    MAX_DISCOUNTS,
-    MAX_INSTALLMENTS,
-    MAX_ITEMS,
-    OfferItem,
-    PaymentMethod,
-    Plan,
-)
+from fatura.domain.offer import MAX_DISCOUNTS, MAX_INSTALLMENTS, MAX_ITEMS, OfferItem, PaymentMethod, Plan
 from fatura.domain.propagation import SkipReason
-from fatura.views.view import (
-    Count,
-    Id,
-    Instant,
-    Ordinal,
-    PageView,
-    Percent,
-    TotalCents,
-    View,
-)
+from fatura.views.view import Count, Id, Instant, Ordinal, PageView, Percent, TotalCents, View
 
 
 class DiscountView(View):

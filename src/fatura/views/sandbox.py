@@ -7,13 +7,7 @@ from typing import Annotated, Literal, Self
 from msgspec import UNSET, Meta, UnsetType
 
 from fatura.domain.offer import PaymentMethod
-from fatura.domain.sandbox import (
-    SandboxCharge,
-    SandboxFault,
-    SandboxOperation,
-    SandboxProduct,
-    SandboxStatus,
-)
+from fatura.domain.sandbox import SandboxCharge, SandboxFault, SandboxOperation, SandboxProduct, SandboxStatus
 from fatura.views.invoices import Installments
 from fatura.views.view import Id, Instant, ListView, Ordinal, TotalCents, View
 

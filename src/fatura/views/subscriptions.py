@@ -7,12 +7,7 @@ from msgspec import Meta
 
 from fatura.domain.invoice import InvoiceDraft, ItemDraft, PricingSource, PricingStatus
 from fatura.domain.offer import PaymentMethod
-from fatura.domain.subscription import (
-    Commitment,
-    PaymentMethodSource,
-    Subscription,
-    SubscriptionStatus,
-)
+from fatura.domain.subscription import Commitment, PaymentMethodSource, Subscription, SubscriptionStatus
 from fatura.views.customers import CustomerView
 from fatura.views.invoices import Installments, Months
 from fatura.views.view import (

@@ -229,12 +229,7 @@ Email = Annotated[
     _Read(
         _check_email,
         f"must be an e-mail address of at most {MAX_EMAIL_CHARS} characters",
-        {
-            "type": "string",
-            "format": "email",
-            "maxLength": MAX_EMAIL_CHARS,
-            "examples": ["ana@example.com"],
-        },
+        {"type": "string", "format": "email", "maxLength": MAX_EMAIL_CHARS, "examples": ["ana@example.com"]},
     ),
 ]
 StrictBool = Annotated[bool, Field(strict=True)]

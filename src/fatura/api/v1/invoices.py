@@ -83,12 +83,7 @@ async def retry_pricing(call: Call, invoice_id: InvoiceId) -> Response:
 async def close_item(call: Call, invoice_id: InvoiceId, item_id: ItemId, body: ManualValue) -> Response:
     """Set the value of a pending item. After the last one, the invoice is `ready`, or `paid` if its total is 0."""
     return await run_once(
-        call,
-        manual_values.close,
-        invoice_id,
-        item_id,
-        amount_cents=body.amount,
-        description=body.description,
+        call, manual_values.close, invoice_id, item_id, amount_cents=body.amount, description=body.description
     )
 
 

@@ -31,11 +31,7 @@ Once = Annotated[
 
 
 def demo(
-    host: Host = DEFAULT_HOST,
-    port: Port = DEFAULT_PORT,
-    *,
-    data_dir: DataDir = None,
-    once: Once = False,
+    host: Host = DEFAULT_HOST, port: Port = DEFAULT_PORT, *, data_dir: DataDir = None, once: Once = False
 ) -> None:
     """Open a sandbox account, bill twenty subscribers for three months, show the result, and keep serving.
 

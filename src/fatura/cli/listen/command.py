@@ -55,8 +55,7 @@ ForwardTo = Annotated[
 ]
 ApiKey = Annotated[str, typer.Option("--api-key", envvar="FATURA_API_KEY", help="API key of the account.")]
 Api = Annotated[
-    str,
-    typer.Option("--api", envvar="FATURA_API_URL", callback=_checked_api, help="URL of the HTTP API."),
+    str, typer.Option("--api", envvar="FATURA_API_URL", callback=_checked_api, help="URL of the HTTP API.")
 ]
 Secret = Annotated[
     str | None,

@@ -15,14 +15,7 @@ from fatura.store.invariants.values import VALUES
 
 __all__ = ["INVARIANTS", "Invariant", "discover_accounts", "offenders"]
 
-INVARIANTS: tuple[Invariant, ...] = (
-    *CYCLES,
-    *VALUES,
-    *CHARGES,
-    *EVENTS,
-    *DELIVERIES,
-    *TENANT_ISOLATION,
-)
+INVARIANTS: tuple[Invariant, ...] = (*CYCLES, *VALUES, *CHARGES, *EVENTS, *DELIVERIES, *TENANT_ISOLATION)
 """All invariants, in the order in which they are checked."""
 
 

@@ -235,10 +235,7 @@ async def _record_empty_lookup(work: Work, call: GatewayCall, current: ChargeAtt
     elif current.empty_lookups + 1 >= EMPTY_LOOKUPS_NEEDED:
         await attempts.mark(work.tx, call.attempt, AttemptState.ABSENT)
         await late_charge_checks.plan(
-            work.tx,
-            call.invoice.invoice_id,
-            call.attempt.number,
-            next_check_at=work.now + LATE_CHECK_GAPS[0],
+            work.tx, call.invoice.invoice_id, call.attempt.number, next_check_at=work.now + LATE_CHECK_GAPS[0]
         )
         await _schedule_retry(work, call.invoice, at=work.now)
     else:

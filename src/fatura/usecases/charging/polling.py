@@ -182,8 +182,7 @@ async def receive_webhook(deps: Deps, account_id: UUID, connection_id: UUID, web
 def webhook_refused() -> EngineError:
     """Return the error of every refusal: always the same, to reveal nothing about accounts and connections."""
     return EngineError(
-        NOT_FOUND,
-        "No gateway connection takes this webhook; check its URL, and the secret that signs it.",
+        NOT_FOUND, "No gateway connection takes this webhook; check its URL, and the secret that signs it."
     )
 
 

@@ -47,11 +47,7 @@ async def findings(deps: Deps, account_id: UUID) -> AsyncIterator[Finding]:
     for invariant in INVARIANTS:
         async with deps.db.transaction(account_id) as tx:
             offenders = await invariants.offenders(
-                tx,
-                invariant,
-                limit=MAX_OFFENDERS,
-                real_now=deps.clock(),
-                key_ids=deps.vault.key_ids,
+                tx, invariant, limit=MAX_OFFENDERS, real_now=deps.clock(), key_ids=deps.vault.key_ids
             )
         if offenders:
             yield Finding(account_id, invariant, offenders)

@@ -6,9 +6,7 @@ from fatura.store.db import DatabaseUnavailableError
 from fatura.usecases.deps import Deps
 
 _oldest = gauge(
-    "fatura_oldest_work_seconds",
-    "Age of the oldest due work over all accounts; 0 when none is due.",
-    "lane",
+    "fatura_oldest_work_seconds", "Age of the oldest due work over all accounts; 0 when none is due.", "lane"
 )
 _due = gauge(
     "fatura_subscriptions_due_not_generated",

@@ -6,12 +6,7 @@ from uuid import UUID
 from fatura.domain.account import Account
 from fatura.domain.errors import SANDBOX_CHARGE_CONFLICT, EngineError, not_found, require
 from fatura.gateways.port import NotFoundError, PermanentError
-from fatura.gateways.sandbox_port import (
-    SandboxControls,
-    SandboxFault,
-    SandboxMove,
-    SandboxOperation,
-)
+from fatura.gateways.sandbox_port import SandboxControls, SandboxFault, SandboxMove, SandboxOperation
 from fatura.store.charging import connections
 from fatura.usecases.charging import gateway_connections, polling
 from fatura.usecases.deps import Deps

@@ -9,13 +9,7 @@ from fatura.domain.delivery import Attempt, AttemptResult, DeliveryStatus, Outco
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.domain.offer import PaymentMethod
 from fatura.domain.pricing import PricingAttempt, PricingOutcome
-from fatura.domain.sandbox import (
-    SandboxCharge,
-    SandboxFault,
-    SandboxOperation,
-    SandboxProduct,
-    SandboxStatus,
-)
+from fatura.domain.sandbox import SandboxCharge, SandboxFault, SandboxOperation, SandboxProduct, SandboxStatus
 from fatura.domain.subscription import CustomerProfile, commitment
 from fatura.views.customers import CustomerPageView, CustomerProfileView
 from fatura.views.events import EventListView

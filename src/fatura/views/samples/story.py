@@ -88,10 +88,7 @@ PLAN = Plan(
     archived_at=None,
     created_at=AT,
 )
-ITEMS = (
-    OfferItem(MEMBERSHIP.product_id, (Discount(20, 1, 3),)),
-    OfferItem(TRAINING.product_id, ()),
-)
+ITEMS = (OfferItem(MEMBERSHIP.product_id, (Discount(20, 1, 3),)), OfferItem(TRAINING.product_id, ()))
 DRAFT = build(
     BillingTerms(
         PLAN.plan_version_id,

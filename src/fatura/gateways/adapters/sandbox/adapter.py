@@ -40,11 +40,7 @@ from fatura.gateways.port import (
 )
 from fatura.gateways.sandbox_port import CHARGES_LISTED
 
-_WRITES = (
-    SandboxOperation.CREATE_CHARGE,
-    SandboxOperation.CANCEL_CHARGE,
-    SandboxOperation.CREATE_PRODUCT,
-)
+_WRITES = (SandboxOperation.CREATE_CHARGE, SandboxOperation.CANCEL_CHARGE, SandboxOperation.CREATE_PRODUCT)
 
 
 class SandboxGateway:
