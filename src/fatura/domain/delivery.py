@@ -24,17 +24,17 @@ MAX_JITTER_PERMILLE = 100
 PROBE_DELAYS = (*RETRY_DELAYS[:4], timedelta(minutes=10))
 """Pause after each failed round of requests before the endpoint is tried again; the last one repeats."""
 MAX_CONCURRENT = 64
-"""Most concurrent requests to one endpoint."""
+"""Maximum number of concurrent requests to one endpoint."""
 DISABLE_AFTER = timedelta(days=5)
 """A webhook is disabled when every attempt has failed for this long."""
 STALE_AFTER = timedelta(hours=30)
 """An endpoint's failures are forgotten after this long without an attempt. No pending delivery waits that long."""
 assert RETRY_DELAYS[-1] * (1000 + MAX_JITTER_PERMILLE) // 1000 < STALE_AFTER
 LAST_RESORT_DELAY = timedelta(hours=24)
-"""Pause between attempts after the schedule, while the endpoint has accepted no event since the first failure."""
+"""Pause between attempts after the schedule's end, while the endpoint has accepted no event since the first failure."""
 MAX_RETRY_AFTER = timedelta(hours=24)
 MIN_OUTAGE = PROBE_DELAYS[-1]
-"""Minimum length of an outage after whose end the deliveries that it delayed are rescheduled."""
+"""When an outage of at least this length ends, the deliveries that it delayed are rescheduled."""
 HTTP_GONE = 410
 
 
@@ -129,7 +129,7 @@ class EndpointHealth:
         )
 
     def recovered_from(self, before: "EndpointHealth", *, now: datetime) -> datetime | None:
-        """Return the start of the outage that this round ended, or None if it ended none of at least MIN_OUTAGE."""
+        """Return the start of the outage that this round ended, or None if no outage of at least MIN_OUTAGE ended."""
         since = before.failing_since
         return since if self.failures == 0 and since is not None and now - since >= MIN_OUTAGE else None
 
@@ -187,8 +187,8 @@ class Delivery:
     ) -> "Delivery":
         """Return the delivery after a failure; `health` is the endpoint's health after the round.
 
-        `claimed_for` was `next_attempt_at` when a worker claimed the delivery. If another transaction has changed it
-        since, the new value is kept. A closed delivery stays closed.
+        `claimed_for` is the `next_attempt_at` that the worker read at its claim. If another transaction has changed
+        `next_attempt_at` since, the new value is kept. A closed delivery stays closed.
         """
         if self.next_attempt_at is None:
             return replace(self, attempts=self.attempts + 1)

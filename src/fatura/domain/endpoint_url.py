@@ -24,7 +24,7 @@ class RefusedUrlError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A parsed URL. The check and the call use the same one, so that they cannot read different hosts.
+    """A parsed URL. The URL check and the request use the same one, so both see the same host.
 
     `host` is lower case; an IPv6 address has no brackets. `path` includes the query.
     With `is_exempt`, the operator allows http and private addresses for this host, or for this port of the host.

@@ -30,7 +30,7 @@ OFFSETS: tuple[timedelta, ...] = tuple(
 )
 """Time from the first attempt to each attempt (D-29)."""
 JITTER_PERCENT = 10
-"""Maximum jitter in percent of an interval, so that calls that failed together are not retried together (D-29)."""
+"""Maximum jitter in percent of an interval. Jitter spreads the retries of calls that failed together (D-29)."""
 WARN_AFTER = timedelta(minutes=15)
 """Time from an item's first failure to its `invoice.pricing_warning` (D-29)."""
 
@@ -75,7 +75,7 @@ class PriceAnswer:
 
 
 def read_answer(body: bytes, *, cap_cents: int) -> PriceAnswer:
-    """Read the body of a 2xx answer. Unknown keys are ignored, and `amount` if `skip` is true (spec 4.7, D-30)."""
+    """Read the body of a 2xx answer. Ignore unknown keys; if `skip` is true, ignore `amount` too (spec 4.7, D-30)."""
     try:
         answer = _parsed(body)
     except (ValueError, RecursionError):

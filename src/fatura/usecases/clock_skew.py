@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 CACHE_SECONDS = 1
 """How long a measurement is cached, because each measurement opens a database connection."""
 JUMP = timedelta(seconds=0.1)
-"""If this host's real-time and monotonic clocks drift apart by this much, someone set the clock: measure again."""
+"""If this host's real-time and monotonic clocks differ by this much, the clock was set: measure the skew again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ class IdempotentRequest:
 
 @dataclass(slots=True)
 class _Progress:
-    """Whether the transaction has claimed the key. A lock timeout before that means that another request holds it."""
+    """Whether the transaction has claimed the key. A lock timeout before the claim: another request holds the key."""
 
     is_claimed: bool = False
 
@@ -102,7 +102,7 @@ async def _execute_or_replay(
     status: int,
     holds_secret: bool,
 ) -> StoredAnswer:
-    progress.is_claimed = False  # may be True when the transaction is retried after a deadlock
+    progress.is_claimed = False  # an earlier run, which ended in a deadlock, may have set it
     if not await _claim(work, request):
         stored = await idempotency.find(work.tx, request.key)
         assert stored is not None, "a conflicting key is committed and visible"
@@ -124,7 +124,7 @@ async def _execute_or_replay(
 async def is_repeat(work: Work, request: IdempotentRequest | None) -> bool:
     """Store the request's key without an answer; return whether the request was made before.
 
-    For routes that answer a repeated request with the current state, but must not act again (D-113). Returns False
+    Routes use it that answer a repeated request with the current state and must not act again (D-113). Returns False
     when the key was used for a different request.
     """
     if request is None:

@@ -111,7 +111,7 @@ def _unauthorized() -> EngineError:
 
 
 async def create_api_key(work: Work, name: str) -> tuple[ApiKey, str]:
-    """Create an API key and return it with its text; only a hash of the text is stored (D-41)."""
+    """Create an API key; return its record and its text. Only a hash of the text is stored (D-41)."""
     text = format_key(work.account.account_id, work.account.mode, secret=secrets.token_bytes(SECRET_BYTES))
     key = ApiKey(work.new_id(), name, visible_prefix(text), work.now, None, None)
     await accounts.insert_key(work.tx, key, secret_hash=hash_secret(text))

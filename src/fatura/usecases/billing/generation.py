@@ -32,7 +32,7 @@ POSTPONE_BY = timedelta(hours=1)
 
 
 class DraftKey(NamedTuple):
-    """The values on which an invoice's content depends. Each key's draft is built once and shared by its invoices."""
+    """The values on which an invoice's content depends. Invoices with equal values share one draft."""
 
     plan_version_id: UUID
     cycle: int
@@ -66,7 +66,7 @@ async def _generate_or_postpone(deps: Deps, account: Account, subscription_id: U
 
 
 async def generate(work: Work, *, limit: int) -> int:
-    """Bill the next cycle of up to `limit` due subscriptions in this transaction; return how many.
+    """Bill the next cycle of up to `limit` due subscriptions in this transaction; return how many were billed.
 
     The subscriptions stay locked until the commit, so concurrent runs bill different ones. A unique constraint
     refuses a second invoice for a cycle.

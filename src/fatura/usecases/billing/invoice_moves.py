@@ -95,7 +95,7 @@ def _move(work: Work, fact: Report, transition: Transition) -> Move:
 
 
 def _next_attempt_at(work: Work, fact: Report, to: InvoiceStatus) -> datetime | None:
-    """Return when an invoice that moved `to` a state must be issued, or its charge polled; None if neither is due."""
+    """Return when to issue an invoice that moved `to` a state, or to poll its charge; None if neither is needed."""
     if to is InvoiceStatus.READY:
         return work.now
     if to in {InvoiceStatus.ISSUED, InvoiceStatus.OVERDUE}:

@@ -22,7 +22,7 @@ Attempts that returned a value are always shown.
 """
 
 MAX_SORTED = 50_000
-"""A list filtered by due date is read whole and sorted if it has at most this many invoices: about 25 ms."""
+"""A list filtered by due date is read whole and sorted if it has at most this many invoices. That takes about 25 ms."""
 
 
 async def read(work: Work, invoice_id: UUID) -> InvoiceView:

@@ -32,7 +32,7 @@ async def create(work: Work, *, name: str, terms: Terms) -> PlanView:
 
 
 async def publish(work: Work, plan_id: UUID, *, name: str, terms: Terms) -> PlanView:
-    """Publish a new version; existing subscribers keep theirs (spec 3.2, 4.3, D-19).
+    """Publish a new version; existing subscribers keep their version (spec 3.2, 4.3, D-19).
 
     Raises EngineError: `engine.not_found`, `engine.plan_archived`, and what `create` raises.
     """

@@ -20,7 +20,7 @@ async def propagate(
 ) -> PropagationView:
     """Move active subscribers without private terms to the current version from their next cycle on (D-23).
 
-    A subscription that does not override the payment method gets the new default method; nothing else changes.
+    A subscription that does not override the payment method also gets the new default method.
     The plan is locked first, then its subscribers. Until the commit, nobody can subscribe to the plan or publish a
     version, and no moved subscription is billed, so no invoice mixes old and new terms. A dry run locks no
     subscriber and writes nothing.
@@ -75,7 +75,7 @@ def _method_after(route: PaymentRoute, plan: Plan) -> PaymentMethod:
 async def _reasons(
     work: Work, plan: Plan, groups: Sequence[SubscriberGroup]
 ) -> dict[PaymentRoute, SkipReason | None]:
-    """Return for each route why its connection cannot charge under the new terms, or None if it can."""
+    """Return for each payment route why its connection cannot charge under the new terms, or None if it can."""
     connections = {each.connection_id: each for each in await account_connections(work)}
     return {
         route: skip_reason(
@@ -88,7 +88,7 @@ async def _reasons(
 
 
 async def _next_cycle_cents(work: Work, plan: Plan, groups: Sequence[SubscriberGroup]) -> tuple[int, int]:
-    """Return two sums of the groups' next invoices, under the old and the new terms; both omit variable items."""
+    """Return the total of all next invoices under the old terms and under the new terms, without variable items."""
     terms = await plans.billing_terms(
         work.tx, {plan.plan_version_id, *(group.plan_version_id for group in groups)}
     )

@@ -98,9 +98,9 @@ async def _look_up(call: GatewayCall) -> Charge | None:
 
 
 async def _known_charge(call: GatewayCall) -> Charge:
-    """Return the attempt's charge that a restore found; of several charges, the only one not canceled (D-123).
+    """Return the charge that a restore found for the attempt; of several, the only one that is not canceled (D-123).
 
-    Raises SeveralChargesError when several are not canceled.
+    If all are canceled, return the first. Raises SeveralChargesError when several are not canceled.
     """
     async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
         known = [await call.gateway.get_charge(charge_id) for charge_id in call.attempt.known_charge_ids]
@@ -132,7 +132,7 @@ async def _create_charge(call: GatewayCall, request: ChargeRequest) -> Charge:
     except PermanentError:
         if call.kind is not CallKind.REPEAT:
             raise
-        # a gateway may refuse a repeat because the earlier request created the charge
+        # the refusal may mean that the earlier request created the charge, so look it up
         charge = await call.gateway.find_charge(request.invoice_id, request.attempt)
         if charge is None:
             raise

@@ -204,7 +204,7 @@ async def _write_changes(work: Work, connection_id: UUID, changes: Mapping[str, 
 
 
 def _access_after(work: Work, stored: StoredConnection, changes: Mapping[str, Any]) -> _Access:
-    """Return the credentials and settings as `changes` leaves them.
+    """Return the credentials and settings with `changes` applied.
 
     Raises EngineError if the stored credentials cannot be decrypted and `changes` has no new ones.
     """

@@ -58,7 +58,7 @@ NOT_READY_REASONS = {
 
 
 async def issue(deps: Deps, account: Account, *, limit: int) -> int:
-    """Claim up to `limit` invoices due for issuing, and create their charges concurrently; return how many."""
+    """Claim up to `limit` invoices due for issuing, create their charges concurrently, and return their number."""
     count, calls = await in_transaction(deps, account, _reserve_due, limit=limit)
     await call_and_record(deps, account, calls)
     return count
@@ -138,7 +138,7 @@ async def _reserve_one(
         return []
     if state.attempt is AttemptState.PARKED:
         if is_repeated:
-            return []  # the first request may have sent this attempt, and nobody has checked the gateway since
+            return []  # the first request may have sent it; a person must check the gateway and make a new request
         await attempts.reopen_parked(work.tx, invoice_id)
     lease_until = real_now + LEASE if may_lease else None
     await issuance_state.make_due(work.tx, invoice_id, now=work.now, lease_until=lease_until)

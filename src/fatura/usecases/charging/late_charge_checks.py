@@ -24,11 +24,11 @@ RETRY_AFTER = timedelta(minutes=10)
 
 
 async def check(deps: Deps, account: Account, *, limit: int) -> int:
-    """Claim up to `limit` attempts whose next check is due, and check them concurrently; return how many."""
+    """Claim up to `limit` attempts whose check is due, check them concurrently, and return their number."""
     claimed, calls = await in_transaction(deps, account, _claim, limit=limit)
     failures = await asyncio.gather(*(_check(deps, account, call) for call in calls), return_exceptions=True)
     for call, failure in zip(calls, failures, strict=True):
-        if failure is not None:  # `_claim` has scheduled the next check
+        if failure is not None:  # only logged, because `_claim` has already scheduled the next check
             log.error("charge.late_check_failed", invoice_id=str(call.invoice.invoice_id), exc_info=failure)
     return claimed
 
@@ -49,7 +49,7 @@ async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[GatewayCall]]
             call = GatewayCall(
                 kind=CallKind.LOOK_UP,
                 invoice=by_id[attempt.invoice_id],
-                # left empty, so that `outcomes.record` schedules a look-up if a restore found any charge
+                # emptied: `outcomes.record` then treats charges that a restore found as new, and looks all up
                 attempt=replace(attempt, known_charge_ids=()),
                 gateway=gateway,
                 reserved_at=work.now,
@@ -78,7 +78,7 @@ async def _find_live_charges(call: GatewayCall) -> Sequence[Charge] | None:
 
 
 async def _record(work: Work, call: GatewayCall, charges: Sequence[Charge] | None) -> Sequence[Charge]:
-    """Issue the invoice with a found charge if it has none yet; return the second charges for the caller to cancel."""
+    """Issue an invoice that has no charge yet with a found one. Return the second charges for the caller to cancel."""
     invoice_id, number = call.invoice.invoice_id, call.attempt.number
     if charges is None:
         await late_charge_checks.make_earlier(work.tx, call.attempt, next_check_at=work.now + RETRY_AFTER)
@@ -87,6 +87,6 @@ async def _record(work: Work, call: GatewayCall, charges: Sequence[Charge] | Non
     seconds = [await outcomes.record(work, call, charge) for charge in charges]
     after = await attempts.lock_one(work.tx, invoice_id, number)
     if charges and after.state is AttemptState.CONFIRMED and before.state is not AttemptState.CONFIRMED:
-        # a worker may be repeating the request, which can create a second charge
+        # a worker may be repeating the request and so create a second charge: check again later
         await second_charges.plan_checks(work, charges[0])
     return [second for second in seconds if second is not None]

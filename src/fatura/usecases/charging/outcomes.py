@@ -98,7 +98,7 @@ async def record(work: Work, call: GatewayCall, answer: GatewayAnswer) -> Charge
 
 
 def _confirms(call: GatewayCall, current: ChargeAttempt, charge: Charge) -> bool:
-    """Return whether this is the attempt's expected charge and no other charge is known."""
+    """Return whether the attempt expects this charge, and no restore has found others since the call was reserved."""
     return (
         current.state in OPEN_STATES
         and current.gateway_invoice_id is None
@@ -150,7 +150,7 @@ async def _record_charge(
         return charge
     if charge.amount_cents != invoice.total_cents:
         if charge.state is ChargeState.CANCELED and current.error_code is not None:
-            # after the alert, a person canceled the charge at the gateway and retried issuance
+            # `invoice.issue_failed` reported this charge; a person then canceled it and retried issuance
             await attempts.mark(work.tx, call.attempt, AttemptState.FAILED)
             await _schedule_retry(work, invoice, at=work.now)
             return None
@@ -203,7 +203,7 @@ async def _record_no_charge(
 
 
 async def _record_refused_repeat(work: Work, call: GatewayCall, refusal: PermanentError) -> None:
-    """Park an attempt whose repeat was refused; if its charge may still become visible, retry (D-121, D-125)."""
+    """Retry a refused REPEAT while its charge may still become visible; then park the attempt (D-121, D-125)."""
     assert call.earlier_sent_at is not None, "a repeat follows an earlier sending"
     if call.reserved_at - call.earlier_sent_at < VISIBLE_WITHIN:
         await _schedule_retry(work, call.invoice, at=work.now + VISIBLE_WITHIN, error=refusal)

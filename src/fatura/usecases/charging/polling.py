@@ -59,7 +59,7 @@ class _Poll:
 
 
 async def reconcile(deps: Deps, account: Account, *, limit: int) -> int:
-    """Claim up to `limit` charges whose poll is due, and poll them concurrently; return how many.
+    """Claim up to `limit` charges whose poll is due, poll them concurrently, and return their number.
 
     The answers are recorded in one transaction.
     """

@@ -68,7 +68,7 @@ def _values(live: Iterable[AnsweredCall]) -> list[ItemValue]:
 async def _reschedule(
     work: Work, settled: Sequence[AnsweredCall], *, live: Sequence[AnsweredCall]
 ) -> Mapping[ItemKey, PricePull]:
-    """Release leases, end the schedules of items with a value, schedule the other items again and return these."""
+    """Release leases, end the schedules of items with a value, reschedule the others and return their schedules."""
     locked = await price_pulls.lock(work.tx, [call.item for call, _ in settled])
     pulls = {pull.item: pull for pull in locked}
     for call, _ in live:
@@ -80,7 +80,7 @@ async def _reschedule(
 
 
 def _after_failure(work: Work, call: PriceCall, pull: PricePull) -> PricePull:
-    """Return an item's schedule after a failed call. A call that a client requested does not reschedule (D-32)."""
+    """Return an item's schedule after a failed call. A client's call does not move the next one (D-32)."""
     if pull.first_failed_at is None:
         pull = replace(pull, first_failed_at=work.now, warn_at=work.now + WARN_AFTER)
     if call.by_hand:
@@ -93,7 +93,7 @@ def _after_failure(work: Work, call: PriceCall, pull: PricePull) -> PricePull:
 
 
 async def report_values(work: Work, invoice_ids: Iterable[UUID], *, missed: Collection[UUID] = ()) -> None:
-    """Report invoices without pending items, and a failed call for the others in `missed` (spec 3.3, D-24)."""
+    """Report VALUES_CLOSED for invoices without pending items, VALUE_MISSED for others in `missed` (spec 3.3, D-24)."""
     reports: list[Report] = []
     for invoice_id, totals in (await item_values.totals(work.tx, sorted(invoice_ids))).items():
         if not totals.pending:
@@ -104,7 +104,7 @@ async def report_values(work: Work, invoice_ids: Iterable[UUID], *, missed: Coll
 
 
 async def warn(work: Work, *, limit: int) -> int:
-    """Emit one `invoice.pricing_warning` per item whose calls have failed for 15 minutes; return how many (D-29)."""
+    """Emit an `invoice.pricing_warning` per item whose calls have failed for 15 minutes (D-29); return their number."""
     due = await price_pulls.due_warnings(work.tx, now=work.now, limit=limit)
     if not due:
         return 0

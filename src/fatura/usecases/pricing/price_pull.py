@@ -29,9 +29,9 @@ from fatura.views.price_calls import PricePeriodView, PriceReferenceView, PriceR
 LEASE = timedelta(seconds=45)
 """A worker's lease on an item, in real time: 10 seconds for the call, the rest for recording it on a busy machine."""
 SEND_WITHIN_SECONDS = 20
-"""Maximum time between reserving and calling; later the item may already have a value from another worker."""
+"""Maximum time between reserving and calling; after that, another worker may have set the item's value."""
 RECORD_WITHIN_SECONDS = 40
-"""Time after reserving until which a worker tries to record an answer while the database is unavailable or busy."""
+"""How long after reserving a worker tries to record an answer while the database is unavailable or busy."""
 RECORD_RETRY_SECONDS = 0.5
 MAX_RETRIES = 10
 """Maximum calls per item that a client may request within RETRY_WINDOW, on the account's clock."""
@@ -92,7 +92,7 @@ async def retry(deps: Deps, account: Account, invoice_id: UUID) -> RetriedView:
 
 
 async def _settle_lost(deps: Deps, account: Account, *, limit: int) -> int:
-    """Record a timeout for each call that no worker recorded before its lease expired (D-105); return how many."""
+    """Record a timeout for each call that no worker recorded before its lease expired (D-105); return their number."""
     lost = await in_transaction(deps, account, _find_lost, limit=limit)
     if lost:
         answered = [(call, price_answers.LOST) for call in lost]
@@ -200,7 +200,7 @@ async def _call_and_record(deps: Deps, account: Account, batch: CallBatch) -> No
 async def _call(
     deps: Deps, session: MerchantSession, batch: CallBatch, call: PriceCall
 ) -> AnsweredCall | None:
-    """Make a call. If this worker was suspended too long, return None, because another may have taken over."""
+    """Make a call. If this worker was suspended too long, return None: another worker may have made the call."""
     real_now = deps.clock()
     if batch.is_stale(real_now):
         log.warning(

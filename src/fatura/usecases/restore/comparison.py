@@ -194,9 +194,9 @@ async def _subscriptions(comparison: _Comparison, after: UUID) -> Sequence[Bille
 def _take_charges_of(
     page: Sequence[BilledCycles], steps: Sequence[int], wanted: dict[int, list[Charge]]
 ) -> Sequence[ChargeOfCycle]:
-    """Remove from `wanted` the charges of some cycles of each subscription; return the charges with their cycle.
+    """Remove the charges of each subscription's candidate cycles from `wanted`; return each with its cycle.
 
-    Each of `steps` is added to the number of the last billed cycle. It may be zero or negative.
+    A candidate is the number of the last billed cycle plus one of `steps`, which may be zero or negative.
     """
     return [
         ChargeOfCycle(billed.subscription_id, cycle, charge)

@@ -90,7 +90,7 @@ def without_subscription(charge: Charge, *, why: str) -> Match:
 async def _match(
     work: Work, charge: Charge, invoice: CandidateInvoice, *, dry_run: bool
 ) -> tuple[Match, CandidateInvoice]:
-    """Match a charge with a locked invoice; return the match, and the invoice as the match changes it."""
+    """Match a charge with a locked invoice. Return the match, and the invoice, updated if it adopted the charge."""
     if charge.charge_id in {invoice.gateway_invoice_id, *invoice.known_charge_ids}:
         return Match(MatchKind.KNOWN), invoice
     if charge.state is ChargeState.CANCELED and _needs_no_charge(invoice, charge):

@@ -41,7 +41,7 @@ from fatura.views.view import instant
 from fatura.views.webhooks import WebhookView
 
 LEASE = timedelta(seconds=60)
-"""How long a worker may deliver to an account's endpoint, in real time; every round renews it."""
+"""A worker's lease on an account's endpoint, in real time; every round renews it."""
 SEND_WITHIN = timedelta(seconds=15)
 """Maximum time between claiming an event and sending it."""
 assert SEND_WITHIN + timedelta(seconds=DEADLINE_SECONDS) + 2 * MAX_PUSH_SKEW < LEASE, (
