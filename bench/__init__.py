@@ -1,1 +1,1 @@
-"""Benchmarks. Each one measures two sides in the same run on the same machine, and reports their ratio."""
+"""Benchmarks. Each one compares two measurements from the same run on the same machine, and reports their ratio."""

@@ -1,8 +1,8 @@
-"""Measure the API over HTTP, compared with a bare ASGI application that sends the same SQL and answers the same bytes.
+"""Measure the API over HTTP, compared with a bare ASGI application that sends the same SQL and returns the same bytes.
 
 Each side is a process with its own copy of the same database. A load client sends the same requests to both sides, over
-eight open connections. Before, the engine answers these requests on a third copy, and its statements, values and
-transactions are recorded. The bare application replays them.
+eight open connections. Before the measurement, the engine answers these requests on a third copy. Its statements,
+values and transactions are recorded, and the bare application replays them.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ WARM_UP = 40
 
 @dataclass(slots=True)
 class Side:
-    """One of the two servers, with its results by kind of request."""
+    """The API or the bare application, with its results by kind of request."""
 
     server: Server
     per_second: dict[str, list[float]] = field(default_factory=dict[str, list[float]])

@@ -2,7 +2,7 @@
 
     python -m bench.api_beside_calls [--rounds 5]
 
-Each round times repeated GET /v1/products requests for ten seconds without calls, then until the calls have ended.
+Each round repeats GET /v1/products for ten seconds without calls, then while the calls run, and compares the latencies.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Measure API latency while a worker process bills the same account at full speed, compared with no billing run.
 
-The client sends reads at a constant rate. A latency begins at the scheduled time of the read, so that it includes the
-time for which a late client delays the read.
+The client sends reads at a constant rate. Each latency is measured from the scheduled time of its read. It therefore
+includes any delay before the client sends the read.
 """
 
 import asyncio
@@ -74,7 +74,7 @@ async def _send(api: Server, requests: Sequence[bytes]) -> Answered:
 
 
 async def _beside_run(api: Server, requests: Sequence[bytes], *, url: str, share: int) -> Answered:
-    """Send requests while a worker bills `share` subscriptions, which must take longer than the requests."""
+    """Send requests while a worker bills `share` subscriptions. Billing must take longer than the requests."""
     async with started(url, "generation", share) as worker:
         billing = asyncio.create_task(worker.communicate(b"begin\n"))
         answered = await _send(api, requests)

@@ -1,10 +1,10 @@
 """Measure a complete billing day: generate and price invoices, charge them over HTTP, reconcile, and deliver events.
 
-The engine's side is two worker processes with all lanes. The gateway, the price endpoint and the webhook receiver share
+The engine runs as two worker processes with all lanes. The gateway, the price endpoint and the webhook receiver share
 another process. The day ends when every invoice is paid and every event is delivered.
 
-On the other side, the engine only generates the invoices. A bare loop then repeats the recorded HTTP calls, over as
-many connections as the engine had open.
+The comparison is a run in which the engine only generates the invoices. A bare loop then repeats the recorded HTTP
+calls, over as many connections as the engine had open.
 """
 
 import asyncio
@@ -114,7 +114,7 @@ async def _run(options: Options, measured: Measured, server_url: str, *, invoice
 
 
 async def run_day(url: str, account_ids: Sequence[UUID], outside: GatewayProcess, *, events: int) -> float:
-    """Let the workers bill until `events` events are delivered and nothing is left. Return the seconds."""
+    """Let the workers bill until `events` events are delivered and no work is left. Return the seconds."""
     async with AsyncExitStack() as started:
         processes = [
             await started.enter_async_context(all_lanes.started(url, outside.url)) for _ in range(WORKERS)
@@ -139,7 +139,7 @@ async def _left(url: str, account_id: UUID) -> int:
 
 
 async def _prepare(deps: Deps, url: str, account_id: UUID, *, outside: GatewayProcess, due: int) -> None:
-    """Give an account due subscriptions, some with a variable item, a connection to the test gateway, and a webhook."""
+    """Give an account a test gateway, a webhook and due subscriptions, some of which have a variable item."""
     connection_id = await connect_gateway(deps, account_id)
     account = await load_account(deps, account_id)
     await in_transaction(deps, account, lambda work: webhooks.register(work, f"{outside.url}/webhook"))

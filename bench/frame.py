@@ -1,4 +1,4 @@
-"""The types of a measurement's results: ratios of two sides, amounts, and plots."""
+"""The types of a measurement's results: comparisons (`Figure`), single values (`Amount`) and plots."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -24,10 +24,10 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One line of the table: the values of both sides in `unit`, one per round.
+    """One line of the table that compares the engine (`ours`) with another program (`theirs`).
 
-    `row` is the number of the row, and `against` names the other side. The ratio is the engine's value divided by the
-    value of the other side.
+    Both have one value in `unit` per round. `row` is the number of the row, and `against` names the other program. The
+    ratio is the engine's value divided by the other value.
     """
 
     row: int
@@ -45,7 +45,7 @@ class Figure:
 
     @property
     def ratio(self) -> float:
-        """The median of the rounds' ratios."""
+        """The median of the ratios of all rounds."""
         return statistics.median(self.ratios)
 
     @property

@@ -1,8 +1,8 @@
 """Measure the billing run, compared with a hand-written SQL statement that writes the same rows into the same tables.
 
-The sides run alternately, each on a new clone of the same database. Its plans have two items and a discount. The server
-is the embedded PostgreSQL with fsync on. The engine's side is a worker process with the generation lane. After each
-round, the numbers, sums and lengths of the rows must be equal on both sides.
+The engine and the statement run alternately, each on a new clone of the same database. The plans have two items and a
+discount. The server is the embedded PostgreSQL with fsync on. The engine runs as a worker process with the generation
+lane. After each round, both must have written the same number of rows, and the sums of their values must be equal.
 """
 
 import asyncio
@@ -110,7 +110,7 @@ async def _by_hand(url: str, account_ids: Sequence[UUID]) -> float:
 
 
 async def _written(url: str, account_ids: Sequence[UUID]) -> Written:
-    """Return numbers and sums of the rows that a side wrote. They must be equal on both sides."""
+    """Return row counts and sums of values. They must be equal after the engine and after the statement."""
     connection = await connected(url)
     sums: list[Written] = []
     for account_id in account_ids:

@@ -79,14 +79,15 @@ def _sweeping(deps: Deps) -> Callable[[], Awaitable[None]]:
 async def _bill(
     options: Options, measured: Measured, server_url: str, *, ten_thousand: Side, big: Side
 ) -> int:
-    """Bill the large database in rounds. After each, bill ten thousand subscriptions in a clone of the small one.
+    """Bill the large database in rounds. After each round, bill ten thousand subscriptions in a clone of the small one.
 
     Returns the bytes of WAL that billing the large database wrote.
     """
     share, wal = (big.subscriptions - SPARE) // ROUNDS, 0
     costs, small_costs, megabytes = list[float](), list[float](), list[float]()
     async with AsyncExitStack() as clones:
-        # All clones are made first: each causes a checkpoint, after which PostgreSQL writes full pages to WAL.
+        # Each clone causes a checkpoint, after which PostgreSQL writes full pages to WAL. All clones are therefore made
+        # before WAL is measured.
         urls = [
             await clones.enter_async_context(cloned(server_url, ten_thousand.name, apart=f"round{number}"))
             for number in range(ROUNDS)

@@ -32,7 +32,7 @@ def hosts(count: int) -> Generator[Sequence[Host]]:
 def _host(number: int) -> Generator[Host]:
     name, here, there = f"fatura-bench-{number}", f"fbench{number}", f"fbench{number}p"
     network = f"10.77.{FIRST_NETWORK + number}"
-    with suppress(NoNamespacesError):  # a run that was killed leaves its namespaces behind
+    with suppress(NoNamespacesError):  # a killed run may have left the namespace behind
         _ip("netns", "del", name)
     _ip("netns", "add", name)
     try:

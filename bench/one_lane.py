@@ -32,7 +32,7 @@ MEGABYTE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Worked:
-    """A worker's result. After each hundredth of the work, `instants` gets the seconds and `megabytes` the memory."""
+    """A worker's result. `instants` and `megabytes` have the time and the memory after each hundredth of the work."""
 
     seconds: float
     cpu_seconds: float

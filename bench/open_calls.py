@@ -116,7 +116,7 @@ async def worker(url: str, key: str) -> AsyncGenerator[None]:
 
 
 async def sampled(neighbour: Merchant, subscription_ids: Sequence[UUID]) -> tuple[float, float]:
-    """Return the median milliseconds from a due subscription to its price call, and to the delivery of its event."""
+    """Return the median milliseconds from the due time to the price call, and to the delivery of the event."""
     due: dict[str, float] = {}
     for each in subscription_ids:
         due[str(each)] = time.monotonic()

@@ -85,7 +85,7 @@ class Connection(asyncio.Protocol):
                     self._answer(charge)
 
     def _create(self) -> bytes:
-        """Create a charge. Its id is the invoice and the attempt, so that a repeated call returns the same charge."""
+        """Create a charge whose id contains the invoice and the attempt. A repeated call returns the same charge."""
         request = json.loads(self._body)
         charge_id = f"{request['invoiceId']}-{request['attempt']}"
         charge = {

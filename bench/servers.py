@@ -61,7 +61,7 @@ async def cloned(server_url: str, name: str, *, apart: str = "round") -> AsyncGe
     try:
         yield url_of(server_url, clone)
     finally:
-        # unlike DROP DATABASE with FORCE, this also ends an autovacuum worker in the database
+        # An autovacuum worker can make DROP DATABASE with FORCE fail. Without FORCE, PostgreSQL ends this worker.
         await admin.execute(f"DROP DATABASE {clone}")
         await admin.close()
 

