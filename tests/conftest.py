@@ -51,7 +51,7 @@ FAST = {
     "synchronous_commit": "off",
 }
 """Settings for short-lived databases. Autovacuum, which runs as a superuser, can make a forced DROP DATABASE fail."""
-MEMORY = Path("/dev/shm")  # noqa: S108 - each server makes a folder of its own there
+MEMORY = Path("/dev/shm")  # noqa: S108 - each server creates its own folder there
 MEMORY_BYTES = 2 << 30
 """Memory that must be free, because the databases of one server may need it."""
 

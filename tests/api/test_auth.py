@@ -98,7 +98,7 @@ async def test_a_new_key_is_shown_only_in_its_creation(world: World):
         "revokedAt": None,
     }
     assert INSTANT.fullmatch(key["createdAt"])
-    assert len(key["key"]) - len(key["prefix"]) >= 39  # 39 hidden characters cannot be guessed
+    assert len(key["key"]) - len(key["prefix"]) >= 39  # the characters after the prefix are secret
 
     listed = await world.get(KEYS)
     shown = {name: value for name, value in key.items() if name != "key"}

@@ -135,7 +135,7 @@ async def push(world: World) -> None:
     for url in ("https://merchant.example/", "https://merchant.example/again"):
         await world.put("/v1/integration/webhook", {"url": url})
     await world.get("/v1/integration/webhook")
-    # an address that refuses connections and needs no DNS
+    # The delivery must fail without DNS, so the URL is replaced by an address that refuses connections.
     await world.sql("UPDATE webhook SET url = 'http://127.0.0.1:1/'")
     await world.post(f"{path}/redeliver")
     await world.run("push")
@@ -147,7 +147,7 @@ async def push(world: World) -> None:
 
 
 async def integration(world: World) -> None:
-    """Call every route of API keys, gateways, sandbox faults and health, and those of `push`."""
+    """Call `push`, and every route of API keys, gateways, sandbox faults and health."""
     key = await world.made("/v1/integration/api-keys", {"name": "x"})
     await world.get("/v1/integration/api-keys")
     await world.delete(f"/v1/integration/api-keys/{key['id']}")

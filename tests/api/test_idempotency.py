@@ -62,7 +62,7 @@ async def test_a_repeated_request_gets_the_first_answer(world: World):
 
     again = await world.post("/v1/products", BODY, key="k")
     assert (again.status, again.body, is_replay(again)) == (201, first.body, True)
-    archived_again = await world.post(f"{path}/archive", {}, key="k2")  # an empty object equals no body
+    archived_again = await world.post(f"{path}/archive", {}, key="k2")  # an empty object counts as no body
     assert (archived_again.status, archived_again.body) == (200, archived.body)
     assert is_replay(archived_again)
     now = (await world.get(path)).json
@@ -98,7 +98,7 @@ async def test_a_key_used_for_another_request_is_refused(world: World):
     others: list[tuple[str, Json]] = [
         (f"/v1/products/{one['id']}/unarchive", None),  # another route
         (f"/v1/products/{two['id']}/archive", None),  # another id
-        (f"/v1/products/{UNKNOWN_ID}/archive", None),  # 422 comes before 404
+        (f"/v1/products/{UNKNOWN_ID}/archive", None),  # the 422 for the key comes before the 404
         ("/v1/products", BODY),
         (KEYS, {"name": "x"}),
         ("/v1/integration/gateways", {"provider": "sandbox", "credentials": {}}),

@@ -50,7 +50,7 @@ class FilledWorld:
         wanted: Sequence[str | None],
         has: Callable[[Json], Sequence[str | None]],
     ) -> int:
-        """Filter a list by the `wanted` value of each name. Compare it with all records, and return its total."""
+        """Filter a list by the `wanted` value of each name, check the result, and return its total."""
         found = await self.found(noun, **dict(zip(names, wanted, strict=True)))
         assert found == self.expected(noun, lambda each: matches(wanted, has(each))), (noun, wanted)
         return found[1]

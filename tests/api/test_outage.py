@@ -55,7 +55,7 @@ async def test_the_api_recovers_with_the_database(data_dir: Path):
 
 
 def stop(pid: int) -> None:
-    """Stop a server as an operator does. It can restart at the same address."""
+    """Stop PostgreSQL as an operator does. It can be started again at the same address."""
     os.kill(pid, signal.SIGINT)
     until(lambda: not is_running(pid))
 

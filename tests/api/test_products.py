@@ -189,7 +189,7 @@ async def test_the_pricing_mode_never_changes(shared_world: World, mode, change,
     [
         ("GET", "", None),  # [spec 4.2 GET /v1/products/{productId} 404]
         ("PATCH", "", {"name": "Pool"}),  # [spec 4.2 PATCH /v1/products/{productId} 404]
-        ("PATCH", "", {"pricingMode": "fixed"}),  # 404 comes before 409 [D-10]
+        ("PATCH", "", {"pricingMode": "fixed"}),  # the 404 comes before the 409 [D-10]
         ("POST", "/archive", None),  # [spec 4.2 POST /v1/products/{productId}/archive 404]
         ("POST", "/unarchive", None),  # [spec 4.2 POST /v1/products/{productId}/unarchive 404]
     ],

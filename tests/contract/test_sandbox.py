@@ -115,7 +115,7 @@ WAY_TO = {
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        # initial state, then the state after pay, refuse, cancel and refund; None if the move is refused
+        # The initial state, then the states after pay, refuse, cancel and refund. None: the move is refused.
         (OPEN, (PAID, REFUSED, CANCELED, None)),
         (REFUSED, (PAID, REFUSED, CANCELED, None)),
         (PAID, (PAID, None, None, REFUNDED)),

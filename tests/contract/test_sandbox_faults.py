@@ -65,7 +65,7 @@ async def test_every_fault_affects_every_operation(
     *,
     was_done: bool,
 ) -> None:
-    """Only with `timeout_after` does the provider execute the operation before it fails. [D-46]"""
+    """With `timeout_after`, the operation is executed before it fails. With other faults, it only fails. [D-46]"""
     charge_id, product_id = (await gateway.create_charge(charge_request())).charge_id, uuid4()
     await gateway.add_fault(operation, fault, times=2)
 

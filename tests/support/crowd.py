@@ -64,7 +64,7 @@ class Crowd:
         return await self.merchant.post("/v1/test-clock/advance", {"to": target})
 
     async def end_leases(self) -> None:
-        """Expire the leases of dead workers; they last 60 s of real time."""
+        """Expire the leases of dead workers. Otherwise, the leases would last 60 s of real time."""
         await self.sql("UPDATE invoice SET lease_until = now() - interval '1 second' WHERE account_id = $1")
         await self.sql(
             "UPDATE test_clock SET lease_until = now() - interval '1 second' WHERE account_id = $1"

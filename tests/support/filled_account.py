@@ -92,7 +92,7 @@ class _Answers(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as its parent names it
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name in the parent class
         """Log nothing."""
 
 

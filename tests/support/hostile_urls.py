@@ -5,7 +5,7 @@ from ipaddress import IPv4Address
 
 TARGETS = (
     "127.0.0.1",  # this host
-    "0.0.0.0",  # noqa: S104 - ourselves, too
+    "0.0.0.0",  # noqa: S104 - connects to this host
     "10.0.0.1",
     "172.16.0.1",
     "192.168.0.1",
@@ -13,7 +13,7 @@ TARGETS = (
     "100.100.100.200",  # metadata service of one cloud
     "168.63.129.16",  # internal services of one cloud
 )
-_FULL_WIDTH = str.maketrans("0123456789", "０１２３４５６７８９")  # noqa: RUF001 - the disguise
+_FULL_WIDTH = str.maketrans("0123456789", "０１２３４５６７８９")  # noqa: RUF001 - full-width digits on purpose
 _CIRCLED = str.maketrans("0123456789", "⓪①②③④⑤⑥⑦⑧⑨")
 _IDEOGRAPHIC = str.maketrans(".", "。")
 _HALF_WIDTH = str.maketrans(".", "｡")

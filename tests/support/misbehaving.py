@@ -58,7 +58,7 @@ def _once(name: str, *pieces: bytes, then_close: bool = True) -> None:
 
 
 def _json(name: str, body: bytes, *, head: bytes = OK) -> None:
-    """Add a behaviour: send a well-formed response with `body`, valid or not."""
+    """Add a behaviour: send a well-formed response whose `body` may be invalid JSON."""
     _once(name, head + b"Content-Length: %d\r\n\r\n" % len(body) + body, then_close=False)
 
 

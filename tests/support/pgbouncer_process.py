@@ -40,7 +40,7 @@ def pgbouncer(database_url: str, folder: Path) -> Generator[str]:
         """.replace("        ", "")
     )
     command = [PROGRAM, "-q"]
-    if os.geteuid() == 0:  # pgbouncer refuses to run as root, and only `owner` may open the server's socket
+    if os.geteuid() == 0:  # pgbouncer refuses to run as root, so it runs as the owner of the server's socket
         owner = Path(socket_folder).stat().st_uid
         folder.chmod(0o711)
         command += ["-u", pwd.getpwuid(owner).pw_name]

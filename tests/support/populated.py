@@ -31,7 +31,7 @@ async def populate(merchant: Merchant) -> dict[str, Json]:
     await merchant.run()
     await merchant.enroll(await merchant.plan(item(await merchant.variable_product())))
     await merchant.run()
-    free = await merchant.product(0)  # its invoice, the newest, does not change after its creation
+    free = await merchant.product(0)  # tests copy the newest invoice, which must have its first status
     await merchant.enroll(await merchant.plan(item(free)))
     await merchant.run()
     [invoice] = await merchant.invoices(subscription)

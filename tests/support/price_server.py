@@ -58,7 +58,7 @@ class PriceServer:
 
     async def wait_for_calls(self, count: int) -> None:
         async with asyncio.timeout(10):
-            while len(self.calls) < count or (self.withholds and len(self.withheld) < count):  # noqa: ASYNC110 - they arrive over sockets
+            while len(self.calls) < count or (self.withholds and len(self.withheld) < count):  # noqa: ASYNC110 - calls arrive over sockets
                 await asyncio.sleep(0.002)
 
     async def _serve(self, request: web.Request) -> web.Response:

@@ -31,7 +31,7 @@ async def register(merchant: Merchant, receiver: Receiver) -> Json:
 async def emit(
     world: World, count: int, *, invoices: int = 0, type_: str = "invoice.payment_unexpected"
 ) -> None:
-    """Insert `count` events, which belong to no invoice, or alternately to `invoices` invoices."""
+    """Insert `count` events. They belong to `invoices` invoices in turn, or to none if it is 0."""
     await world.sql(INSERT_EVENTS, world.account_id, count, invoices, type_)
 
 

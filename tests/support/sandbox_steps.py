@@ -130,5 +130,5 @@ async def until_waiting(world: World) -> None:
     """Wait until any statement in the database waits for a lock."""
     waiting = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
     async with asyncio.timeout(4):
-        while not await world.sql(waiting):  # noqa: ASYNC110 - another connection comes to wait
+        while not await world.sql(waiting):  # noqa: ASYNC110 - another connection begins to wait
             await asyncio.sleep(0.01)

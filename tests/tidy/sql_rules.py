@@ -119,7 +119,7 @@ def local_settings(tree: Any) -> Iterator[str]:
 
 
 def plain_changes(tree: Any) -> Iterator[str]:
-    """Rule 5: UPDATE and DELETE add no interval to a column, use no column as an array index, and no `CASE x WHEN`."""
+    """Rule 5: UPDATE and DELETE add no interval to a column, index no array by a column, and use no `CASE x WHEN`."""
     if not isinstance(tree, ast.UpdateStmt | ast.DeleteStmt):
         return
     for sum_ in nodes(tree, ast.A_Expr):

@@ -33,7 +33,7 @@ def at(text: str) -> datetime:
 @pytest.mark.parametrize(
     ("instant", "local"),
     [
-        # Days with and without clock changes. Similar bugs: killbill/killbill#743, #1074, #139
+        # Days with and without clock changes. Kill Bill had similar bugs: killbill/killbill#743, #1074, #139.
         pytest.param("2018-11-04T02:59:59Z", "2018-11-03", id="before the missing midnight"),
         pytest.param("2018-11-04T03:00:00Z", "2018-11-04", id="at 01:00, there was no midnight"),
         pytest.param("2018-02-18T01:59:59Z", "2018-02-17", id="the first 23:59:59"),
@@ -79,7 +79,7 @@ def test_each_instant_belongs_to_one_day(local):
 @pytest.mark.parametrize(
     ("given_day", "first_charge", "expected"),
     [
-        # for a subscription created on 2026-01-31
+        # Each result is (charge day, first period start, first due date) of a subscription created on 2026-01-31.
         (None, None, ("28", "2026-01-31", "2026-02-03")),
         (31 - 3, None, ("28", "2026-02-28", "2026-02-28")),
         (2, None, ("2", "2026-03-02", "2026-03-02")),
@@ -155,7 +155,7 @@ def test_generation_is_due_three_days_before_the_due_date(due, instant):
 
 @given(st.dates(date(2021, 1, 1), date(2061, 1, 1)))
 def test_generation_begins_when_today_reaches_it(due):
-    """At that instant, the date in Sao Paulo becomes the third day before the due date. [D-2]"""
+    """Generation begins when the third day before the due date begins in Sao Paulo. [D-2]"""
     instant = generation_instant(due)
     assert due - timedelta(days=3) <= local_date(instant)
     assert due - timedelta(days=3) > local_date(instant - MICROSECOND)

@@ -1,7 +1,7 @@
 """Due dates from the tests of other billing engines, compared where their rules equal ours.
 
 Days 29 to 31 become day 28, our last charge day (D-4). Cases with a partial first period are omitted, because Fatura
-bills whole periods. The table of Kill Bill says which date differs because of D-3.
+bills whole periods. The table of Kill Bill has a date that differs because of D-3, with the reason.
 """
 
 from datetime import date, timedelta
@@ -74,7 +74,7 @@ def test_lago_fifteen_months_from_new_years_eve():
     assert found[1:] == [cap_day(day(each)) for each in published.split()]
 
 
-# killbill/killbill: invoice/src/test/.../TestInAdvanceBillingIntervalDetail.java, start and billing day -> first cycle
+# killbill/killbill: invoice/src/test/.../TestInAdvanceBillingIntervalDetail.java; `day` is the billing day
 KILL_BILL_FIRST = rows("""
     start      | day | first cycle | how it compares
     2012-01-16 | 17  | 2012-01-17  | same
@@ -116,7 +116,7 @@ def test_kill_bill_periods_begun(start, target, periods):
 
 
 def test_kill_bill_months_on():
-    """Source: killbill/killbill TestInvoiceDateUtils. 0 to 7 months after 2016-04-08, it is always the 8th. [D-4]"""
+    """Source: killbill/killbill TestInvoiceDateUtils. From 2016-04-08 on, eight monthly dates are the 8th. [D-4]"""
     found = list(islice(due_dates(date(2016, 4, 8), 1), 8))
     assert found == [date(2016, 4 + months, 8) for months in range(8)]
 
@@ -163,7 +163,8 @@ def test_meteroid_every_date_lies_in_one_period(months):
         assert starts[elapsed] <= target <= starts[elapsed + 1] - timedelta(days=1)
 
 
-# flexprice/flexprice: internal/types/date_test.go, billing_anchor_scenarios_test.go (whole periods of 1, 3, 6, 12)
+# flexprice/flexprice: internal/types/date_test.go, billing_anchor_scenarios_test.go; only periods of 1, 3, 6 or
+# 12 whole months
 FLEXPRICE = rows("""
     months | start      | published next
     1      | 2024-01-31 | 2024-02-29

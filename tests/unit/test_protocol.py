@@ -69,7 +69,7 @@ async def closed_after(reader: asyncio.StreamReader) -> float:
     """Return the number of seconds until the server closes the connection."""
     started = asyncio.get_running_loop().time()
     async with asyncio.timeout(GRACE):
-        with suppress(ConnectionResetError):  # raised if bytes arrive after the close
+        with suppress(ConnectionResetError):  # raised if bytes arrived after the server closed
             assert await reader.read() == b""
     return asyncio.get_running_loop().time() - started
 
