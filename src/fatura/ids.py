@@ -1,4 +1,4 @@
-"""UUIDv7 ids. They sort by creation time to the millisecond, so a list by creation time needs no index but the key."""
+"""UUIDv7 ids. They sort by creation time to the millisecond, so lists by creation time need only the primary key."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -20,7 +20,7 @@ _FIXED = 0x7000_8000_0000_0000_0000
 def new_ids(at: datetime, count: int) -> list[UUID]:
     """Return `count` ids with the timestamp `at`.
 
-    They are of the database driver's subclass of UUID, because that is ten times as fast and a billing run creates
+    They have the database driver's subclass of UUID, which is created ten times as fast. A billing run creates
     millions of ids.
     """
     nanoseconds = (at - _EPOCH) // timedelta(microseconds=1) * 1000

@@ -38,7 +38,7 @@ def verify(
     tolerance_seconds: int = TOLERANCE_SECONDS,
     now: float | None = None,
 ) -> None:
-    """Return if any `v1` of the header signs the body and `t` is close to `now` (real time).
+    """Check that any `v1` of the header signs the body and that `t` is close to `now` (real time).
 
     Pass the header as received, or None when it is missing. Compares in constant time.
     Raises SignatureError (spec 5.6, spec 8, D-40).

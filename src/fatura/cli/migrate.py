@@ -16,7 +16,7 @@ Distribute = Annotated[
     bool,
     typer.Option(
         "--distribute",
-        help="Then distribute all tables by account over the nodes of a Citus cluster; repeat after each upgrade.",
+        help="After migrating, distribute all tables by account over a Citus cluster; repeat after each upgrade.",
     ),
 ]
 

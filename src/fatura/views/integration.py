@@ -43,9 +43,7 @@ class NewSecretView(View):
     secret: Annotated[str, Meta(description="Signs every call to you; shown once.")]
     previous_valid_until: Annotated[
         Instant,
-        Meta(
-            description="Until then every call is signed with the previous secret too; either one verifies it."
-        ),
+        Meta(description="Until then, every call is signed with both secrets, and either one verifies it."),
     ]
 
 

@@ -105,7 +105,7 @@ class InvoiceItemView(View):
     monthly_price_cents: Annotated[
         Cents | None, Meta(description="Price when the invoice was generated; null on variable items.")
     ]
-    discount_percent: Annotated[Percent | None, Meta(description="null is no discount.")]
+    discount_percent: Annotated[Percent | None, Meta(description="null when there is no discount.")]
     amount_cents: Annotated[TotalCents | None, Meta(description="null while pending, and when skipped.")]
     description: Annotated[
         Annotated[str, Meta(max_length=300)] | None, Meta(description="Text that the subscriber reads.")

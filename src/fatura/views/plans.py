@@ -14,8 +14,8 @@ class DiscountView(View):
     """One rule of a discount schedule. The first rule that covers a cycle applies; rules never stack (spec 2.3)."""
 
     percent: Percent
-    from_cycle: Annotated[Ordinal, Meta(description="First cycle of the rule; each invoice is a cycle.")]
-    to_cycle: Annotated[Ordinal | None, Meta(description="Last cycle of the rule; null is no end.")]
+    from_cycle: Annotated[Ordinal, Meta(description="First cycle of the rule; each invoice bills one cycle.")]
+    to_cycle: Annotated[Ordinal | None, Meta(description="Last cycle of the rule; null when it has no end.")]
 
 
 class PlanItemView(View):
@@ -49,7 +49,7 @@ class PlanSummaryView(View):
         int, Meta(ge=1, le=MAX_INSTALLMENTS, description="Most card installments; 1 is a single payment.")
     ]
     commitment_cycles: Annotated[
-        Ordinal | None, Meta(description="Commitment in cycles, recorded only; null is none.")
+        Ordinal | None, Meta(description="Commitment in cycles, recorded only; null when there is none.")
     ]
     archived_at: Annotated[
         Instant | None, Meta(description="null while active; an archived plan takes no new subscriber.")
@@ -101,9 +101,7 @@ class PropagationView(View):
     next_cycle_cents_before: Annotated[
         TotalCents,
         Meta(
-            description="Fixed part of the next cycle of all moved subscribers on their old terms, in cents."
+            description="Total of the moved subscribers' next invoices under their old terms, without variable items."
         ),
     ]
-    next_cycle_cents_after: Annotated[
-        TotalCents, Meta(description="The same on the new terms; variable items count as zero in both.")
-    ]
+    next_cycle_cents_after: Annotated[TotalCents, Meta(description="The same total under the new terms.")]

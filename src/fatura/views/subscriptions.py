@@ -33,7 +33,7 @@ class SubscriptionView(View):
     id: Id
     external_ref: Annotated[ExternalRef | None, Meta(description="Your own id of the subscription.")]
     plan_id: Id
-    plan_version: Annotated[Ordinal, Meta(description="Version of the plan that bills it.")]
+    plan_version: Annotated[Ordinal, Meta(description="The plan's version that bills the subscription.")]
     customized: Annotated[bool, Meta(description="true when the subscription has terms of its own.")]
     customer: CustomerView
     status: SubscriptionStatus
@@ -43,11 +43,11 @@ class SubscriptionView(View):
         PaymentMethodSource, Meta(description="Whether the method is the plan's or its own.")
     ]
     gateway_connection_id: Annotated[
-        Id | None, Meta(description="Connection that bills it, fixed at creation.")
+        Id | None, Meta(description="Connection that charges the invoices, fixed at creation.")
     ]
     cycle_count: Annotated[Count, Meta(description="Invoices generated so far.")]
     commitment_cycles: Annotated[
-        Ordinal | None, Meta(description="Commitment in cycles, fixed at creation; recorded only.")
+        Ordinal | None, Meta(description="Commitment in cycles, recorded only; null when there is none.")
     ]
     next_due_date: date
     started_at: Instant
@@ -84,7 +84,7 @@ class SubscriptionPageView(PageView[SubscriptionView]):
 class CommitmentView(View):
     """The commitment of a canceled subscription; recorded, never enforced (spec 4.4)."""
 
-    cycles: Annotated[Ordinal | None, Meta(description="Agreed cycles; null is no commitment.")]
+    cycles: Annotated[Ordinal | None, Meta(description="Agreed cycles; null when there is no commitment.")]
     completed: Annotated[Count, Meta(description="Cycles billed up to the cancellation.")]
     fulfilled: bool
 
@@ -108,7 +108,7 @@ class PreviewItemView(View):
     pricing_status: PricingStatus
     monthly_price_cents: Annotated[Cents | None, Meta(description="null on variable items.")]
     months: Months
-    discount_percent: Annotated[Percent | None, Meta(description="null is no discount.")]
+    discount_percent: Annotated[Percent | None, Meta(description="null when there is no discount.")]
     amount_cents: Annotated[TotalCents | None, Meta(description="null on variable items.")]
     note: Annotated[str | None, Meta(description="How the value of a variable item is obtained.")]
 

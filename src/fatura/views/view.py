@@ -12,7 +12,7 @@ from fatura.domain.money import MAX_CENTS
 ViewT = TypeVar("ViewT")
 
 Id = Annotated[str, Meta(extra_json_schema={"format": "uuid"})]
-"""A UUID as text. The UUID objects of asyncpg cache their text, but msgspec would format them again."""
+"""A UUID as text: asyncpg's UUID objects cache their text, and msgspec would format each UUID again."""
 Instant = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 """The text that `instant` returns. msgspec itself would write another number of fractional digits."""
 Url = Annotated[str, Meta(extra_json_schema={"format": "uri"})]
@@ -35,7 +35,7 @@ class View(Struct, rename="camel", kw_only=True, gc=False):
     def from_attributes(cls, record: object, **given: Any) -> Self:
         """Return the view of a record. A field that is not in `given` is the record's attribute of the same name.
 
-        Half as fast as naming each field, as the views of long lists do.
+        This is half as fast as naming each field, which the views of long lists do.
         """
         copied = {
             name: _formatted(getattr(record, name)) for name in cls.__struct_fields__ if name not in given

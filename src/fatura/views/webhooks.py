@@ -52,7 +52,7 @@ class DeliveriesView(View):
     status: Annotated[
         DeliveryStatus,
         Meta(
-            description="`not_sent` when no webhook was registered when the event was emitted; it can be redelivered."
+            description="`not_sent` if no webhook was registered when the event was emitted; it can be redelivered."
         ),
     ]
     next_attempt_at: Annotated[

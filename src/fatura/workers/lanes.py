@@ -27,7 +27,7 @@ An endpoint that does not answer occupies one of these places for 10 s. Endpoint
 lane, so they do not delay those that are up.
 """
 MAX_CLOCKS = 32
-"""Test clocks moved concurrently; an endpoint that does not answer occupies one of these places for 10 s."""
+"""Maximum number of test clocks moved concurrently; an endpoint that does not answer occupies a place for 10 s."""
 EXPIRED_KEYS_BATCH = 1000
 
 

@@ -45,7 +45,7 @@ class LaneRunner:
         await asyncio.gather(*self._running)
 
     async def _pass(self, due: Sequence[Account], stop: asyncio.Event) -> None:
-        """Start one batch for each account as places become free. After POLL_SECONDS, return so that the lane polls."""
+        """Start one batch per account, waiting while `batches_at_once` run. Return after POLL_SECONDS to poll again."""
         polled_at = time.monotonic()
         for account in due:
             while len(self._running) >= self._lane.batches_at_once:

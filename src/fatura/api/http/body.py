@@ -31,9 +31,9 @@ UNSTORABLE = "must not contain NUL characters or lone surrogates"
 
 
 async def read(receive: Receive, *, announced_bytes: int | None, max_bytes: int = MAX_BYTES) -> bytes:
-    """Return the whole body. `announced_bytes` is its Content-Length, by which a large body is refused unread (D-10).
+    """Return the whole body. If the Content-Length `announced_bytes` is above `max_bytes`, read nothing (D-10).
 
-    Raises EngineError: `engine.payload_too_large`, `engine.invalid_request` when it takes longer than READ_SECONDS.
+    Raises EngineError: `engine.payload_too_large`; `engine.invalid_request` if the body takes over READ_SECONDS.
     Raises ClientDisconnect when the client disconnects.
     """
     if announced_bytes is not None and announced_bytes > max_bytes:
@@ -136,7 +136,7 @@ def _refuse_constant(name: str) -> None:
 
 
 def _may_hide_refusals(body: bytes) -> bool:
-    """Return whether `_refusals` must check all values: the decoders do not check escapes and the depth of nesting."""
+    """Return whether `_refusals` must check all values, because decoding checks neither escapes nor nesting depth."""
     return b"\\u" in body or body.count(b"{") + body.count(b"[") > MAX_DEPTH
 
 

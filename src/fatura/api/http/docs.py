@@ -1,4 +1,4 @@
-"""`/docs-json` is the OpenAPI document. `/docs` is a page to try the API, and needs no other hosts (spec 4.6)."""
+"""`/docs-json` is the OpenAPI document. `/docs` is a page to try the API; it needs no other hosts (spec 4.6)."""
 
 import base64
 import hashlib

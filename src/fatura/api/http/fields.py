@@ -189,7 +189,7 @@ def _read_whole(value: Any) -> Any:
 
 
 class IntText:
-    """Converts the text of an integer, because query parameters are text. It is placed after `IntRange`."""
+    """Converts the text of an integer, because query parameters are text. In `Annotated`, place it after `IntRange`."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_before_validator_function(_read_whole, handler(source))

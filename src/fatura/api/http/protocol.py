@@ -72,7 +72,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def _watch(self) -> None:
-        """Keep one deadline while the client still has to send bytes that no endpoint waits for."""
+        """Start a deadline while the client still has to send bytes that no endpoint waits for; else cancel it."""
         owes = self._in_head or (self._in_body and self.cycle.response_complete)
         if owes and self._deadline is None:
             self._deadline = self.loop.call_later(PATIENCE_SECONDS, self.transport.close)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from fatura.domain.errors import RATE_LIMITED, EngineError
 
 BURST_SECONDS = 2
-"""An idle key may make the requests of this many seconds at once, twice the rate (D-48)."""
+"""After an idle time, a key may make the requests of this many seconds at once (D-48)."""
 FEWEST_REMEMBERED = 1024
 
 

@@ -1,6 +1,6 @@
 """One route of the API. FastAPI matches and documents it; this module serves it, in the order of D-10.
 
-FastAPI would read the body before authentication.
+FastAPI's own handler is not used, because it reads the body before authentication.
 """
 
 import difflib

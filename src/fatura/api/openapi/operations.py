@@ -23,7 +23,7 @@ _VISIBLE_ASCII = "^[!-~]+$"
 
 
 def complete(operation: Schema, route: ApiRoute | OpenRoute) -> None:
-    """Add summary, security, headers, examples and responses to an operation, which FastAPI cannot derive."""
+    """Add what FastAPI cannot derive to an operation: summary, security, headers, examples and responses."""
     documentation, takes_key = route.documentation, False
     operation["summary"] = documentation.summary
     operation["security"] = []

@@ -108,7 +108,7 @@ def _header(name: str, description: str) -> Schema:
     }
 
 
-# Not a reference, because openapi-generator mistakes several `$ref` parameters of a path item for duplicates.
+# Inline, because openapi-generator mistakes several `$ref` parameters of a path item for duplicates.
 _SIGNATURE = _header(
     signature.HEADER,
     "`t=<unix seconds>,v1=<hex>`: HMAC-SHA256 of `t`, a dot and the raw body, keyed with the integration secret. "

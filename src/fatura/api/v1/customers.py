@@ -34,7 +34,9 @@ class CustomerQuery(Paging):
     ] = None
     document: Annotated[
         Document | None,
-        Field(description="Only customers with this tax id; all but letters and digits is ignored."),
+        Field(
+            description="Only customers with this tax id; other characters than letters and digits are ignored."
+        ),
     ] = None
 
 

@@ -29,7 +29,9 @@ Label = Annotated[str, Text(1, 120), Field(description="Your own name for the co
 Credentials = Annotated[
     dict[str, Any], Field(description="The provider's credentials, never shown again; `{}` in the sandbox.")
 ]
-GatewaySettings = Annotated[dict[str, Any], Field(description="The provider's settings, merged key by key.")]
+GatewaySettings = Annotated[
+    dict[str, Any], Field(description="The provider's settings. A PATCH changes only the keys that are sent.")
+]
 
 
 class ApiKeyForm(Body):

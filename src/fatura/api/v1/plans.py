@@ -45,7 +45,7 @@ class PropagationForm(Body):
     examples: ClassVar[Examples] = {"a dry run": {"dryRun": True}}
 
     dryRun: Annotated[
-        StrictBool, Field(description="true changes nothing, and answers what would happen.")
+        StrictBool, Field(description="With true, nothing changes; the answer shows what would.")
     ] = False
     fromVersion: Annotated[
         Count | None,
@@ -54,7 +54,9 @@ class PropagationForm(Body):
 
 
 class PlanQuery(Paging):
-    archived: Annotated[Flag | None, Field(description="Only archived plans, or only active ones.")] = None
+    archived: Annotated[
+        Flag | None, Field(description="true: only archived plans; false: only active ones.")
+    ] = None
 
 
 @routes.post(

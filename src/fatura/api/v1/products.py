@@ -91,7 +91,9 @@ class ProductQuery(Paging):
     external_ref: Annotated[
         ExternalRef | None, Field(description="Only products with this id of your own.")
     ] = None
-    archived: Annotated[Flag | None, Field(description="Only archived products, or only active ones.")] = None
+    archived: Annotated[
+        Flag | None, Field(description="true: only archived products; false: only active ones.")
+    ] = None
 
 
 @routes.post("/v1/products", "Create a product", answers=ProductView, status=201, key=KeyPolicy.REQUIRED)

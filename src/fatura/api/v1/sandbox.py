@@ -31,7 +31,7 @@ ChargeId = Annotated[str, PathId("sandbox charge", read_text_id)]
 class AdvanceTo(Body):
     """The instant to move the clock to."""
 
-    to: Annotated[Instant, Field(description="Instant in UTC, or a date for its first instant.")]
+    to: Annotated[Instant, Field(description="Instant in UTC, or a date, which means its first instant.")]
 
 
 class AdvanceBy(Body):
@@ -82,11 +82,9 @@ class FaultForm(Body):
     operation: SandboxOperation
     fault: Annotated[
         SandboxFault,
-        Field(description="Only `timeout_after` carries the call out, and then loses the answer."),
+        Field(description="With `timeout_after`, the call takes effect and only its answer is lost."),
     ]
-    times: Annotated[
-        int, IntRange(1, MAX_FAULT_TIMES), Field(description="Number of calls that it affects.")
-    ] = 1
+    times: Annotated[int, IntRange(1, MAX_FAULT_TIMES), Field(description="Number of calls that fail.")] = 1
 
 
 @routes.get("/v1/test-clock", "Read the test clock", answers=TestClockView, problems=[errors.CLOCK_CONFLICT])

@@ -36,7 +36,7 @@ SubscriptionId = Annotated[UUID, PathId("subscription")]
 
 
 class CustomerForm(Body):
-    """The end customer. An existing customer with this externalRef is reused; only a missing document is added."""
+    """The customer to create. If the externalRef exists, its customer is used, and only a missing document is added."""
 
     externalRef: Annotated[ExternalRef, Field(description="Your own id of the customer.")]
     name: CustomerName

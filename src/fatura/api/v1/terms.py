@@ -22,7 +22,7 @@ class DiscountForm(Body):
     """One rule of a discount schedule. The first rule that covers a cycle applies; rules never stack."""
 
     percent: Annotated[int, IntRange(1, 100), Field(description="Discount in percent.")]
-    fromCycle: Annotated[Count, Field(description="First cycle of the rule; each invoice is a cycle.")]
+    fromCycle: Annotated[Count, Field(description="First cycle of the rule; each invoice bills one cycle.")]
     toCycle: Annotated[
         Count | None, Field(description="Last cycle of the rule; without it, the rule has no end.")
     ] = None

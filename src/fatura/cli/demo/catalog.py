@@ -18,7 +18,7 @@ CAP_CENTS = 50_000
 
 @dataclass(frozen=True, slots=True)
 class MeteredProduct:
-    """A product that the example merchant prices; `says` describes the answers to its price calls, for the results."""
+    """A product that the example merchant prices; `says` describes its answers to price calls in the results."""
 
     external_ref: str
     name: str
