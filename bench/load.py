@@ -41,7 +41,7 @@ class Connection(asyncio.Protocol):
         self._expected = 0
         self._answer: asyncio.Future[str] | None = None
 
-    def connection_made(self, transport: asyncio.WriteTransport) -> None:  # type: ignore[override] - a socket's
+    def connection_made(self, transport: asyncio.WriteTransport) -> None:  # type: ignore[override] - asyncio passes this type
         self._transport = transport
 
     def connection_lost(self, exc: Exception | None) -> None:

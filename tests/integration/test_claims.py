@@ -38,7 +38,7 @@ async def fill(world: World) -> None:
 
 
 @pytest.mark.parametrize("tempted", [False, True])
-async def test_no_claim_exceeds_its_limit(world: World, tempted: bool) -> None:  # noqa: FBT001 - a table's column
+async def test_no_claim_exceeds_its_limit(world: World, tempted: bool) -> None:  # noqa: FBT001 - passed by parametrize
     """[D-28]"""
     await fill(world)
     async with connected(world.database_url, world.account_id) as connection:

@@ -72,7 +72,7 @@ async def test_an_event_behind_a_delayed_one_is_not_due(world: World, receiver: 
 
 
 async def _stops_at(world: World, *, sequence: int) -> None:
-    """Check that nothing is due until both the endpoint and the event are, then move the clock to that time."""
+    """Check that nothing is due before both the endpoint and the event are due. Move the clock to that time."""
     (row,) = await world.sql(
         "SELECT greatest(w.next_attempt_at, d.next_attempt_at) AS at FROM webhook w, delivery d"
         " WHERE d.sequence = $2 AND w.account_id = $1",

@@ -53,14 +53,14 @@ def test_data_survives_a_stop(data_dir: Path):
         value(server.url, "CREATE TABLE kept AS SELECT 7 AS n")
         pid = postmaster(data_dir)
     assert not is_running(pid)
-    server.stop()  # a second time
+    server.stop()  # a repeated stop has no effect
     with start(data_dir) as server:
         assert value(server.url, "SELECT n FROM kept") == 7
 
 
 def test_processes_share_a_server_and_the_last_one_stops_it(data_dir: Path):
     with using(data_dir) as first, using(data_dir) as second:
-        assert first.says() == second.says()  # both started at once, on a new folder
+        assert first.says() == second.says()  # both processes began to start it at the same time
         pid = postmaster(data_dir)
         with start(data_dir) as server:
             assert value(server.url, "SELECT 1") == 1

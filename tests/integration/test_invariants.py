@@ -65,7 +65,7 @@ FRAGMENTS = {
     "DELIVERED_EARLY": DELIVERED_EARLY,
 }
 
-# Each statement changes a valid account while triggers and foreign keys are off.
+# Each statement makes a valid account violate the invariant. It runs while triggers and foreign keys are off.
 VIOLATIONS = rows(r"""
     invariant                      | violation
     cycles_contiguous              | UPDATE subscription SET cycle_count = cycle_count + 1

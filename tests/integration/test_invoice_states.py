@@ -201,7 +201,7 @@ COUNT = """
 
 
 async def reported(world: World, invoice_id: UUID, fact: Fact) -> str:
-    """Report a fact. Return the new status, `-` without a change, or the code of the refusal."""
+    """Report a fact. Return the new status, `-` if nothing changes, or the HTTP status of the refusal."""
     before = await world.get(f"/v1/invoices/{invoice_id}")
 
     async def effect(work: Work) -> set[UUID]:

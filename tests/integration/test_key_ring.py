@@ -1,4 +1,4 @@
-"""The first account on a host creates its key ring. A ring with which values were sealed is never replaced."""
+"""The first account on a host creates its key ring. A key ring that has encrypted values is never replaced."""
 
 import asyncio
 import json

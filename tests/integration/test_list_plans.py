@@ -69,7 +69,8 @@ async def test_each_filter_of_customers_uses_its_index(
         page = await in_transaction(explaining, account, customers.read_page, Page(1, 25), wanted)
         assert page.pagination.total_records == (11 if wanted.name else 1)
         assert len(page.data) == page.pagination.total_records
-        for plan in PLANS[-3:-1]:  # the last query reads the customers of the page
+        # These two queries filter. The last query only reads the customers of the page.
+        for plan in PLANS[-3:-1]:
             assert index in {node.get("Index Name") for node in nodes(plan)}, plan
 
 

@@ -64,7 +64,7 @@ async def test_workers_visit_accounts_in_different_orders(world: World) -> None:
 
 
 async def test_notifications_without_work_cause_few_polls(world: World) -> None:
-    """Every worker gets every notification, but its lanes pause after an empty poll. [D-5]"""
+    """Every worker gets every notification. After an empty poll, a lane pauses even when notified. [D-5]"""
     stop = asyncio.Event()
     looked = hinted = 0
 

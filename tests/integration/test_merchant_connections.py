@@ -237,7 +237,7 @@ class _NameServer(asyncio.DatagramProtocol):
         self.answer = answer
         self.asked: list[bytes] = []
 
-    def connection_made(self, transport: asyncio.DatagramTransport) -> None:  # type: ignore[override] - it is one
+    def connection_made(self, transport: asyncio.DatagramTransport) -> None:  # type: ignore[override] - asyncio passes this type
         self.transport = transport
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:

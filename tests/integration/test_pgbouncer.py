@@ -1,4 +1,4 @@
-"""The engine behind pgbouncer in transaction mode: each transaction may get another connection."""
+"""The engine behind pgbouncer in transaction mode: each transaction may use another server connection."""
 
 import asyncio
 from pathlib import Path
@@ -70,7 +70,7 @@ async def _assert_shared(database_url: str, pooler_url: str) -> None:
     direct = await asyncpg.connect(database_url)
     pooled = [await asyncpg.connect(pooler_url, statement_cache_size=0) for _ in range(SERVER_CONNECTIONS)]
     try:
-        for connection in pooled:  # an open transaction keeps its server connection
+        for connection in pooled:  # open transactions use all server connections, so all are checked
             await connection.execute("BEGIN")
             assert not await connection.fetchval("SELECT current_setting('app.account', true)")
             assert await connection.fetchval("SHOW lock_timeout") == "0"

@@ -98,7 +98,7 @@ def test_up_starts_twice_on_one_folder(engine: Up) -> None:
         assert "rk_test_" not in second.said()
         assert engine.pass_forty_days() == [(3, "paid"), (2, "paid"), (1, "paid")]
         processes = engine.processes(second)
-        for pid in second.children().values():  # a terminal's Ctrl-C reaches the whole group
+        for pid in second.children().values():  # Ctrl-C in a terminal signals every process
             os.kill(pid, signal.SIGINT)
         assert second.stop(signal.SIGINT) == 0
         assert [pid for pid in processes if is_running(pid)] == []

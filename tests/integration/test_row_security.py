@@ -111,7 +111,7 @@ async def test_every_table_has_the_policies(world: World):
 
 
 async def test_no_view_or_function_bypasses_the_policies(world: World):
-    """A view, and a SECURITY DEFINER function, could bypass them with the rights of its owner. [spec 5.2]"""
+    """A view or a SECURITY DEFINER function runs with its owner's rights and could bypass the policies. [spec 5.2]"""
     async with connected(world.database_url) as connection:
         bypassing = await connection.fetch(
             """

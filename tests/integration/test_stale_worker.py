@@ -87,7 +87,7 @@ async def test_a_look_up_counts_from_its_request(world: World) -> None:
     """A look-up sent soon after the request does not prove that no charge exists, however late its answer. [D-33]"""
     await world.enroll(await world.plan())
     await world.run("generation")
-    await _reserved(world)  # the request of a worker that dies
+    await _reserved(world)  # reserves the request of a worker that dies
     await end_leases(world)
     asked_early = await _reserved(world)
     assert asked_early.kind is CallKind.LOOK_UP

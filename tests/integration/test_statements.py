@@ -22,7 +22,7 @@ _SESSION = re.compile(
 sent: set[str] = set()
 
 
-class Recording(asyncpg.Connection):  # pyright: ignore[reportMissingTypeArgument] - the class takes none when run
+class Recording(asyncpg.Connection):  # pyright: ignore[reportMissingTypeArgument] - not generic at run time
     async def execute(self, query: str, *args: Any, **options: Any) -> str:
         sent.add(query)
         return await super().execute(query, *args, **options)

@@ -119,7 +119,7 @@ async def test_one_invoice_is_generated_on_a_local_day(world: World):
     """Adapted from billing_spec.rb of getlago/lago-api, which uses America/Bogota. [D-1, D-4]"""
     await world.advance("2035-02-02T03:00:00Z")
     subscription = await world.enroll(await world.plan(), firstChargeDate="2035-02-02")
-    # 23:00 on 02-26 in Sao Paulo. Lago's test runs on the due date, 03-02; Fatura generates three days earlier.
+    # It is 23:00 on 02-26 in Sao Paulo. Lago's test runs on the due date, 03-02. Fatura generates three days earlier.
     await world.advance("2035-02-27T02:00:00Z")
     assert len(await world.invoices(subscription)) == 1
     for hour in ("03:00:00", "04:00:00", "12:00:00", "20:00:00", "23:59:59"):

@@ -57,7 +57,7 @@ async def test_a_failed_look_up_decides_nothing(
     issued = await read(world, invoice)
     (charge,) = await charges(world)
     assert (issued["status"], issued["gatewayInvoiceId"]) == ("issued", charge["chargeId"])
-    # twelve failed look-ups with back-off take more than an hour
+    # The event is emitted after an hour. Only twelve failed look-ups with back-off take that long.
     assert len(await world.events("invoice.issue_delayed")) == (times == 12)
     assert await world.broken() == []
 
@@ -100,7 +100,7 @@ async def test_a_charge_is_believed_absent_after_two_empty_look_ups_a_minute_apa
     """An empty look-up directly after the call does not count. [D-33]"""
     await ready_invoice(world)
     await queue_fault(world, "create_charge", fault)
-    await queue_fault(world, "create_charge", "rejected")  # makes a second request emit invoice.issue_failed
+    await queue_fault(world, "create_charge", "rejected")  # the second request emits invoice.issue_failed
     await world.run("issuance")
     seen: list[tuple[str, int]] = []
     for seconds in (6, 76, 55, 10):

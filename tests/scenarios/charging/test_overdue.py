@@ -259,7 +259,7 @@ async def test_a_payment_during_a_poll_is_not_missed(world: World) -> None:
 
     async with row_held(world, "sandbox_charge", charge_id=prompt["gatewayInvoiceId"]):
         asking = asyncio.create_task(world.run("reconciliation"))
-        await until_waiting(world)  # the gateway has already reported the other charge as unpaid
+        await until_waiting(world)  # the poll of `unpaid` has its response, the other one waits
         await asyncio.sleep(0.05)
         await move(world, unpaid, "pay")
     await asking

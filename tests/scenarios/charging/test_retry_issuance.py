@@ -83,7 +83,7 @@ async def test_a_retry_does_not_wait_for_the_next_delay(world: World):
     ("fault", "made"), [("timeout_after", 1), ("timeout_before", 0), ("server_error", 0)]
 )
 async def test_an_unknown_outcome_is_looked_up_and_not_sent_again(world: World, fault: str, made: int):
-    """A retry only looks the charge up until two look-ups have found nothing. [D-34 retry, D-33]"""
+    """A retry sends no second request before two look-ups have found no charge. [D-34 retry, D-33]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", fault)
     await world.run("issuance")
@@ -208,7 +208,7 @@ async def test_a_retry_ignores_an_idempotency_key(world: World):
 
 
 async def test_a_repeat_keeps_a_parked_attempt_that_it_may_have_sent(world: World):
-    """Only a request with a new Idempotency-Key shows that a person has checked the gateway since. [D-113]"""
+    """A repeat does not show that a person has checked the gateway. A request with a new key does. [D-113]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     path = f"/v1/invoices/{invoice['id']}/retry-issuance"

@@ -72,7 +72,7 @@ async def invoices_held(world: World) -> AsyncGenerator[asyncpg.Connection]:
 async def wait_for_waiters(holder: asyncpg.Connection, count: int) -> None:
     """Wait until `count` transactions wait for a lock."""
     async with asyncio.timeout(4):
-        while await holder.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted") < count:  # noqa: ASYNC110 - they wait in the database
+        while await holder.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted") < count:  # noqa: ASYNC110 - the waiting is done in PostgreSQL
             await asyncio.sleep(0.01)
 
 

@@ -40,7 +40,7 @@ async def gateway_of(world: World) -> Gateway:
 
 
 async def create_unmatched_charge(world: World, invoice_id: UUID, cents: int, *, attempt: int = 1) -> Charge:
-    """Create a charge at the gateway. The database does not have it."""
+    """Create a charge that the gateway has and the database does not."""
     request = ChargeRequest(
         invoice_id=invoice_id,
         attempt=attempt,
@@ -64,9 +64,9 @@ async def compare(world: World, *, dry_run: bool = False) -> RestoreReport:
 
 
 async def issued_by(world: World, invoice: Json) -> str | None:
-    """Run the workers and return the id of the invoice's charge.
+    """Run the workers, check the invariants, and return the id of the invoice's charge.
 
-    Only an invoice without a charge may have several charges at the gateway.
+    While the invoice has no charge, the gateway may have several charges for it.
     """
     await world.run()
     charge_id: str | None = (await read(world, invoice))["gatewayInvoiceId"]

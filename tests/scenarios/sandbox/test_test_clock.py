@@ -1,4 +1,4 @@
-"""The test clock sets a sandbox account's time. On the way it stops whenever work is due, and runs the engine."""
+"""The test clock sets a sandbox account's time. While it advances, it stops when work is due and runs the engine."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

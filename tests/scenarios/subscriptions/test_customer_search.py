@@ -142,7 +142,7 @@ async def search(world: World, document: str, *ring: str) -> list[str]:
 @pytest.mark.parametrize("document", [DOCUMENT, "52998224725"])
 async def test_documents_are_found_while_keys_rotate(world: World, document: str) -> None:
     """After each batch of `fatura keys rotate`, the search runs with both keys.
-    Afterwards only the new key finds documents.
+    After the last batch, only the new key finds documents.
     [D-130, D-15]
     """
     old, new = new_key(), new_key()

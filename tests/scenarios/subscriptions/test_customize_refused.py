@@ -51,7 +51,7 @@ async def test_terms_are_checked_like_a_plans_against_the_pinned_connection(worl
     plan = await world.plan(product)
     await world.set_up_gateway(methods=["pix", "card"], maxInstallments=6)
     pinned = await connection_id(world)
-    # supports every method, but does not bill the subscription
+    # This connection supports every method. The checks ignore it, because it does not bill the subscription.
     wide = (await world.connect())["connectionId"]
     subscription = await world.enroll(plan, gatewayConnectionId=pinned)
     overridden = await world.enroll(plan, gatewayConnectionId=pinned, paymentMethod="card")

@@ -21,7 +21,7 @@ async def page(world: World, query: str = "") -> Json:
 
 
 async def test_an_invoices_event_holds_its_detail_with_the_clients_own_ids(world: World) -> None:
-    """`data` is the invoice detail without its pricing attempts. Products and the subscription get their externalRefs.
+    """`data` is the invoice detail without pricing attempts, and with the externalRefs of products and subscription.
     [D-37]
     """
     product = await world.product(externalRef="gym-1")
@@ -256,7 +256,7 @@ async def test_an_event_always_has_the_same_bytes(world: World) -> None:
 
 
 async def test_events_of_an_invoice_keep_their_order(world: World) -> None:
-    """Events of other invoices may come between them. [D-38]"""
+    """Events of other invoices may come between the events of an invoice. [D-38]"""
     plan = await world.plan()
     for day in (5, 5, 9, 20):
         await world.enroll(plan, chargeDay=day)

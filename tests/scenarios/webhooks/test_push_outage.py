@@ -42,7 +42,7 @@ async def test_a_backlog_is_delivered_in_order_after_three_days_of_outage(world:
         await emit(world, BACKLOG, invoices=INVOICES)
         dead_for, waits = timedelta(), list[timedelta]()
         await world.run("push")
-        await world.sql("ANALYZE delivery")  # during three days, autovacuum would do this
+        await world.sql("ANALYZE delivery")  # autovacuum would do this in three days
         while dead_for < DEAD_FOR:
             waits.append(await to_next_probe(world))
             dead_for += waits[-1]
