@@ -1,1 +1,1 @@
-"""PostgreSQL: explicit SQL, one function per statement, the account in every one."""
+"""The PostgreSQL store: explicit SQL, one function per statement. Every statement of a `Tx` names the account."""

@@ -16,7 +16,7 @@ COLUMNS = (
 
 
 async def add(tx: Tx, *, events: int, deltas: Mapping[str, int]) -> int:
-    """Reserve `events` numbers, change the totals and return the last number. Take this lock last."""
+    """Reserve `events` numbers, add the deltas, return the last number. Call this last: it locks until the commit."""
     assert deltas.keys() <= set(COLUMNS), deltas
     return await tx.fetchval(
         """
@@ -56,5 +56,5 @@ async def totals(tx: Tx) -> Mapping[str, int]:
 
 
 async def last_sequence(tx: Tx) -> int:
-    """Return the number of the last event, or 0."""
+    """Return the number of the account's last event, or 0 if there is none."""
     return await tx.fetchval("SELECT c.last_sequence FROM account_counter c WHERE c.account_id = $1")

@@ -41,11 +41,11 @@ __all__ = [
 TRANSACTION_TIMEOUT_SECONDS = 150
 """Maximum length of a transaction, even if the server or the network stops responding."""
 ACQUIRE_TIMEOUT_SECONDS = 10
-"""Maximum wait for a connection, and then for its first answer."""
+"""Maximum wait for a free connection, and then for the answer to BEGIN."""
 PING_TIMEOUT_SECONDS = 1
 
 _TYPES_OF_DRIVER = (UUID, bytes, date, datetime, timedelta)
-"""asyncpg returns these Python types already, and the others as JSON has them."""
+"""asyncpg returns these types as Python objects. msgspec converts all other values as it converts JSON."""
 
 Row = asyncpg.Record
 T = TypeVar("T")
@@ -60,7 +60,7 @@ class DeadlockError(Exception):
 
 
 def record(kind: type[T], row: Row, **others: Any) -> T:
-    """Build a dataclass from the columns with the names of its fields, and from `others`; text becomes its enums."""
+    """Build a dataclass from `others` and the columns that are named like its fields; convert text to enums."""
     return msgspec.convert({**row, **others}, kind, builtin_types=_TYPES_OF_DRIVER)
 
 
@@ -77,7 +77,7 @@ class Tx:
     async def fetch_by_values(self, sql: LiteralString, *values: object) -> Sequence[Row]:
         """Run a read whose filters may be null, planned for these values.
 
-        PostgreSQL then drops null filters and uses an index for the others. One plan for all values reads every row.
+        PostgreSQL then drops null filters and uses an index for the others. A generic plan would read every row.
         """
         await self._connection.execute("SET LOCAL plan_cache_mode = force_custom_plan")
         return await self.fetch(sql, *values)
@@ -129,7 +129,7 @@ class Database:
     def transaction(self, account_id: UUID, *, snapshot: bool = False) -> AbstractAsyncContextManager[Tx]:
         """Open a transaction of one account: committed when the block ends, rolled back when it raises.
 
-        A `snapshot` is read-only, and all its statements see the same state: the total of a list matches its page.
+        A `snapshot` is read-only, and all its statements see the same state. So the total of a list matches its page.
         Raises DatabaseUnavailableError, LockTimeoutError, DeadlockError.
         """
         begin = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY" if snapshot else "BEGIN"
@@ -144,9 +144,9 @@ class Database:
         return self._transaction("BEGIN READ ONLY", setting, view=Discovery)
 
     async def ping(self) -> datetime:
-        """Return the time of the database, over a new connection: all connections of the pool may be in use.
+        """Return the time of the database, over a new connection, because all those of the pool may be in use.
 
-        A pooler must accept a connection as well. Raises DatabaseUnavailableError.
+        If there is a pooler, it must accept a connection as well. Raises DatabaseUnavailableError.
         """
         try:
             if self._pooler_url is not None:
@@ -162,7 +162,7 @@ class Database:
     async def notify(self, lanes: str) -> None:
         """Notify all workers that the named lanes have work. Workers also poll, so a lost notification is harmless."""
         async with self._acquire() as connection:
-            # One message without parameters: a pooler may change the server between two messages.
+            # One message, without parameters: a pooler may send a second message over another server connection.
             await connection.execute(f"NOTIFY fatura_work, '{lanes}'")
 
     async def close(self) -> None:
@@ -176,7 +176,7 @@ class Database:
                     await self._opening.begin(connection, begin, setting=setting)
                 with time_limit(connection, TRANSACTION_TIMEOUT_SECONDS), mark_open_transaction():
                     yield view(connection)
-                    # A read-only transaction loses nothing if its commit fails.
+                    # `commit` checks that nothing was lost; a read-only transaction has nothing to lose.
                     await (commit(connection) if begin == "BEGIN" else connection.execute("COMMIT"))
             except BaseException:
                 await roll_back(connection)
@@ -186,7 +186,7 @@ class Database:
     async def _acquire(self) -> AsyncGenerator[Any]:
         is_connected = False
         try:
-            async with asyncio.timeout(ACQUIRE_TIMEOUT_SECONDS):  # the timeout of the pool starts a task
+            async with asyncio.timeout(ACQUIRE_TIMEOUT_SECONDS):  # `acquire(timeout=...)` would start a task
                 connection = await self._pool.acquire()
             is_connected = True
             try:

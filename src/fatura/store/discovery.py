@@ -1,9 +1,9 @@
 """Find the accounts with due work of a lane, in one read over all accounts, and when an account's next work is due.
 
-Each account's time is computed first: with Row Level Security an index is used only for values, not for sums. GROUP BY
-keeps that step separate; a CTE would too, but Citus would gather it on one node. `ORDER BY ... LIMIT 1` finds due work
-by its index; PostgreSQL may answer EXISTS by reading the whole table. The driver of an advancing test clock does the
-work of its account, so discovery leaves such accounts out.
+A subquery computes each account's time: under Row Level Security, an index serves only comparisons with plain values,
+not with sums. GROUP BY keeps PostgreSQL from merging this subquery into the outer query. A CTE would do so too, but
+Citus would collect its rows on one node. `ORDER BY ... LIMIT 1` uses an index, where EXISTS may read the whole table.
+Accounts with an advancing test clock are left out, because the clock's driver does their work.
 """
 
 from collections.abc import Sequence
@@ -71,7 +71,7 @@ async def discover(discovery: Discovery, lane: str, *, real_now: datetime) -> Se
 
 
 async def discover_push(discovery: Discovery, *, is_down: bool, real_now: datetime) -> Sequence[Account]:
-    """Return the accounts with events to deliver now, to an endpoint that is up or down."""
+    """Return the accounts with events to deliver now, either those whose endpoint is down or those whose is up."""
     return await discovery.fetch_as(
         Account,
         """

@@ -1,4 +1,4 @@
-"""Idempotency keys: claimed at the start of a request, so that a concurrent repeat waits on the row (D-14)."""
+"""Idempotency keys: claimed at the start of a request, so that a concurrent repeat waits for the row lock (D-14)."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,9 +24,9 @@ class StoredKey:
 async def claim(
     tx: Tx, key: str, *, route: str, body_hash: bytes, real_now: datetime, expires_at: datetime
 ) -> bool:
-    """Claim a key that is unknown or expired; return False when another request has it.
+    """Claim a key that is unknown or expired; return False if an earlier request has claimed it.
 
-    Waits for a concurrent transaction with the same key. Raises LockTimeoutError.
+    Waits for a concurrent transaction that claims the same key. Raises LockTimeoutError.
     """
     touched = await tx.execute(
         """
@@ -49,8 +49,8 @@ async def claim(
 async def find(tx: Tx, key: str) -> StoredKey | None:
     """Lock a key and return it.
 
-    The lock makes the transaction a write, whose commit waits for the standby: a repeat never gets an answer that a
-    failover could still lose.
+    Because of the lock, the transaction counts as a write and its commit waits for the standby. So a repeat never gets
+    an answer that a failover could still lose.
     """
     return await tx.fetchrow_as(
         StoredKey,

@@ -1,17 +1,17 @@
-"""The delay of due work in each lane over all accounts. Each read uses the first entry of an index."""
+"""How late the work of each lane is, over all accounts. Each minimum is the first entry of an index."""
 
 from datetime import datetime, timedelta
 
 from fatura.store.db import Discovery
 
 MOST_COUNTED = 100_000
-"""Limit of counting due subscriptions, so that a scrape does not read a million rows."""
+"""Limit of counting due subscriptions, so that a scrape of the metrics does not read a million rows."""
 
 
 async def discover_oldest(discovery: Discovery, *, real_now: datetime) -> dict[str, timedelta]:
-    """Return the age of the oldest due work of each lane, 0 if nothing is due.
+    """Return the age of the oldest due work of each lane, or 0 if nothing is due.
 
-    Endpoints that are down do not count, because only their merchants can repair them, nor do advancing test clocks.
+    Endpoints that are down, which only merchants can repair, and accounts with an advancing test clock are left out.
     """
     rows = await discovery.fetch(
         """
@@ -64,7 +64,7 @@ async def discover_due_cycles(discovery: Discovery, *, real_now: datetime) -> in
 
 
 async def discover_untaken_events(discovery: Discovery) -> int:
-    """Return how many events have no delivery yet, for enabled webhooks that are up."""
+    """Return how many events have no delivery yet, for enabled webhooks whose endpoint is up."""
     (row,) = await discovery.fetch(
         """
         SELECT coalesce(sum(n.last_sequence - w.fanned_out_to), 0)::bigint AS total

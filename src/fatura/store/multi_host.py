@@ -9,10 +9,10 @@ import asyncpg
 
 
 async def connect(dsn: str | None = None, **options: Any) -> Any:
-    """Connect as `asyncpg.connect` does, to the first host of the URL that accepts and meets its conditions.
+    """Connect as `asyncpg.connect` does, to the first host that answers and meets the URL's `target_session_attrs`.
 
-    asyncpg alone tries one host after the other and waits for the timeout of one that is switched off.
-    Raises the error of the last host to fail.
+    asyncpg alone tries one host after the other, and waits for a timeout at each host that is switched off.
+    Raises the error of the host that failed last.
     """
     assert dsn is not None, "the engine always passes a URL"
     hosts = _hosts(dsn)
@@ -43,7 +43,7 @@ async def connect(dsn: str | None = None, **options: Any) -> Any:
 
 
 def _close_others(attempts: Sequence[asyncio.Task[Any]], *, but: object) -> None:
-    """Cancel the attempts in progress and close the connections of later ones."""
+    """Cancel the attempts in progress and close the established connections except `but`."""
     for attempt in attempts:
         if not attempt.done():
             attempt.cancel()

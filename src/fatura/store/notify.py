@@ -1,4 +1,4 @@
-"""Notifications that lanes have work (LISTEN/NOTIFY). Lanes also poll, so a lost notification only costs time."""
+"""Notifications that lanes have work (LISTEN/NOTIFY). Lanes also poll, so a lost notification only delays work."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from fatura.store.transaction_end import UNAVAILABLE_ERRORS
 
 CHANNEL = "fatura_work"
 GATHER_SECONDS = 0.01
-"""Time to gather the lanes of one notification, so that a burst of requests sends one."""
+"""Time to collect the lanes of one notification, so that a burst of requests sends only one notification."""
 RECONNECT_SECONDS = 1
 
 

@@ -12,7 +12,7 @@ LOCK_TIMEOUT_SECONDS = 5
 STATEMENT_TIMEOUT_SECONDS = 120
 IDLE_TIMEOUT_SECONDS = 30
 STATEMENTS_KEPT = 100
-"""Prepared statements that a connection keeps."""
+"""Maximum number of prepared statements that a connection caches."""
 _NAMES = {"application_name": "fatura", "timezone": "UTC"}
 LIMITS = {
     "lock_timeout": f"{LOCK_TIMEOUT_SECONDS}s",
@@ -23,10 +23,7 @@ LIMITS = {
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What begins a transaction besides BEGIN.
-
-    `settings` are SET LOCAL statements, each with its semicolon.
-    """
+    """How transactions begin: `settings` are SET LOCAL statements after BEGIN, each ending with a semicolon."""
 
     settings: str = ""
     has_citus: bool = False
@@ -34,7 +31,7 @@ class Opening:
     async def begin(self, connection: Any, begin: str, *, setting: str) -> None:
         """Begin a transaction and apply the settings, in one message where that is possible."""
         if self.has_citus:
-            # Citus sends the whole message that contains SET LOCAL to its nodes, so BEGIN needs a message of its own.
+            # Citus passes the whole message that contains SET LOCAL to its nodes, so BEGIN is sent separately.
             await connection.execute(begin)
             await connection.execute(f"{self.settings} {setting}")
         else:
@@ -65,22 +62,22 @@ async def open_pool(
     async with pool.acquire() as connection, connection.transaction():
         server: Any = await connection.fetchrow(_SERVER)
     settings = "" if server["bound_by_row_security"] else "SET LOCAL ROLE fatura_app;"
-    if is_pooled:  # a pooler gives each transaction another connection: limits of a session do not last
+    if is_pooled:  # a pooler may run each transaction on another connection, so session settings do not last
         settings += " ".join(f"SET LOCAL {name} = '{value}';" for name, value in LIMITS.items())
     return pool, Opening(settings, has_citus=server["has_citus"])
 
 
 async def _preload_array_types(connection: Any) -> None:
-    """Load the array types of all statements: asyncpg otherwise queries each one at its first use, in 8 to 12 ms.
+    """Load all array types that statements use. asyncpg would otherwise query each at its first use, in 8 to 12 ms.
 
-    One transaction does it, because a pooler may change the server between two.
+    Without a transaction, a pooler could run the messages of this query on different server connections.
     """
     async with connection.transaction():
         await connection.fetchrow(ARRAY_TYPES, *(None,) * ARRAY_TYPES.count("$"))
 
 
 async def _keep_settings(_connection: Any) -> None:
-    """Replace the reset of asyncpg after each use: all settings are local to their transaction."""
+    """Do nothing instead of asyncpg's reset of a released connection: all settings are local to a transaction."""
 
 
 ARRAY_TYPES = """

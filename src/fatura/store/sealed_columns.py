@@ -1,4 +1,4 @@
-"""All encrypted columns: counting the values of each key, and sealing them with another one."""
+"""All encrypted columns: count the values encrypted with each key, and replace them by newly encrypted ones."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ RowId = UUID | str
 class SealedColumn:
     """An encrypted column with its statements.
 
-    `page` locks the next rows that another key than `$3` sealed, and `write` stores them. `first` sorts before every
-    row id. `keyed_hash` returns the hash of an opened value that `write` stores as well, from `$4`.
+    `page` locks the next rows whose value is not encrypted with key `$3`, and `write` replaces the values. `first`
+    sorts before every row id. `keyed_hash` returns the hash of a decrypted value, which `write` also stores, as `$4`.
     """
 
     place: str
@@ -32,7 +32,7 @@ class SealedColumn:
 
 @dataclass(frozen=True, slots=True)
 class ReencryptedValue:
-    """A newly sealed value of a row, with its hash if its column has one."""
+    """The newly encrypted value of a row, with a keyed hash if the column has one."""
 
     row_id: RowId
     sealed: bytes
@@ -116,11 +116,11 @@ COLUMNS: tuple[SealedColumn, ...] = (
         """,
     ),
 )
-"""Add every encrypted column here and to `usage`: an old key cannot be removed while a column still uses it."""
+"""Add every encrypted column here and to `usage`, which shows whether an old key can be removed."""
 
 
 async def usage(tx: Tx) -> Mapping[bytes, int]:
-    """Return how many values each key sealed, by key id."""
+    """Return the number of values that are encrypted with each key, by key id."""
     rows = await tx.fetch(
         """
         SELECT u.key_id, count(*) AS total FROM (
@@ -143,13 +143,13 @@ async def usage(tx: Tx) -> Mapping[bytes, int]:
 async def page(
     tx: Tx, column: SealedColumn, *, after: RowId, sealing_id: bytes, limit: int
 ) -> Sequence[tuple[RowId, bytes]]:
-    """Lock and return the next rows that another key than `sealing_id` sealed. Raises LockTimeoutError."""
+    """Lock and return the next rows whose value is not encrypted with key `sealing_id`. Raises LockTimeoutError."""
     rows = await tx.fetch(column.page, after, sealing_id, limit)
     return [(row["row_id"], row["sealed"]) for row in rows]
 
 
 async def rewrite(tx: Tx, column: SealedColumn, values: Sequence[ReencryptedValue]) -> None:
-    """Replace the values that `page` returned in this transaction by newly sealed ones."""
+    """Replace the values of rows that `page` locked in this transaction."""
     arrays: list[list[object]] = [[each.row_id for each in values], [each.sealed for each in values]]
     if column.keyed_hash is not None:
         arrays.append([each.keyed_hash for each in values])

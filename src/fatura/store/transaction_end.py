@@ -11,7 +11,7 @@ UNAVAILABLE_ERRORS = (
     OSError,
     TimeoutError,
     asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # the server has announced its end but not yet closed the connection
+    asyncpg.InternalClientError,  # the server announced its shutdown but has not closed the connection yet
     asyncpg.PostgresConnectionError,
     asyncpg.InsufficientResourcesError,  # disk full, out of memory, too many connections
     asyncpg.OperatorInterventionError,  # shut down, crashed, starting, statement canceled or timed out
@@ -24,14 +24,14 @@ UNAVAILABLE_ERRORS = (
 
 
 class DatabaseUnavailableError(Exception):
-    """The database cannot be reached or closed the connection. A commit in progress may or may not have succeeded."""
+    """The database cannot be reached, or closed the connection. A commit in progress may have succeeded or not."""
 
 
 async def commit(connection: Any) -> None:
     """Commit, and raise DatabaseUnavailableError unless the server answers COMMIT without a warning.
 
-    If the wait for a synchronous standby is canceled, the server warns but answers COMMIT. If the transaction had
-    failed, it answers ROLLBACK.
+    If the wait for a synchronous standby is canceled, the server sends a warning and answers COMMIT. If the transaction
+    failed earlier, the server answers ROLLBACK.
     """
     warnings: list[str] = []
 
@@ -60,7 +60,7 @@ async def roll_back(connection: Any) -> None:
 def time_limit(connection: Any, seconds: int) -> Generator[None]:
     """Close the connection if the block lasts longer, so that pending statements fail.
 
-    No cancel request is sent: it could end the wait of a COMMIT for the standby, and show data that may still be lost.
+    No cancel request is sent, because it could end a COMMIT's wait for the standby and so show data that can be lost.
     """
     timer = asyncio.get_running_loop().call_later(seconds, _close, connection)
     try:
@@ -70,5 +70,5 @@ def time_limit(connection: Any, seconds: int) -> Generator[None]:
 
 
 def _close(connection: Any) -> None:
-    with suppress(asyncpg.InterfaceError):  # it is closed and has left the pool already
+    with suppress(asyncpg.InterfaceError):  # the connection is already closed and no longer in the pool
         connection.terminate()

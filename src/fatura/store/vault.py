@@ -35,7 +35,7 @@ class Vault:
     __slots__ = ("_ciphers", "_hash_keys", "key_ids", "sealing_id")
 
     def __init__(self, keys: Sequence[str]) -> None:
-        """Take the ring, newest key first. Raises KeyRingError."""
+        """Decode the key ring `keys`, newest key first. Raises KeyRingError."""
         if not keys:
             message = "the key ring is empty: set FATURA_SECRET_KEYS; `openssl rand -base64 32` makes a key"
             raise KeyRingError(message)
@@ -64,7 +64,7 @@ class Vault:
             return cipher.decrypt(
                 nonce, sealed[KEY_ID_BYTES + _NONCE_BYTES :], _bound_to(place, account_id, row_id)
             )
-        except (InvalidTag, ValueError):  # ValueError: too short to hold a nonce
+        except (InvalidTag, ValueError):  # ValueError: the value is too short to contain a nonce
             message = f"{place} of {row_id} does not open: it was changed or belongs to another row"
             raise KeyRingError(message) from None
 

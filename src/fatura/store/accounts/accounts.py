@@ -11,7 +11,7 @@ from fatura.store.db import Discovery, Tx, record
 
 
 async def insert(tx: Tx, *, name: str, mode: Mode, currency: str, created_at: datetime) -> None:
-    """Insert the account of the transaction, with its counters."""
+    """Insert the transaction's account and its counter row."""
     await tx.execute(
         """
         INSERT INTO account (account_id, name, mode, currency, clock_offset, created_at)
@@ -27,7 +27,7 @@ async def insert(tx: Tx, *, name: str, mode: Mode, currency: str, created_at: da
 
 
 async def discover_newest(discovery: Discovery) -> UUID | None:
-    """Return the newest account, which has the largest id."""
+    """Return the id of the newest account: ids increase with their creation time."""
     rows = await discovery.fetch("SELECT a.account_id FROM account a ORDER BY a.account_id DESC LIMIT 1")
     return rows[0]["account_id"] if rows else None
 
@@ -40,7 +40,7 @@ async def load(tx: Tx) -> Account | None:
 
 
 async def set_clock_offset(tx: Tx, offset: timedelta) -> None:
-    """Set a sandbox account's time minus real time (D-45)."""
+    """Set the difference between a sandbox account's clock and real time (D-45)."""
     await tx.execute("UPDATE account a SET clock_offset = $2 WHERE a.account_id = $1", offset)
 
 
@@ -52,7 +52,7 @@ class KeyHolder:
 
 
 async def find_key(tx: Tx, secret_hash: bytes) -> KeyHolder | None:
-    """Return the key's account, unless the key is revoked."""
+    """Return the key with this hash and its account, or None if the key is unknown or revoked."""
     row = await tx.fetchrow(
         """
         SELECT a.account_id, a.mode, a.currency, a.clock_offset, k.api_key_id, k.last_used_at
@@ -90,7 +90,7 @@ async def list_keys(tx: Tx) -> Sequence[ApiKey]:
 
 
 async def revoke_key(tx: Tx, api_key_id: UUID, *, revoked_at: datetime) -> bool:
-    """Revoke a key; return False when it does not exist. If it was revoked before, its time is kept."""
+    """Revoke a key; return False if it does not exist. The time of an earlier revocation is kept."""
     touched = await tx.execute(
         """
         UPDATE api_key k SET revoked_at = coalesce(k.revoked_at, $3)

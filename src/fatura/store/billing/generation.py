@@ -116,7 +116,7 @@ async def advance_subscriptions(tx: Tx, batch: Sequence[NewInvoice]) -> None:
 async def insert_invoices(
     tx: Tx, batch: Sequence[NewInvoice], drafts: Sequence[InvoiceDraft], *, now: datetime
 ) -> None:
-    """Insert a batch of invoices. Each draft is sent once, since many invoices share its content."""
+    """Insert a batch of invoices. Each draft is passed to SQL once, because many invoices share its content."""
     touched = await tx.execute(
         """
         INSERT INTO invoice (account_id, invoice_id, subscription_id, connection_id, cycle, status, period_start,
@@ -151,7 +151,7 @@ async def insert_invoices(
 
 
 async def insert_items(tx: Tx, batch: Sequence[NewInvoice], drafts: Sequence[InvoiceDraft]) -> None:
-    """Insert the items of a batch. Only the ids are sent for each item; the content is sent once per draft."""
+    """Insert the items of a batch. Their content is passed to SQL once per draft; each item adds only its id."""
     shared = [
         (place, position, item)
         for place, draft in enumerate(drafts)
@@ -204,7 +204,7 @@ async def insert_price_pulls(
 
 
 async def postpone(tx: Tx, subscription_id: UUID, *, now: datetime, until: datetime) -> None:
-    """Set when billing a due subscription is retried; if another worker has billed it meanwhile, change nothing."""
+    """Postpone billing a due subscription; if another worker has billed it meanwhile, change nothing."""
     await tx.execute(
         """
         UPDATE subscription s SET generate_at = $3
@@ -217,7 +217,7 @@ async def postpone(tx: Tx, subscription_id: UUID, *, now: datetime, until: datet
 
 
 async def product_refs(tx: Tx, product_ids: Sequence[UUID]) -> dict[UUID, str | None]:
-    """Return the merchant's own ids of products."""
+    """Return the merchant's own ids (`externalRef`) of products, by product id."""
     rows = await tx.fetch(
         "SELECT p.product_id, p.external_ref FROM product p WHERE p.account_id = $1 AND p.product_id = ANY($2::uuid[])",
         product_ids,

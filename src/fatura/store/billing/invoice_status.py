@@ -11,7 +11,7 @@ from fatura.store.db import Tx
 
 @dataclass(frozen=True, slots=True)
 class LockedInvoice:
-    """A locked invoice; `stamped` names timestamp columns that are set, by which a repeated fact is detected."""
+    """A locked invoice; `stamped` has the columns of `_ONCE` that are set, so their facts were already reported."""
 
     invoice_id: UUID
     status: InvoiceStatus
@@ -62,7 +62,7 @@ async def lock(tx: Tx, invoice_ids: Sequence[UUID]) -> Sequence[LockedInvoice]:
 
 
 async def write(tx: Tx, moves: Sequence[Move]) -> None:
-    """Write the new states. This also ends the lease and sets the new state's next due time."""
+    """Write the new states; also end the leases, remove issue errors and set `next_attempt_at`."""
     touched = await tx.execute(
         """
         UPDATE invoice v SET status = u.status,

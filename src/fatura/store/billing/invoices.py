@@ -11,7 +11,7 @@ from fatura.store.db import Row, Tx, record
 
 
 async def lock(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, InvoiceStatus]:
-    """Lock invoices in id order, to avoid deadlocks, and return their states. Lock their items and attempts later."""
+    """Lock invoices in id order, to avoid deadlocks; return their states. Lock items and attempts only afterwards."""
     rows = await tx.fetch(
         """
         SELECT v.invoice_id, v.status FROM invoice v
@@ -23,7 +23,7 @@ async def lock(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, InvoiceStatus]
 
 
 async def details(tx: Tx, invoice_ids: Sequence[UUID]) -> Mapping[UUID, InvoiceDetail]:
-    """Return invoices by id, with items and the merchant's own ids."""
+    """Return invoices by id, with items and the merchant's own ids (`externalRef`)."""
     rows = await _read(tx, invoice_ids)
     items = await items_of(tx, invoice_ids)
     return {
@@ -126,7 +126,7 @@ async def page_from_end(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int)
 async def page_of_few(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int) -> Sequence[Invoice]:
     """Return the same page as `page` by sorting all matching invoices; use it only if they are few.
 
-    `page` would scan all invoices from the newest on until it finds those of one day. This reads only that day's.
+    With a filter by one due date, `page` could scan all invoices from the newest on. This reads only those that match.
     """
     rows = await tx.fetch_by_values(
         """

@@ -21,7 +21,7 @@ class ClaimedMirror:
 
 
 async def enqueue_product(tx: Tx, product_id: UUID, *, now: datetime) -> int:
-    """Schedule copying a new or changed product to each active connection with a catalog; return how many."""
+    """Schedule copying a product to each active connection with a catalog; return the number of connections."""
     return await tx.execute(
         """
         INSERT INTO product_mirror (account_id, connection_id, product_id, next_attempt_at, failures)
@@ -35,7 +35,7 @@ async def enqueue_product(tx: Tx, product_id: UUID, *, now: datetime) -> int:
 
 
 async def enqueue_catalog(tx: Tx, connection_id: UUID, *, now: datetime) -> int:
-    """Schedule copying all products that are missing in a connection's catalog; return how many."""
+    """Schedule copying all products that are missing in a connection's catalog; return the number of products."""
     return await tx.execute(
         """
         INSERT INTO product_mirror AS m (account_id, connection_id, product_id, next_attempt_at, failures)
@@ -91,7 +91,7 @@ async def claimed(tx: Tx, keys: Sequence[tuple[UUID, UUID]]) -> Sequence[Claimed
 async def record_done(
     tx: Tx, mirror: ClaimedMirror, *, gateway_product_id: str, mirrored_at: datetime
 ) -> None:
-    """Record that the gateway has the product. If the product changed since the claim, it stays due."""
+    """Record that the gateway has the product. The copy stays due if the product changed since the claim."""
     await tx.execute(
         """
         UPDATE product_mirror m SET lease_until = NULL, failures = 0, last_error = NULL,
@@ -110,7 +110,7 @@ async def record_done(
 async def record_failure(
     tx: Tx, mirror: ClaimedMirror, *, error: str, next_attempt_at: datetime | None
 ) -> None:
-    """Record a failed attempt; `next_attempt_at` None gives up."""
+    """Record a failed attempt; if `next_attempt_at` is None, it is not repeated."""
     await tx.execute(
         """
         UPDATE product_mirror m SET next_attempt_at = $5, lease_until = NULL, failures = m.failures + 1,

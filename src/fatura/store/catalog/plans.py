@@ -22,7 +22,7 @@ async def insert(tx: Tx, plan_id: UUID, *, created_at: datetime) -> None:
 async def insert_version(
     tx: Tx, plan: Plan, terms: Terms, *, subscription_id: UUID | None, created_at: datetime
 ) -> None:
-    """Insert a plan's version without its items. With a subscription, the version is private to it (D-22)."""
+    """Insert a plan's version without items; with `subscription_id`, it is private to that subscription (D-22)."""
     await tx.execute(
         """
         INSERT INTO plan_version (account_id, plan_version_id, plan_id, version, subscription_id, name, period_months,
@@ -131,7 +131,7 @@ async def items(tx: Tx, plan_version_id: UUID) -> Sequence[OfferItem]:
 async def discounts(
     tx: Tx, plan_version_ids: Sequence[UUID]
 ) -> Mapping[tuple[UUID, int], tuple[Discount, ...]]:
-    """Return discount rules by version and position, each list in priority order."""
+    """Return discount rules in priority order, by version and item position."""
     rows = await tx.fetch(
         """
         SELECT d.plan_version_id, d.position, d.percent, d.from_cycle, d.to_cycle
@@ -190,7 +190,7 @@ async def archive(tx: Tx, plan_id: UUID, *, archived_at: datetime) -> None:
 
 
 async def billing_terms(tx: Tx, plan_version_ids: Iterable[UUID]) -> Mapping[UUID, BillingTerms]:
-    """Return versions by id, with the data for building invoices; product data is current."""
+    """Return versions by id, with the data for building invoices: terms, and the products' current names and prices."""
     wanted = list(plan_version_ids)
     rows = await tx.fetch(
         """

@@ -1,7 +1,7 @@
 """SQL that moves a plan's subscribers to its current version (D-23).
 
-Every statement selects the same subscriptions: active, without private terms, and on another version; with
-`from_version`, only those on that version.
+Every statement selects the same subscribers: active, without private terms, and on another version than the new one.
+If `from_version` is set, only subscribers on that version are selected.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from fatura.store.db import Tx, record
 
 @dataclass(frozen=True, slots=True)
 class Propagation:
-    """A move of a plan's subscribers to one of its versions, from `from_version` or from all others."""
+    """A move of a plan's subscribers to a version, from `from_version` or, if it is None, from all other versions."""
 
     plan_id: UUID
     plan_version_id: UUID
@@ -34,7 +34,7 @@ class PaymentRoute:
 
 @dataclass(frozen=True, slots=True)
 class SubscriberGroup:
-    """Subscribers whose next invoice is the same, both under the old and the new terms."""
+    """Subscribers whose next invoices have the same content, under the old terms and under the new ones."""
 
     plan_version_id: UUID
     cycle_count: int
@@ -106,7 +106,7 @@ async def skipped(
 
 
 async def pin(tx: Tx, move: Propagation, methods: Sequence[tuple[PaymentRoute, PaymentMethod]]) -> int:
-    """Set the version and method of the subscribers of the given routes; return how many."""
+    """Set the version and payment method of the given routes' subscribers; return the number of subscribers."""
     return await tx.execute(
         """
         UPDATE subscription s SET plan_version_id = $3, plan_version = $5, payment_method = u.new_method

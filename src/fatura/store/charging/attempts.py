@@ -1,4 +1,4 @@
-"""SQL of `charge_attempt`: each attempt to create a charge, stored before it is sent (D-33)."""
+"""SQL of `charge_attempt`: each attempt to create a charge, stored before its request is sent (D-33)."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -25,7 +25,7 @@ async def newest(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, ChargeAttemp
 
 
 async def save_sending(tx: Tx, attempts: Sequence[ChargeAttempt]) -> None:
-    """Insert new attempts before they are sent, and update open ones before they are sent again."""
+    """Insert new attempts, or update open ones, before their requests are sent."""
     touched = await tx.execute(
         """
         INSERT INTO charge_attempt AS a (account_id, invoice_id, attempt, connection_id, state, amount_cents,
@@ -70,7 +70,7 @@ async def lock(tx: Tx, invoice_ids: Sequence[UUID], numbers: Sequence[int]) -> d
         invoice_ids,
         numbers,
     )
-    assert len(found) == len(invoice_ids), "an attempt is committed before it is sent"
+    assert len(found) == len(invoice_ids), "an attempt is committed before its request is sent"
     return {attempt.invoice_id: attempt for attempt in found}
 
 
@@ -79,7 +79,7 @@ async def lock_one(tx: Tx, invoice_id: UUID, number: int) -> ChargeAttempt:
 
 
 async def confirm(tx: Tx, attempts: Sequence[ChargeAttempt], *, charge_ids: Sequence[str]) -> None:
-    """Mark locked attempts as confirmed, each with its charge."""
+    """Mark locked attempts as confirmed, each with the id of its charge."""
     await tx.execute(
         """
         UPDATE charge_attempt a SET state = 'confirmed', gateway_invoice_id = u.charge_id, error_code = NULL,
@@ -102,7 +102,7 @@ async def mark(
     error_code: str | None = None,
     error_detail: str | None = None,
 ) -> None:
-    """Set the state of a locked attempt, and clear its charge."""
+    """Set the state of a locked attempt, and remove its charge id."""
     await tx.execute(
         """
         UPDATE charge_attempt a SET state = $4, gateway_invoice_id = NULL, error_code = $5, error_detail = $6
@@ -130,7 +130,7 @@ async def count_empty_lookup(tx: Tx, attempt: ChargeAttempt, *, looked_up_at: da
 
 
 async def reopen_parked(tx: Tx, invoice_id: UUID) -> None:
-    """Mark a parked attempt as failed; with known charges, as sending, so that it is looked up (D-113, D-123)."""
+    """Mark a parked attempt as failed or, if it has known charges to look up, as sending (D-113, D-123)."""
     await tx.execute(
         """
         UPDATE charge_attempt a SET state = CASE WHEN a.known_charge_ids = '{}' THEN 'failed' ELSE 'sending' END

@@ -1,7 +1,7 @@
 """SQL that makes charges due for polling before their scheduled time (D-35, D-46).
 
-Charges that are already due and not leased are skipped, so repeated webhooks write nothing. Invoices are locked in id
-order, to avoid deadlocks.
+For a webhook, charges that are already due and not leased are skipped, so that repeated webhooks write nothing.
+Invoices are locked in id order, to avoid deadlocks.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from fatura.store.db import Tx
 async def make_named_due(
     tx: Tx, connection_id: UUID, charge_ids: Sequence[str], *, now: datetime, real_now: datetime
 ) -> int:
-    """Make charges due by their gateway ids, in any invoice state; return how many.
+    """Make charges with these gateway ids due for polling, in any invoice state; return the number that changed.
 
     A leased charge is polled once more, because the answer of the poll in progress may be older than the webhook.
     """
@@ -37,7 +37,7 @@ async def make_named_due(
 
 
 async def make_open_due(tx: Tx, connection_id: UUID, *, now: datetime, real_now: datetime) -> int:
-    """Make all open charges of a connection due, if polling has not ended for them; return how many."""
+    """Make a connection's open charges due unless their polling has ended; return the number that changed."""
     return await tx.execute(
         """
         WITH due AS MATERIALIZED (
@@ -68,7 +68,7 @@ async def make_due(tx: Tx, invoice_id: UUID, *, at: datetime) -> None:
 
 
 async def make_connection_due(tx: Tx, connection_id: UUID, *, now: datetime) -> None:
-    """After a connection was changed, make its invoices due that wait for issuing or polling (D-34, D-46)."""
+    """Make the invoices of a changed connection due if they wait for issuing or polling (D-34, D-46)."""
     await tx.execute(
         """
         WITH due AS MATERIALIZED (

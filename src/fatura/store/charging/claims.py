@@ -16,8 +16,8 @@ from fatura.store.db import Tx
 class ClaimedInvoice:
     """An invoice with the data that a charge needs.
 
-    `next_attempt_at` is its due time at the claim. If the stored value differs later, the invoice was made due again.
-    It is None if the invoice was read for a late charge check, without a claim.
+    `next_attempt_at` is the stored time when the invoice was claimed, or None if it was read without a claim for a late
+    charge check. If the stored time differs later, another transaction rescheduled the invoice after the claim.
     """
 
     invoice_id: UUID
@@ -41,7 +41,7 @@ class ClaimedInvoice:
 async def claim(
     tx: Tx, status: InvoiceStatus, *, now: datetime, real_now: datetime, lease_until: datetime, limit: int
 ) -> Sequence[UUID]:
-    """Lease due invoices in one state that no other worker has leased, the longest overdue first."""
+    """Lease invoices in one state whose next attempt is due and that no worker has leased, earliest attempt first."""
     rows = await tx.fetch(
         """
         WITH due AS MATERIALIZED (
@@ -90,11 +90,13 @@ async def reschedule_issuance(
     delay_emitted: bool,
     error: IssueFailure | None = None,
 ) -> None:
-    """End the lease and set the next attempt of a `ready` invoice; None with an `error` stops until a person acts.
+    """End the lease of a `ready` invoice and set its next attempt; None, with an `error`, waits for a person.
 
-    If the invoice was made due after the claim, it stays due and the error is not stored.
+    If another transaction rescheduled the invoice after the claim, its time is kept and the error is not stored.
     """
-    assert (next_attempt_at is None) is (error is not None), "an invoice that stops says why"
+    assert (next_attempt_at is None) is (error is not None), (
+        "only an invoice with an error has no next attempt"
+    )
     await tx.execute(
         """
         UPDATE invoice v SET lease_until = NULL, issue_failures = $4, issue_failing_since = $5,
@@ -123,9 +125,9 @@ async def reschedule_issuance(
 async def reschedule_polls(
     tx: Tx, invoices: Sequence[ClaimedInvoice], *, next_attempts_at: Sequence[datetime | None]
 ) -> set[UUID]:
-    """End the leases and set the next polls; return the ids of invoices that were made due after the claim.
+    """End the leases and set the next polls; return the ids of invoices that were rescheduled after the claim.
 
-    Those stay due. Invoices are locked first, in id order, to avoid deadlocks with `charge_polling`.
+    Those keep their time. Invoices are locked first, in id order, to avoid deadlocks with `charge_polling`.
     """
     invoice_ids = [invoice.invoice_id for invoice in invoices]
     await stored_invoices.lock(tx, invoice_ids)

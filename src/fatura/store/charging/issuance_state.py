@@ -45,7 +45,7 @@ async def lock(tx: Tx, invoice_id: UUID) -> IssuanceState | None:
 
 
 async def make_due(tx: Tx, invoice_id: UUID, *, now: datetime, lease_until: datetime | None) -> None:
-    """Make a locked `ready` invoice due; with `lease_until` the caller leases it, with None any worker may."""
+    """Make a locked `ready` invoice due; the caller leases it if `lease_until` is set, else any worker may claim it."""
     await tx.execute(
         """
         UPDATE invoice v SET next_attempt_at = $3, lease_until = $4,

@@ -24,9 +24,9 @@ async def plan(tx: Tx, invoice_id: UUID, number: int, *, next_check_at: datetime
 
 
 async def claim(tx: Tx, *, now: datetime, gaps: Sequence[timedelta], limit: int) -> Sequence[ChargeAttempt]:
-    """Return attempts due for a check, and schedule the next check of each, by the next of `gaps`.
+    """Return attempts due for a check, and schedule the next check of each after the next of `gaps`.
 
-    So if a worker dies, the next check is made anyway. After the last gap no check is scheduled.
+    Even if this worker dies, the next check is thus made. After the last of `gaps`, no check is scheduled.
     """
     return await tx.fetch_as(
         ChargeAttempt,
