@@ -22,7 +22,7 @@ from fatura.postgres import EmbeddedPostgresError
 from fatura.settings import Settings, SettingsError
 from fatura.store.accounts.accounts import discover_newest
 from fatura.store.db import Database, DatabaseUnavailableError, connect
-from fatura.store.migrations.distribute import AT_MOST_GIB as AT_MOST_GIB  # noqa: PLC0414 - for the command
+from fatura.store.migrations.distribute import AT_MOST_GIB as AT_MOST_GIB  # noqa: PLC0414 - for `cli.migrate`
 from fatura.store.migrations.distribute import distribute as distribute  # noqa: PLC0414 - as above
 from fatura.store.migrations.runner import MigrationError, migrate, pending
 from fatura.store.notify import Notifier, listen

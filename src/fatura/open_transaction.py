@@ -6,7 +6,7 @@ from contextvars import ContextVar
 
 
 class _Mark:
-    """The mark of one transaction. Tasks started during the transaction share the mark, so they see when it closes."""
+    """The mark of one transaction. Tasks started during a transaction share its mark, so they see when it ends."""
 
     __slots__ = ("is_open",)
 

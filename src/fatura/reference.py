@@ -21,7 +21,7 @@ def openapi_document() -> dict[str, Any]:
 
 
 def states_page() -> str:
-    """Return docs/reference/states.md: the diagram, the table of moves, and every state with every fact."""
+    """Return docs/reference/states.md: the diagram, the transitions, and the effect of each fact in each state."""
     return "".join(
         (
             "# The states of an invoice\n\n",

@@ -50,7 +50,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable(
         "FATURA_RATE_LIMIT",
         "200",
-        "requests per second for each API key, in bursts twice that; 0 means no limit (D-48)",
+        "requests per second for each API key; a burst may have twice as many; 0 means no limit (D-48)",
     ),
     Variable("FATURA_MAX_CONNECTIONS", "10", "largest number of database connections of one process"),
     Variable("FATURA_LOG_FORMAT", "auto", "`json`, `console`, or `auto`: console on a terminal"),

@@ -81,7 +81,7 @@ def _national_holidays() -> "holidays.HolidayBase":
 
 
 def is_banking_day(day: date) -> bool:
-    """Return whether banks clear payments on this day, which is no weekend and no national holiday (D-26)."""
+    """Return whether banks clear payments on this day; they do not on weekends and national holidays (D-26)."""
     saturday = 5
     return day.weekday() < saturday and day not in _national_holidays()
 
@@ -93,7 +93,7 @@ def banking_day_on_or_after(day: date) -> date:
 
 
 def last_payment_day(charge_due_date: date, method: PaymentMethod) -> date:
-    """Return the last day on which an unpaid charge is not yet overdue (D-26)."""
+    """Return the last day before an unpaid charge becomes overdue (D-26)."""
     if method is not PaymentMethod.BOLETO:
         return charge_due_date
     day = banking_day_on_or_after(charge_due_date)
@@ -103,7 +103,7 @@ def last_payment_day(charge_due_date: date, method: PaymentMethod) -> date:
 
 
 def charge_due_date(due_date: date, *, today: date) -> date:
-    """Return the due date to send to the gateway; never a past date, which gateways refuse (D-5)."""
+    """Return the due date to send to the gateway: at least today, because gateways refuse past dates (D-5)."""
     return max(due_date, today)
 
 

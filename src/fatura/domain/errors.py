@@ -90,7 +90,7 @@ IDEMPOTENCY_IN_PROGRESS = Problem(
     "engine.idempotency_in_progress",
     409,
     "Request in progress",
-    "Another request with this Idempotency-Key is still in progress; repeat it after `Retry-After`.",
+    "Another request with this Idempotency-Key is still in progress; repeat yours after `Retry-After`.",
 )
 SANDBOX_CHARGE_CONFLICT = Problem(
     "engine.sandbox_charge_conflict",

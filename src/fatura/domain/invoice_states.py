@@ -41,10 +41,10 @@ MEANINGS: dict[Fact, str] = {
     Fact.VALUE_MISSED: "a price call for a pending item failed",
     Fact.VALUES_CLOSED: "the last pending item was priced or skipped",
     Fact.CHARGE_CONFIRMED: "the gateway confirmed that the charge exists",
-    Fact.PAYMENT_CONFIRMED: "the gateway says paid",
-    Fact.PAYMENT_MISSED: "the gateway says refused, expired or overdue, or unpaid after the last day of payment",
-    Fact.CANCEL_REQUESTED: "the merchant cancels, and no live charge prevents it",
-    Fact.CHARGE_CANCELED: "the gateway says canceled",
+    Fact.PAYMENT_CONFIRMED: "the gateway says that the charge is paid",
+    Fact.PAYMENT_MISSED: "the charge is refused, expired or overdue, or is unpaid after the last day of payment",
+    Fact.CANCEL_REQUESTED: "the merchant cancels the invoice, and no open charge prevents it",
+    Fact.CHARGE_CANCELED: "the gateway says that the charge is canceled",
     Fact.REFUNDED: "the gateway says that the payment was refunded",
     Fact.DISPUTED: "the gateway says that the payment is disputed",
 }
@@ -62,7 +62,7 @@ class OnlyIf(StrEnum):
 class Transition:
     """One row of the table. If `to` equals `from_`, the state does not change and a repeated fact is ignored.
 
-    `stamps` are the columns it sets, `emits` the type of its event, `basis` the clause that demands it.
+    `stamps` are the columns that it sets, `emits` is the type of its event, `basis` is the clause that demands it.
     """
 
     from_: InvoiceStatus

@@ -46,7 +46,7 @@ class IdempotentRequest:
 
 @dataclass(slots=True)
 class _Progress:
-    """Whether the transaction has claimed the key. A lock timeout before the claim: another request holds the key."""
+    """Whether the transaction has claimed the key. Until then, a lock timeout means that another request holds it."""
 
     is_claimed: bool = False
 

@@ -1,4 +1,4 @@
-"""How a resource declares its routes. The problems that follow from a route's method, path and key are added here."""
+"""How a resource declares its routes. Adds the problems that follow from a route's method, path and `KeyPolicy`."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar

@@ -8,7 +8,7 @@ from fatura.api.http.problems import problem_response
 from fatura.domain.errors import INVALID_REQUEST, EngineError
 
 MAX_HEAD_BYTES = 64 * 1024
-"""Maximum size of the request line and headers; a last read of the socket may exceed it."""
+"""Maximum size of the request line and headers; the last read from the socket may exceed it."""
 PATIENCE_SECONDS = 10
 """Maximum time for a request head to arrive, and for the rest of a body after an early answer."""
 
@@ -25,7 +25,7 @@ class LimitedProtocol(HttpToolsProtocol):
     _head_bytes: int = 0
     _deadline: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] - as its parent does
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] - as in uvicorn
         super().connection_made(transport)
         self._watch()
 

@@ -108,7 +108,7 @@ def _path_id(annotation: Any) -> PathId:
 
 
 def _documented(signature: inspect.Signature) -> inspect.Signature:
-    """Return the signature that FastAPI documents: without `call`, and with ids and query declared as FastAPI needs."""
+    """Return the signature that FastAPI documents: without `call`, and with ids and query as FastAPI expects them."""
     shown: list[inspect.Parameter] = []
     for name, parameter in signature.parameters.items():
         if name == "query":

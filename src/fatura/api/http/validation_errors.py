@@ -71,7 +71,7 @@ def _alternatives(tags: Sequence[str]) -> str:
 def _path(location: tuple[str | int, ...], value: Any) -> str:
     """Return a location as a path in the request, without the names of union members that pydantic inserts.
 
-    A step before the last is such a name if it leads to no object or array in `value`.
+    Any step but the last is such a name if it leads to no object or array in `value`.
     """
     path = WHOLE_BODY
     for place, step in enumerate(location, 1):

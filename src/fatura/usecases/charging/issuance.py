@@ -253,7 +253,7 @@ async def _record(
         return
     try:
         seconds = await in_transaction(deps, account, _record_answers, answered)
-    except Exception as failure:  # noqa: BLE001 - logged with its answer; the others are still recorded
+    except Exception as failure:  # noqa: BLE001 - each answer is recorded alone; a failure of one is logged
         if len(answered) > 1:
             await asyncio.gather(*(_record(deps, account, [each]) for each in answered))
         else:

@@ -80,7 +80,7 @@ async def _reschedule(
 
 
 def _after_failure(work: Work, call: PriceCall, pull: PricePull) -> PricePull:
-    """Return an item's schedule after a failed call. A client's call does not move the next one (D-32)."""
+    """Return an item's schedule after a failed call. Calls that a client requests do not postpone the next (D-32)."""
     if pull.first_failed_at is None:
         pull = replace(pull, first_failed_at=work.now, warn_at=work.now + WARN_AFTER)
     if call.by_hand:
