@@ -1,4 +1,4 @@
-"""Each break disables one mechanism of the engine on purpose, to show that a run detects that it is missing.
+"""Each break disables one mechanism of the engine on purpose, to show that a run detects the loss.
 
 `make faults BREAK=name ARGS=run` applies a break. Every process of a run calls `apply`, and every database of a run is
 changed by `break_database`.
@@ -42,7 +42,7 @@ _NUMBERS_BY_SEQUENCE = """
         RETURN coalesce(last, 0);
     END $f$;
 """
-"""Creates one sequence per account. A run that restores the account's counter row also resets the sequence."""
+"""Creates one sequence per account. Restoring the account's counter row also resets the sequence."""
 
 SQL = {
     "number-events-by-sequence": _NUMBERS_BY_SEQUENCE,

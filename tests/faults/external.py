@@ -167,7 +167,8 @@ class GatewayAndMerchant:
         charge_id = request.match_info["charge_id"]
         fault = self.fault("cancel", lost=self.faults.lost, error=self.faults.error)
         if fault != "error":
-            self._known("charge_id = ?", charge_id)  # `_known` applies due payments first
+            # This call records due payments, so that a paid charge is not canceled.
+            self._known("charge_id = ?", charge_id)
             self.journal.change(
                 "UPDATE charge SET state = 'canceled' WHERE charge_id = ? AND state = 'open'", charge_id
             )

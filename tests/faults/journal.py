@@ -34,7 +34,7 @@ class Journal:
 
     def write(self, table: str, **values: Any) -> None:
         columns, marks = ", ".join(values), ", ".join("?" * len(values))
-        self._file.execute(f"INSERT INTO {table} ({columns}) VALUES ({marks})", tuple(values.values()))  # noqa: S608 - names of ours
+        self._file.execute(f"INSERT INTO {table} ({columns}) VALUES ({marks})", tuple(values.values()))  # noqa: S608 - our own tables
 
     def change(self, statement: str, *values: Any) -> int:
         """Execute a statement, and return the number of changed rows."""
@@ -45,7 +45,7 @@ class Journal:
             yield dict(row)
 
     def count(self, table: str, condition: str = "1") -> int:
-        return self._file.execute(f"SELECT count(*) FROM {table} WHERE {condition}").fetchone()[0]  # noqa: S608 - names of ours
+        return self._file.execute(f"SELECT count(*) FROM {table} WHERE {condition}").fetchone()[0]  # noqa: S608 - our own tables
 
     def close(self) -> None:
         self._file.close()

@@ -9,7 +9,7 @@ from tests.faults.report import Options, Report
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """`module` has the function `run(options)`. An `alone` run measures times, so no other run is concurrent.
+    """`module` has the function `run(options)`. An `alone` run measures times, so no other run may be concurrent.
 
     `waits` marks a run that waits for its clock most of the time. It needs no share of the cores.
     """

@@ -110,7 +110,7 @@ class Client:
             try:
                 answer = await self._http.request(method, url, json=body, headers=sent)
             except httpx.TransportError:
-                await asyncio.sleep(0.05)  # this API is restarting, another one is running
+                await asyncio.sleep(0.05)  # try the other API while this one restarts
                 continue
             self.answers.append(answer)
             return answer

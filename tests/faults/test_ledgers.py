@@ -180,7 +180,7 @@ async def test_each_injected_error_is_reported(database_url: str, tmp_path: Path
             assert ledgers_.journal.change(change) > 0, change
             assert await ledgers_.reported() == sentences, change
             for name, rows in saved.items():
-                ledgers_.journal.change("DELETE FROM " + name)  # noqa: S608 - names of ours
+                ledgers_.journal.change("DELETE FROM " + name)  # noqa: S608 - our own tables
                 for row in rows:
                     ledgers_.journal.write(name, **row)
         await ledgers_.root.execute(

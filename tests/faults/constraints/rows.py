@@ -2,7 +2,7 @@
 
 from tests.support.world import rows
 
-# The columns of unique indexes, without `account_id`. `where` has values that put a row into a partial index.
+# `once` has the columns of a unique index without `account_id`. `where` has values that put a row into a partial index.
 UNIQUE_ROWS = rows("""
     index                          | table              | once                             | where
     invoice_one_per_cycle          | invoice            | subscription_id cycle            |
@@ -21,7 +21,7 @@ UNIQUE_ROWS = rows("""
     delivery_pk                    | delivery           | sequence                         |
     account_counter_pk             | account_counter    |                                  |
     lost_invoice_pk                | lost_invoice       | subscription_id cycle            |
-""")  # noqa: E501 - a table is read by its columns
+""")  # noqa: E501 - wrapped rows would be hard to read
 
 # Changes that make a copy of a valid row invalid, and the check that refuses each.
 CHECKS = rows("""
@@ -115,9 +115,9 @@ CHECKS = rows("""
     sandbox_fault_call              | sandbox_fault      | "operation": "call"
     sandbox_fault_fault             | sandbox_fault      | "fault": "yawns"
     sandbox_fault_times             | sandbox_fault      | "times_left": -1
-""")  # noqa: E501 - a table is read by its columns
+""")  # noqa: E501 - wrapped rows would be hard to read
 
-# Columns that may not change while a row has the value `when`. `*` means every column.
+# Columns that may not change after the assignment `when`, or never if `when` is blank. `*` means every column.
 FROZEN = rows("""
     trigger                | table            | when                       | columns
     event_kept             | event            |                            | *
@@ -141,7 +141,7 @@ FROZEN = rows("""
     pricing_attempt_frozen | pricing_attempt  | outcome = 'ok'             | *
     pricing_attempt_frozen | pricing_attempt  | outcome = NULL             | account_id invoice_id position attempt by_hand url
     pricing_attempt_frozen | pricing_attempt  | outcome = NULL             | cap_cents request_body created_at
-""")  # noqa: E501 - a table is read by its columns
+""")  # noqa: E501 - wrapped rows would be hard to read
 
 # Tables whose rows are never deleted.
 NEVER_DELETED = rows("""

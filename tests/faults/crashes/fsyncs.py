@@ -131,7 +131,7 @@ async def _ask_on(world: World, tried: Fsyncs, died: asyncio.Event) -> list[str]
 
 async def _repeat(world: World, tried: Fsyncs, key: str) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while (answer := await world.post("/v1/products", _body(key), key=key)).status == 503:  # noqa: ASYNC110 - as a client does
+        while (answer := await world.post("/v1/products", _body(key), key=key)).status == 503:  # noqa: ASYNC110 - repeats as a client does
             await asyncio.sleep(0.05)
     if answer.status == 201:
         tried.acknowledged[key] = answer.body

@@ -49,7 +49,7 @@ async def recover(
     died_at = now()
     async with open_shop(place, now=now, notes=place.notes(), db=database.db) as shop:
         held_until = (await shop.sql(_LEASES))[0]["until"]
-        answers = [await act(shop) for act in requests]  # repeated before the leases expire
+        answers = [await act(shop) for act in requests]  # the first repeats come before the leases expire
         now.move_to(died_at + RECOVERED_WITHIN)
         await shop.run()
         problems = await _still_due(shop)
@@ -72,7 +72,7 @@ async def recover(
 
 
 async def _still_due(shop: Shop) -> list[str]:
-    """Return a problem if work is still due after the lanes ran, because the killed process has leased it."""
+    """Return a problem if work is still due after the lanes ran. The killed process then still holds its lease."""
     due_at = await _due_at(shop)
     return (
         [f"due since {due_at}, and leased by the killed process"]

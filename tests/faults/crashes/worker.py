@@ -147,7 +147,7 @@ def _fork_and_run(place: Place, flow: Flow, now: ShiftedClock, *, at: KillAt | N
         answers = asyncio.run(_run_flow(place, flow, now, points=points))
         (place.folder / "whole").write_text(json.dumps({"points": points.names, "answers": answers}))
         code = 0
-    except BaseException:  # noqa: BLE001 - a forked process must not go on as its parent
+    except BaseException:  # noqa: BLE001 - the child must not continue with the parent's code
         traceback.print_exc()
     os._exit(code)
 

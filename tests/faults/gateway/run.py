@@ -27,7 +27,7 @@ AFTER_DUE_SECONDS = 4 * 86400
 LATEST_FOUND_SECONDS = 60
 """Maximum delay of a charge that the engine must find by look-ups, before it repeats the request."""
 SECOND_CHARGES_PERMILLE = 5
-"""Allowed second charges. A freeze between the lease check and sending can cause one, which is canceled later."""
+"""Allowed second charges. A freeze between lease check and request can cause one, which is canceled later."""
 INTERFERENCE_SECONDS = 0.2
 INTERFERENCE_PERMILLE = 60
 """Share of invoices that are canceled or retried while they are charged."""
@@ -131,7 +131,8 @@ async def _count(
     report.count(
         "charge calls that were open in killed or frozen workers (percent)",
         100 * running.calls_hit / charges,
-        at_least=2 if options.scale is Scale.FULL else None,  # some charges are created before the first kill
+        # In a short run, most charges may be created before the first kill.
+        at_least=2 if options.scale is Scale.FULL else None,
     )
     for kind, numbers in of_kind.items():
         late = kind.faults.late_seconds > LATEST_FOUND_SECONDS
@@ -143,7 +144,7 @@ async def _count(
 
 
 async def _unreported(world: World) -> Sequence[str]:
-    """Return the charges that belong to no invoice and occur in no event."""
+    """Return the charges that belong to no invoice and that no `invoice.issue_failed` event names."""
     rows = await world.tables.fetch(
         """
         SELECT gateway_invoice_id FROM invoice WHERE gateway_invoice_id IS NOT NULL

@@ -23,7 +23,7 @@ NEXT = """
     ) AS due_at,
     (SELECT max(w.lease_until) FROM webhook w WHERE w.lease_until > $2) AS pushing_until
 """
-"""When the next work is due, and when the last lease on a webhook ends, if any. `$1` includes charge polls."""
+"""When the next work is due, and when the last webhook lease ends. With `$1`, charge polls count as work."""
 OPEN = """
     SELECT count(*) FROM (
         SELECT 1 FROM invoice WHERE status IN ('draft', 'awaiting_value') OR next_attempt_at IS NOT NULL

@@ -51,7 +51,7 @@ DUE_IN = timedelta(days=2)
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of gateway: its settings, its faults, and the number of charges."""
+    """A kind of gateway. `charges` is the number of charges of all its `accounts` together."""
 
     name: str
     idempotency: str

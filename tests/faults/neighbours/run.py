@@ -130,12 +130,12 @@ async def _rounds(setup: Setup, options: Options) -> tuple[list[Round], int]:
         rounds.append(await _round(setup, "noisy", enrolled, every=setup.renew_noise))
         held_back += await _drain(setup)
         await setup.end_noise()
-        await _lost(setup)  # an event emitted in a noisy round must not arrive in the next quiet one
+        await _lost(setup)  # no event of this noisy round may arrive in the next quiet round
     return rounds, held_back
 
 
 async def _drain(setup: Setup) -> int:
-    """Continue the noise until all events of healthy merchants have arrived. Return how many did not arrive in time."""
+    """Continue the noise until healthy merchants have all their events. Return the number of late events."""
     deadline = time.monotonic() + HELD_SECONDS
     while (left := await _in_flight(setup)) and time.monotonic() < deadline:
         await setup.renew_noise()
@@ -175,7 +175,7 @@ async def _during_bulk_billing(setup: Setup, options: Options, report: Report) -
 
 
 async def _lost(setup: Setup) -> int:
-    """Wait until all events of the healthy merchants have arrived. Return how many did not arrive in time."""
+    """Wait until healthy merchants have all their events. Return the number of events that never arrived."""
     deadline = time.monotonic() + ARRIVE_WITHIN_SECONDS
     while True:
         lost = await _in_flight(setup)

@@ -9,7 +9,7 @@ from tests.faults.orders.outcome import Outcome
 
 @dataclass(frozen=True, slots=True)
 class NamedOutcome:
-    """An outcome that is also correct. It equals that of the run `reference`, apart from the differences below.
+    """An outcome that is also correct. It equals the outcome of the run `reference`, except in the fields below.
 
     `reference` is a serial order (`a b`, `b a`) or one side alone (`a`, `b`). `answers` has patterns for the responses
     that differ. Rows of `ignored_tables` are not compared.

@@ -31,7 +31,7 @@ TICK = timedelta(milliseconds=1)
 """Clock advance per step, so that later writes have later instants."""
 
 OF_WORKERS = "due_work_is_claimed_in_an_hour"
-"""The invariant that is not checked. No workers run, so due work remains."""
+"""This invariant is not checked, because no workers run and due work remains."""
 
 
 class SteppedClock:

@@ -147,7 +147,7 @@ class Stepper:
             elif all(each.task is not None and each.task.done() for each in self._actors):
                 self._actors.clear()
                 return self.trace
-            else:  # all threads wait for a timer or for locks of other sessions, until PostgreSQL's lock time-out
+            else:  # all threads wait: for a timer, or for locks of other sessions until the lock time-out
                 await self._change()
 
     async def step(self, label: str) -> None:
@@ -222,7 +222,7 @@ class Stepper:
                 await self._mark_waiting(at_work)
 
     async def _mark_waiting(self, at_work: Sequence[_Thread]) -> None:
-        """If all statements are blocked, record by whom, after PostgreSQL has checked for a deadlock."""
+        """If all statements are blocked, wait for PostgreSQL's deadlock check, then record the blocking sessions."""
         found = await self._blockers(at_work)
         if not all(found.values()):
             return

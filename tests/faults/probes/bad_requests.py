@@ -28,7 +28,7 @@ PROCESSES = 2
 SENT_AGAIN = 500
 """How many of the last refused requests are repeated at the end, to check that they change no row."""
 CALLS_OUT = ("pricing-test", "retry-pricing")
-"""Routes that call a merchant's endpoint. They get no requests because of their rate limit."""
+"""Routes that call a merchant's endpoint. They get no requests, because their rate limit would refuse most."""
 
 
 @dataclass(slots=True)

@@ -99,7 +99,7 @@ def _check_matched(truth: Truth, invoices: Sequence[Mapping[str, Any]], newer: s
 
 
 def _check_once(story: Story, truth: Truth, invoices: Sequence[Mapping[str, Any]], *, at: str) -> None:
-    """Check that no cycle has two live charges, and that canceled invoices are not charged again."""
+    """Check that no cycle has two live charges, and that no cycle is charged again after its charge was canceled."""
     billed = truth.billed | {str(row["invoice_id"]): _cycle(row) for row in invoices}
     live = Counter[Cycle | None]()
     canceled: defaultdict[Cycle | None, str] = defaultdict(str)

@@ -119,7 +119,7 @@ class Merchant(Client):
             body["gatewayConnectionId"] = self.rng.choice(self.connections)
         answer = await self.post(
             "/v1/subscriptions", body, allowed=(400, *CONFLICT)
-        )  # refused if its date has passed
+        )  # the request is refused if the date has passed
         if answer.status == 201:
             self.subscriptions.append(answer.json["id"])
             self.acknowledged[reference] = answer.json["id"]

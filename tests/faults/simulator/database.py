@@ -28,7 +28,7 @@ CONNECTION: dict[str, Any] = {
     "statement_cache_size": 1000,
     "max_cached_statement_lifetime": 0,  # no limit: asyncpg would measure it in real seconds
 }
-"""Options of each connection. Generic plans are made once per connection."""
+"""Options of each connection. With generic plans, PostgreSQL plans a statement once per connection."""
 _AWAY = "the database is unavailable"
 SHOWN_CHARS = 60
 _LOCKS = re.compile(r"\b(INSERT|UPDATE|DELETE|FOR SHARE|FOR KEY SHARE)\b")

@@ -89,7 +89,7 @@ class Process:
             notify=lambda _lane: self._hint(),
         )
         provider = Provider(lambda config: SimGateway(world.side, config), frozenset({Mode.LIVE}))
-        self.deps = replace(deps, providers={PROVIDER: provider}, merchants=world.merchants)  # pyright: ignore[reportArgumentType] - of the same shape
+        self.deps = replace(deps, providers={PROVIDER: provider}, merchants=world.merchants)  # pyright: ignore[reportArgumentType] - SimMerchants has the same methods
         return self.deps
 
     def _run(self, action: Coroutine[Any, Any, object], name: str) -> "asyncio.Task[object]":
@@ -151,7 +151,7 @@ class Process:
         world.schedule.trace.add(f"{self.host.name} {fault} at {step.label}")
         if fault == "process: killed":
             if step.label == "COMMIT" and world.schedule.rng.random() < 0.5:
-                with contextlib.suppress(asyncpg.ConnectionDoesNotExistError):  # the commit may be lost too
+                with contextlib.suppress(asyncpg.ConnectionDoesNotExistError):  # the commit may be lost, too
                     await step.work()
             await self.die()
             return True

@@ -120,7 +120,7 @@ class Schedule:
                 raise StuckError(f"no end after {MOST_STEPS} steps")
             if self._wake_one():
                 continue
-            if any(each.done.done() for each in self._steps):  # canceled at a deadline before its turn
+            if any(each.done.done() for each in self._steps):  # a deadline canceled a step before its turn
                 self._steps = [each for each in self._steps if not each.done.done()]
             ready = [each for each in self._steps if self._may_go(each.host)]
             if ready:

@@ -34,7 +34,7 @@ async def do_at_once(step: Step) -> None:
     """Execute a step that cannot block, and return its result to its task."""
     try:
         result = await step.work()
-    except Exception as error:  # noqa: BLE001 - belongs to the task
+    except Exception as error:  # noqa: BLE001 - raised again in the task
         if not step.done.done():
             step.done.set_exception(error)
     else:
