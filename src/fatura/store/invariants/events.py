@@ -2,7 +2,7 @@
 
 from fatura.store.invariants.invariant import Invariant
 
-# UNION ALL and GROUP BY compare two tables where PostgreSQL could run a join as a nested loop.
+# UNION ALL with GROUP BY compares two tables. PostgreSQL could run a join of them as a slow nested loop.
 EVENTS: tuple[Invariant, ...] = (
     Invariant(
         "event_numbers_without_gaps",

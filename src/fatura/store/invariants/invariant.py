@@ -8,7 +8,7 @@ from typing import Literal, LiteralString
 class Invariant:
     """A condition and the statement that returns the ids that violate it as `offender`.
 
-    In the statement `$1` is the account, `$2` the maximum number of ids, and `$3` what it `needs`.
+    In the statement, `$1` is the account, `$2` the maximum number of ids, and `$3` the value that `needs` names.
     """
 
     name: str

@@ -16,8 +16,8 @@ CREATE TABLE account (
     CONSTRAINT account_clock CHECK (clock_offset >= interval '0' AND (mode = 'sandbox' OR clock_offset = interval '0'))
 );
 
--- One row per account: the last event number and the total of each list. It is updated last before a commit, so event
--- numbers follow the order of commits without gaps.
+-- One row per account: the last event number and the total of each list. The last statement before a commit updates
+-- the row, so event numbers follow the order of commits without gaps.
 CREATE TABLE account_counter (
     account_id uuid NOT NULL,
     last_sequence bigint NOT NULL DEFAULT 0,
@@ -103,7 +103,7 @@ CREATE TABLE gateway_connection (
     CONSTRAINT gateway_connection_installments CHECK (max_installments BETWEEN 1 AND 12)
 );
 
--- For tables whose rows are only added.
+-- For triggers on operations that a table never allows, such as DELETE.
 CREATE FUNCTION refuse_any_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION '% of % is refused: its rows are kept as they are', TG_OP, TG_TABLE_NAME

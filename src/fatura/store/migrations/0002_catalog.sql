@@ -37,8 +37,8 @@ CREATE TABLE plan (
     CONSTRAINT plan_version_counts CHECK (current_version >= 1)
 );
 
--- A version is complete and never changes. With a `subscription_id` it holds the terms of that subscription alone, and
--- `version` is the number that the subscription enrolled with.
+-- A version has all terms of a plan and never changes. With a `subscription_id`, it holds the private terms of that
+-- subscription, and `version` is the number that the subscription enrolled with.
 CREATE TABLE plan_version (
     account_id uuid NOT NULL,
     plan_version_id uuid NOT NULL,

@@ -1,7 +1,7 @@
 -- Customers and their subscriptions.
 
--- Searches compare the keys (`fatura.domain.customer_search`) and the hash: under Row Level Security an index serves leakproof
--- operators only, and `lower` is none. The hash is an HMAC under the key that seals the document.
+-- Searches compare `name_key`, `email_key` (`fatura.domain.customer_search`) and `document_hash`: under Row Level Security,
+-- an index serves only leakproof functions, and `lower` is not. The hash is an HMAC with the key that seals the document.
 CREATE TABLE customer (
     account_id uuid NOT NULL,
     customer_id uuid NOT NULL,
@@ -71,6 +71,6 @@ CREATE INDEX subscription_of_plan ON subscription (account_id, plan_id, subscrip
 CREATE INDEX subscription_by_ref ON subscription (account_id, external_ref)
     WHERE external_ref IS NOT NULL;
 
--- The terms of one subscription refer to it.
+-- Private terms refer to their subscription.
 ALTER TABLE plan_version ADD CONSTRAINT plan_version_subscription_fk FOREIGN KEY (account_id, subscription_id)
     REFERENCES subscription (account_id, subscription_id);

@@ -1,7 +1,7 @@
 -- Invoices, their items, and the moves and changes that the database refuses.
 
 -- `next_attempt_at` (account's clock) is when the work of the status is due: issuing while `ready`, polling the charge later.
--- `lease_until` (real time) belongs to the worker that does it.
+-- `lease_until` (real time) is the end of the lease of the worker that does this work.
 CREATE TABLE invoice (
     account_id uuid NOT NULL,
     invoice_id uuid NOT NULL,
@@ -79,7 +79,7 @@ CREATE TABLE invoice (
 CREATE UNIQUE INDEX invoice_charge_once ON invoice (account_id, connection_id, gateway_invoice_id)
     WHERE gateway_invoice_id IS NOT NULL;
 CREATE INDEX invoice_by_status ON invoice (account_id, status, invoice_id);
--- Both the count and the order of a page by due date come from this index alone.
+-- For a filter by due date, PostgreSQL counts and sorts the matching invoices from this index alone.
 CREATE INDEX invoice_by_due_date ON invoice (account_id, due_date, status, invoice_id);
 CREATE INDEX invoice_work ON invoice (account_id, status, next_attempt_at) WHERE next_attempt_at IS NOT NULL;
 
@@ -120,7 +120,7 @@ CREATE TABLE invoice_item (
     )
 );
 
--- The pairs equal those of fatura.domain.invoice_states; a test compares them.
+-- A test compares the pairs of statuses with those of fatura.domain.invoice_states.
 CREATE FUNCTION refuse_illegal_invoice() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'INSERT' THEN

@@ -1,7 +1,7 @@
 -- Prices asked from merchants: the schedule of each variable item, and a log of every call.
 
--- One row per variable item, made with it. `next_attempt_at` (next scheduled call) and `warn_at` (report a failing endpoint)
--- use the account's clock and are null when nothing is left to do; `lease_until` is real time.
+-- One row per variable item, inserted with the item. `next_attempt_at` (next scheduled call) and `warn_at` (when to report a
+-- failing endpoint) use the account's clock and are null when nothing is left to do; `lease_until` is real time.
 CREATE TABLE price_pull (
     account_id uuid NOT NULL,
     invoice_id uuid NOT NULL,
@@ -21,7 +21,7 @@ CREATE TABLE price_pull (
 CREATE INDEX price_pull_due ON price_pull (account_id, next_attempt_at) WHERE next_attempt_at IS NOT NULL;
 CREATE INDEX price_pull_warning ON price_pull (account_id, warn_at) WHERE warn_at IS NOT NULL;
 
--- An attempt is committed before its call and settled once: by its answer, or as a time-out after `open_until` (real time).
+-- An attempt is committed before its call. It gets one outcome: from the answer, or a timeout after `open_until` (real time).
 CREATE TABLE pricing_attempt (
     account_id uuid NOT NULL,
     invoice_id uuid NOT NULL,

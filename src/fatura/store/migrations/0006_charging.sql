@@ -1,7 +1,7 @@
 -- Attempts to create charges, and later checks for charges that appeared late.
 
--- Committed before the request is sent. At most one attempt of an invoice can have a charge.
--- `known_charge_ids` are charges that a restore found for the attempt; it is never sent again.
+-- An attempt is committed before its request is sent. At most one attempt of an invoice can have a charge.
+-- `known_charge_ids` are charges that a restore found for the attempt; an attempt with them is never sent again.
 CREATE TABLE charge_attempt (
     account_id uuid NOT NULL,
     invoice_id uuid NOT NULL,
@@ -44,7 +44,7 @@ CREATE TRIGGER charge_attempt_frozen BEFORE UPDATE ON charge_attempt
 CREATE TRIGGER charge_attempt_kept BEFORE DELETE ON charge_attempt
     FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
 
--- An attempt whose charge was not found and which was sent again: the gateway may still have created the first charge.
+-- The schedule of checks for an attempt whose charge was not found: the gateway may create the charge later.
 CREATE TABLE late_charge_check (
     account_id uuid NOT NULL,
     invoice_id uuid NOT NULL,

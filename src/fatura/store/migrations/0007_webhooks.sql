@@ -18,7 +18,7 @@ CREATE UNIQUE INDEX event_id_once ON event (account_id, event_id);
 CREATE TRIGGER event_kept BEFORE UPDATE OR DELETE ON event FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
 
 -- Deliveries exist for events up to `fanned_out_to`; `at_once` requests run concurrently. `next_attempt_at` (account's clock) is
--- set while the endpoint fails or asked to wait; `lease_until` (real time) is held by the worker `leased_by`, the only sender.
+-- set while the endpoint fails or asked to wait. Only the worker `leased_by` delivers, until `lease_until` (real time).
 CREATE TABLE webhook (
     account_id uuid NOT NULL,
     url text NOT NULL,
@@ -38,9 +38,9 @@ CREATE TABLE webhook (
     CONSTRAINT webhook_failures CHECK ((failures > 0) = (failing_since IS NOT NULL) AND failures >= 0)
 ) WITH (fillfactor = 50);
 
--- While open, `next_attempt_at` is when the delivery is due; then it is delivered or given up. Open deliveries with the same
--- `ordered_by` (their invoice) are sent in order. `waits` is true while an earlier one of the invoice is open, false when it may
--- be sent, null once it is closed and the next one was unblocked.
+-- A delivery is open while `next_attempt_at` is set; then it is delivered or given up. Open deliveries with the same
+-- `ordered_by` (their invoice) are sent in order. `waits` is true while an earlier delivery of the invoice is open, false when
+-- this one may be sent, and null once it is closed and the next one was unblocked.
 CREATE TABLE delivery (
     account_id uuid NOT NULL,
     sequence bigint NOT NULL,

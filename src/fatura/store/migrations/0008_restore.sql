@@ -1,4 +1,4 @@
--- Charges that a restore found at a gateway for cycles that the backup has not billed. The invoice gets its earlier id again.
+-- Charges that a restore found at a gateway for cycles that are not billed in the backup. A new invoice gets the lost one's id.
 
 CREATE TABLE lost_invoice (
     account_id uuid NOT NULL,

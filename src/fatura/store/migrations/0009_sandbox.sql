@@ -1,5 +1,5 @@
--- Test clocks, and the sandbox gateway's own data, which a provider would keep. It has no foreign keys to invoices,
--- and two charges for one invoice are possible, as at any provider.
+-- Test clocks, and the data of the sandbox gateway, which stands for a provider. As at a provider, its tables have no
+-- foreign keys to invoices, and an invoice may have two charges.
 
 CREATE TABLE test_clock (
     account_id uuid NOT NULL,

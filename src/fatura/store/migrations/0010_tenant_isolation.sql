@@ -1,8 +1,8 @@
 -- Row Level Security: a transaction reads and writes only the rows of the account that `app.account` names.
 -- Some tables can also be read over all accounts while `app.discover` is on, to find accounts with due work.
 -- A sub-select is evaluated once per statement, an expression once per row. Citus accepts expressions only, so
--- `fatura migrate --distribute` replaces these policies (ADR 0014). The planner takes IS NOT NULL for true: it would
--- expect `= 'on'` to remove most rows, and sort all rows of an account for one page.
+-- `fatura migrate --distribute` replaces these policies (ADR 0014). The planner expects IS NOT NULL to keep most rows. It
+-- would expect `= 'on'` to remove most, and then sort all rows of an account for one page.
 
 DO $$
 DECLARE

@@ -1,4 +1,4 @@
-"""Distributing the tables over the nodes of a Citus cluster, account by account (`fatura migrate --distribute`)."""
+"""Distribute the tables by account over the nodes of a Citus cluster (`fatura migrate --distribute`)."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ import asyncpg
 from fatura.store.migrations.runner import MigrationError, connected, lock_migrations
 
 ROOT = "account"
-"""All other tables are colocated with it: the rows of an account are on one node."""
+"""All other tables are colocated with this one, so that all rows of an account are on one node."""
 AT_MOST_GIB = 10
-"""Default limit of what is copied to the nodes: the tables are locked meanwhile."""
+"""Default limit of the data that is copied to the nodes. The tables are locked during the copy."""
 LOCK_SECONDS = 20
 
 Progress = Callable[[str, int], None]
@@ -29,7 +29,7 @@ class ForeignKey:
 async def distribute(
     url: str, *, at_most_gib: int = AT_MOST_GIB, progress: Progress = lambda _name, _percent: None
 ) -> list[str]:
-    """Distribute all tables that are still local, or none, and return their names, parents first.
+    """Distribute all tables that are still local, in one transaction; return their names, parents first.
 
     `schema_migration`, which has no account, stays local. Raises MigrationError.
     """
@@ -54,9 +54,9 @@ async def distribute(
 
 
 def order(tables: Collection[str], keys: Sequence[ForeignKey]) -> tuple[list[str], list[ForeignKey]]:
-    """Order parents before children, and return the foreign keys that close a cycle, to be added after all tables.
+    """Return the tables, parents before children, and the foreign keys that close a cycle.
 
-    Parents that are not in `tables` are distributed already.
+    Those keys must be added after all tables are distributed. Parents that are not in `tables` are already distributed.
     """
     ordered: list[str] = []
     closing: list[ForeignKey] = []
@@ -76,7 +76,7 @@ def order(tables: Collection[str], keys: Sequence[ForeignKey]) -> tuple[list[str
 
 
 def _is_above(table: str, below: str, keys: Sequence[ForeignKey]) -> bool:
-    """Return whether a table is an ancestor of another by foreign keys."""
+    """Return whether `table` is an ancestor of `below` by foreign keys."""
     above = {below}
     while found := {key.parent for key in keys if key.child in above} - above:
         above |= found
@@ -84,7 +84,7 @@ def _is_above(table: str, below: str, keys: Sequence[ForeignKey]) -> bool:
 
 
 async def _refuse_without_citus(connection: Any) -> None:
-    """Raises MigrationError unless this is a coordinator with nodes, and Row Level Security binds the role."""
+    """Raises MigrationError unless this is a Citus coordinator with nodes, and Row Level Security binds the role."""
     if not await connection.fetchval(_HAS_CITUS):
         raise MigrationError(
             "the database has no Citus: let an administrator run `CREATE EXTENSION citus` in it on every node, "
@@ -105,7 +105,7 @@ async def _refuse_without_citus(connection: Any) -> None:
 
 
 async def _refuse_while_in_use(connection: Any) -> None:
-    """Raises MigrationError while the engine runs."""
+    """Raises MigrationError while an API or worker process is connected."""
     if users := await connection.fetchval(_USERS):
         raise MigrationError(
             f"{users} connection(s) of Fatura are open, which would not see the rows on the nodes: "
@@ -150,7 +150,7 @@ async def use_plain_policies(connection: Any, table: str) -> None:
 
 
 async def _distribute_table(connection: Any, name: str) -> None:
-    """Distribute one table. Policies and INSERT triggers are off meanwhile: its rows are copied as they are."""
+    """Distribute one table. Policies and INSERT triggers are off meanwhile, so that its rows are copied unchanged."""
     triggers = await connection.fetch(_INSERT_TRIGGERS, name)
     await connection.execute(f"ALTER TABLE {name} DISABLE ROW LEVEL SECURITY")
     for trigger in triggers:
@@ -168,7 +168,7 @@ _POLICIES = """
 SELECT p.policyname AS name, p.cmd FROM pg_policies p WHERE p.schemaname = current_schema() AND p.tablename = $1
 """
 
-_ALLOW_TRIGGERS = "SET LOCAL citus.enable_unsafe_triggers = on"  # ours read their own row only
+_ALLOW_TRIGGERS = "SET LOCAL citus.enable_unsafe_triggers = on"  # ours are safe: they read one row
 _ONE_CONNECTION_A_NODE = "SET LOCAL citus.multi_shard_modify_mode = 'sequential'"  # foreign keys require it
 
 _INSERT_TRIGGERS = """
@@ -186,7 +186,7 @@ DO $$ BEGIN
     EXECUTE format('ALTER DATABASE %I SET citus.enable_unsafe_triggers = on', current_database());
 END $$
 """
-"""Citus passes `app.account` of each transaction to the nodes; later migrations may create triggers."""
+"""They let Citus pass each transaction's `app.account` to the nodes, and let later migrations create triggers."""
 
 _HAS_CITUS = "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')"
 

@@ -18,7 +18,7 @@ OLDEST_MAJOR = 15
 LOCK_SECONDS = 600
 """Maximum wait for the migration of another process."""
 LOCK_ATTEMPTS = 20
-"""Attempts to lock the tables, each of one second: other transactions wait behind a longer one."""
+"""Attempts to lock the tables. Each waits only a second, because other transactions queue behind a waiting lock."""
 LOCK_RETRY_SECONDS = 1.0
 _FILE_NAME = re.compile(r"(\d{4})_[a-z0-9_]+\.sql")
 _SETTINGS = {
@@ -26,7 +26,7 @@ _SETTINGS = {
     "idle_in_transaction_session_timeout": "0",
     "lock_timeout": f"{LOCK_SECONDS}s",
     "statement_timeout": "0",
-    "fatura.direct": "on",  # a pooler refuses this setting; it would share the session's advisory lock
+    "fatura.direct": "on",  # a pooler refuses this setting: its clients would share the session's advisory lock
 }
 
 
@@ -44,7 +44,7 @@ class Migration:
 
     @property
     def checksum(self) -> str:
-        """SHA-256 of the SQL. Line ends do not change it."""
+        """SHA-256 of the SQL; the kind of line ends in the file does not change it."""
         return hashlib.sha256(self.sql.encode()).hexdigest()
 
 
@@ -197,7 +197,7 @@ async def _bind_by_row_security(connection: Any) -> None:
     if not await connection.fetchval(_IS_UNBOUND):
         return
     try:
-        # A migration of another database may create the role at the same moment.
+        # All databases of a server share its roles: another migration may create the role at the same moment.
         with suppress(asyncpg.DuplicateObjectError, asyncpg.UniqueViolationError):
             await connection.execute(_CREATE_ROLE)
         await connection.execute(_GRANT_TABLES)
@@ -210,7 +210,7 @@ async def _bind_by_row_security(connection: Any) -> None:
 
 
 async def _try_role(connection: Any) -> None:
-    """Check that the connection may take `fatura_app`. Raises MigrationError, InsufficientPrivilegeError."""
+    """Let the connection take the role `fatura_app`. Raises MigrationError, InsufficientPrivilegeError."""
     try:
         async with connection.transaction():
             await connection.execute("SET LOCAL ROLE fatura_app")

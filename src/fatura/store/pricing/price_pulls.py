@@ -28,10 +28,10 @@ async def insert(tx: Tx, keys: Sequence[ItemKey], *, due_at: datetime) -> None:
 async def claim(
     tx: Tx, *, now: datetime, real_now: datetime, lease_until: datetime, limit: int
 ) -> Sequence[ItemKey]:
-    """Lease items whose scheduled call is due, the longest overdue first.
+    """Lease items whose scheduled call is due, earliest first.
 
-    After a worker died, its items can be claimed only when their open calls were recorded as lost. So an item never
-    has two scheduled calls open.
+    An item whose lease expired can be claimed only after its open call was recorded as lost. So an item never has two
+    scheduled calls in progress.
     """
     rows = await tx.fetch(
         """
@@ -60,7 +60,7 @@ async def claim(
 
 
 async def of_invoice(tx: Tx, invoice_id: UUID, *, real_now: datetime) -> Sequence[ItemKey]:
-    """Lock and return an invoice's pending items without an open call that a client requested."""
+    """Lock and return an invoice's pending items, except items with an open call that a client requested."""
     rows = await tx.fetch(
         """
         SELECT p.position FROM price_pull p
@@ -139,7 +139,7 @@ class PricePull:
         return self.invoice_id, self.position
 
     def ended(self) -> "PricePull":
-        """Return the schedule with no further call or warning."""
+        """Return a copy of the schedule without a further call or warning."""
         return replace(self, next_attempt_at=None, warn_at=None)
 
 

@@ -71,7 +71,7 @@ async def insert(tx: Tx, calls: Sequence[PriceCall], *, created_at: datetime, op
 
 
 async def lost(tx: Tx, *, real_now: datetime, limit: int) -> Sequence[PriceCall]:
-    """Return calls that are past `open_until` without an outcome, because their worker died."""
+    """Return calls that have no outcome although `open_until` has passed: no worker recorded their answer in time."""
     return await tx.fetch_as(
         PriceCall,
         """
@@ -113,7 +113,7 @@ async def settle(tx: Tx, answered: Sequence[AnsweredCall]) -> Sequence[AnsweredC
 
 
 async def most_by_hand(tx: Tx, invoice_id: UUID, *, since: datetime) -> int:
-    """Return the number of calls requested by a client since an instant, for the item of the invoice with the most."""
+    """Count each item's calls that clients requested after `since`; return the largest count of the invoice's items."""
     return await tx.fetchval(
         """
         SELECT coalesce(max(n.calls), 0) FROM (
@@ -128,7 +128,7 @@ async def most_by_hand(tx: Tx, invoice_id: UUID, *, since: datetime) -> int:
 
 
 async def of_invoice(tx: Tx, invoice_id: UUID, *, limit_per_item: int) -> Sequence[PricingAttempt]:
-    """Return each item's newest finished calls, and all that returned a value, oldest first."""
+    """Return each item's newest finished calls and all calls whose answer was valid, oldest first."""
     return await tx.fetch_as(
         PricingAttempt,
         """

@@ -25,7 +25,7 @@ class CandidateInvoice:
 
 
 async def find_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, CandidateInvoice]:
-    """Return the existing ones of the invoices, by id."""
+    """Return those of the invoices that exist, by id."""
     found = await tx.fetch_as(
         CandidateInvoice,
         """

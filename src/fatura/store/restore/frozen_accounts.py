@@ -6,7 +6,7 @@ from fatura.store.db import Tx
 
 
 async def freeze(tx: Tx, *, since: datetime) -> None:
-    """Stop billing in the account, after waiting for transactions that called `may_charge`."""
+    """Stop billing in the account, after waiting for the end of all transactions that called `may_charge`."""
     await tx.execute(
         "UPDATE account a SET recovering_since = $2 WHERE a.account_id = $1 AND a.recovering_since IS NULL",
         since,
@@ -18,7 +18,7 @@ async def release(tx: Tx) -> None:
 
 
 async def may_charge(tx: Tx) -> bool:
-    """Return whether billing is allowed; if so, lock it so that it stays allowed until the commit."""
+    """Return whether billing is allowed. A row lock keeps the answer true until the transaction ends."""
     return await tx.fetchval(
         "SELECT a.recovering_since IS NULL FROM account a WHERE a.account_id = $1 FOR SHARE"
     )

@@ -110,7 +110,7 @@ async def replace_document(tx: Tx, customer_id: UUID, document: StoredDocument |
 
 
 async def count(tx: Tx, wanted: CustomerFilter, *, hashes: Sequence[bytes] | None) -> int:
-    """Return the number of customers that match a filter; `hashes` are those of its document."""
+    """Return the number of customers that match a filter; `hashes` are those of the filter's document."""
     rows = await tx.fetch_by_values(
         """
         SELECT count(*) AS total FROM customer x
@@ -126,7 +126,7 @@ async def count(tx: Tx, wanted: CustomerFilter, *, hashes: Sequence[bytes] | Non
 async def page(
     tx: Tx, wanted: CustomerFilter, *, hashes: Sequence[bytes] | None, skip: int, limit: int
 ) -> Sequence[CustomerProfile]:
-    """Return a page of the customers that match a filter, newest first; `hashes` are those of its document."""
+    """Return a page of the customers that match a filter, newest first; `hashes` are those of the filter's document."""
     rows = await tx.fetch_by_values(
         """
         SELECT x.customer_id FROM customer x

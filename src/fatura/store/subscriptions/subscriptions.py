@@ -1,4 +1,4 @@
-"""Queries for subscriptions with their customers; those of the billing run are in `store.billing.generation`."""
+"""Queries for subscriptions with their customers; the billing run's queries are in `store.billing.generation`."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -109,7 +109,7 @@ async def cancel(tx: Tx, subscription_id: UUID, *, canceled_at: datetime) -> Non
 
 
 async def pin_private_terms(tx: Tx, subscription: Subscription) -> None:
-    """Set a subscription's private terms, from its next cycle on (D-22)."""
+    """Set a subscription's private terms, which apply from its next cycle on (D-22)."""
     await tx.execute(
         """
         UPDATE subscription s SET plan_version_id = $3, customized = true, payment_method = $4, commitment_cycles = $5

@@ -9,7 +9,7 @@ from fatura.domain.delivery import Attempt, AttemptResult, Delivery
 from fatura.store.db import Tx, record
 
 MAX_UNBLOCKED = 1000
-"""Maximum number of closed deliveries that one `unblock_next_events` handles."""
+"""Maximum number of closed deliveries that one call of `unblock_next_events` handles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +26,10 @@ class DueDelivery:
 
 
 async def fan_out(tx: Tx, *, after: int, now: datetime, limit: int) -> int:
-    """Insert deliveries for the next events after a number, all due now; return how many.
+    """Insert deliveries, due now, for the next `limit` events after number `after`; return the number of deliveries.
 
-    A delivery waits for the previous one of its invoice. It does not wait for one with `waits` null, such as a
-    redelivery out of order, because closing that one does not unblock the next.
+    A delivery waits while an earlier one of its invoice is open. Earlier ones with `waits` null do not count, because
+    closing one of them does not unblock the next.
     """
     return await tx.execute(
         """
@@ -147,11 +147,11 @@ async def lock(tx: Tx, sequences: Sequence[int]) -> Sequence[Delivery]:
 
 
 async def store(tx: Tx, changed: Sequence[Delivery]) -> None:
-    """Store deliveries after an attempt. One that was given up before leaves the order of its invoice's events.
+    """Store deliveries after an attempt. A delivery that was given up before leaves its invoice's order of events.
 
-    `waits` of a closed delivery becomes null if its invoice has no later open event. Otherwise it is kept, because
-    `unblock_next_events` searches for it. The seemingly redundant condition on the sequences makes the planner use
-    the primary key, even before the table is first analyzed.
+    `waits` of a closed delivery becomes null if its invoice has no later open event. Otherwise `waits` is kept, so that
+    `unblock_next_events` finds the row. The condition on `$2` is redundant, but makes PostgreSQL use the primary key
+    even before the table is first analyzed.
     """
     await tx.execute(
         """
@@ -223,7 +223,7 @@ async def attempts_of(tx: Tx, sequence: int, *, limit: int) -> Sequence[Attempt]
 
 
 async def reschedule_after_outage(tx: Tx, *, failed_since: datetime, now: datetime) -> None:
-    """Reschedule events delayed by a finished outage, once each; not those that failed in this round."""
+    """Make deliveries due that an ended outage delayed, each at most once; except those that failed at `now`."""
     await tx.execute(
         """
         UPDATE delivery d SET next_attempt_at = $3, hastened = true

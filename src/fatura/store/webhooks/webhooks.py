@@ -19,7 +19,7 @@ class StoredWebhook:
 
 
 async def insert(tx: Tx, url: str, *, created_at: datetime, fanned_out_to: int) -> bool:
-    """Register a webhook for the events after a number; return False if the account already has a webhook."""
+    """Register a webhook for events after number `fanned_out_to`; return False if the account already has a webhook."""
     inserted = await tx.execute(
         """
         INSERT INTO webhook (account_id, url, created_at, fanned_out_to) VALUES ($1, $2, $3, $4)
