@@ -182,9 +182,8 @@ def test_calls_to_every_kind_of_server_end_in_time() -> None:
 async def _every_kind() -> ResourceUse:
     with misbehaving_merchants() as merchants:
         client = MerchantClient(allowed={"127.0.0.1"})
-        await _post(
-            client, merchants.urls["TLS with a server of plain HTTP"]
-        )  # loads modules before the measurement
+        # A first call loads modules, so that the measurement does not include this.
+        await _post(client, merchants.urls["TLS with a server of plain HTTP"])
         async with (
             measure() as measured,
             client.session() as first,

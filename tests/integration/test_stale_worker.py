@@ -26,7 +26,8 @@ async def test_a_late_refusal_does_not_undo_a_later_charge(world: World) -> None
     frozen = await _reserved(world)
     await end_leases(world)
     await queue_fault(world, "create_charge", "timeout_after")
-    for seconds in (90, 70):  # after two look-ups without a charge, the second worker sends the request
+    # After two look-ups without a charge, the second worker sends the request again.
+    for seconds in (90, 70):
         await skip(world, timedelta(seconds=seconds))
         await world.run("issuance")
     assert len(await charges(world)) == 1
@@ -62,10 +63,8 @@ async def test_a_late_charge_of_a_canceled_invoice_is_emitted(world: World) -> N
     frozen = await _reserved(world)
     await end_leases(world)
     await queue_fault(world, "create_charge", "rate_limited")
-    for seconds in (
-        90,
-        70,
-    ):  # after two look-ups without a charge, the request of the second worker is refused
+    # After two look-ups without a charge, the second worker sends the request, which is refused.
+    for seconds in (90, 70):
         await skip(world, timedelta(seconds=seconds))
         await world.run("issuance")
     [invoice] = await world.invoices()

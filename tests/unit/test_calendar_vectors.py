@@ -96,16 +96,10 @@ def test_kill_bill_first_billing_day(start, charge_day, first, _how):
 @pytest.mark.parametrize(
     ("start", "target", "periods"),
     [
-        (
-            "2017-01-31",
-            "2017-03-31",
-            3,
-        ),  # TestInAdvanceBillingIntervalDetail: three periods, billed in advance
-        (
-            "2012-07-16",
-            "2012-09-15",
-            2,
-        ),  # TestInvoiceDateUtils: one period is complete, and the second has begun
+        # TestInAdvanceBillingIntervalDetail: three periods, billed in advance
+        ("2017-01-31", "2017-03-31", 3),
+        # TestInvoiceDateUtils: one period is complete, and the second has begun
+        ("2012-07-16", "2012-09-15", 2),
         ("2012-07-16", "2012-09-16", 3),
         ("2012-07-16", "2012-09-17", 3),
     ],

@@ -8,9 +8,8 @@ from tools.contract.process import DOCUMENT, HERE, run
 
 
 def _redocly() -> list[str]:
-    code, output = run(
-        ["redocly", "lint", DOCUMENT, "--format", "json"], cwd=HERE
-    )  # redocly reads its ignore file from this folder
+    # redocly reads its ignore file from the folder in which it runs.
+    code, output = run(["redocly", "lint", DOCUMENT, "--format", "json"], cwd=HERE)
     report = _json_in(output, start="{\n")
     if report is None:
         return [f"exit code {code}: {output}"]

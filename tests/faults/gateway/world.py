@@ -95,9 +95,10 @@ async def open_world(
         secrets: dict[str, list[str]] = {}
         for kind, gateway_url in zip(kinds, gateways, strict=True):
             for number in range(kind.accounts):
+                # Only one account per kind has a webhook. Deliveries to all would take most of the time.
                 merchant, secret = await _subscribed(
                     world, kind, client, gateway_url=gateway_url, listens=number == 0
-                )  # only one webhook per kind, because deliveries to all accounts would take most of the time
+                )
                 merchants.append(merchant)
                 world.account_kinds[merchant.account_id] = kind
                 secrets[str(merchant.account_id)] = [secret]

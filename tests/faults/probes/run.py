@@ -193,9 +193,8 @@ async def _own(world: World, own: Owned, *, chance: random.Random, report: Repor
     """Send own ids, and return their number. If the responses equal those to unknown ids, the probes prove nothing."""
     tried = 0
     listed = list(probes((await world.get("/docs-json")).json, own))
-    for probe in sorted(
-        listed, key=lambda each: each.where != "body"
-    ):  # bodies first, because later probes archive the resources that bodies need
+    # Probes of bodies come first, because the others archive resources that the bodies need.
+    for probe in sorted(listed, key=lambda each: each.where != "body"):
         if probe.name == "cursor" or any(mark in probe.path for mark in SAME_ANSWERS):
             continue
         unknown_id = unknown(probe.name, chance)

@@ -117,9 +117,8 @@ class Merchant(Client):
             body["paymentMethod"] = "pix"
         if len(self.connections) > 1:
             body["gatewayConnectionId"] = self.rng.choice(self.connections)
-        answer = await self.post(
-            "/v1/subscriptions", body, allowed=(400, *CONFLICT)
-        )  # the request is refused if the date has passed
+        # The answer is 400 if the date has passed meanwhile.
+        answer = await self.post("/v1/subscriptions", body, allowed=(400, *CONFLICT))
         if answer.status == 201:
             self.subscriptions.append(answer.json["id"])
             self.acknowledged[reference] = answer.json["id"]

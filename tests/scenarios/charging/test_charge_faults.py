@@ -199,9 +199,8 @@ async def test_two_look_ups_are_a_minute_apart_on_the_account_s_clock(world: Wor
 
     issued = await read(world, invoice)
     took = datetime.fromisoformat(issued["issuedAt"]) - datetime.fromisoformat(issued["createdAt"])
-    assert (
-        140 <= took.total_seconds() < 145
-    )  # the first look-up that counts runs after 80 s, and the second one 60 s later
+    # The first look-up that counts runs after 80 s, and the second one 60 s later.
+    assert 140 <= took.total_seconds() < 145
 
 
 STATUS_OF = {

@@ -91,9 +91,8 @@ async def test_a_late_charge_of_a_canceled_invoice_is_canceled_or_emitted(
     (charge,) = await charges(world)
     assert charge["status"] == ("canceled" if status == "open" else "paid")
     assert len(await world.events("invoice.payment_unexpected")) == unexpected
-    assert await _second_charges(world) == [LATE] * (
-        1 if status == "open" else 4
-    )  # a paid charge cannot be canceled, so each of the four checks emits the event
+    # A paid charge cannot be canceled, so each of the four checks emits the event.
+    assert await _second_charges(world) == [LATE] * (1 if status == "open" else 4)
     assert await world.broken() == []
 
 
