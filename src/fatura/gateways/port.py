@@ -21,7 +21,7 @@ class ChargeState(StrEnum):
     """The state of a charge at the gateway."""
 
     OPEN = "open"
-    """The payer can still pay it."""
+    """The payer can still pay the charge."""
     PAID = "paid"
     """A payment was confirmed. Refunds and disputes do not change this state."""
     REFUSED = "refused"
@@ -29,7 +29,7 @@ class ChargeState(StrEnum):
     EXPIRED = "expired"
     """The provider closed the charge unpaid."""
     CANCELED = "canceled"
-    """It can no longer be paid."""
+    """The charge can no longer be paid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,11 @@ class Capabilities:
 
     `idempotency` decides what the engine does after a lost answer (D-33):
     - "key": the provider deduplicates by a key for `idempotency_ttl`, and the engine repeats the request.
-    - "natural_id": the provider deduplicates by our reference without limit, and the engine repeats the request.
+    - "natural_id": the provider deduplicates by our reference without a time limit; the engine repeats the request.
     - "lookup": the provider only finds charges by reference, and the engine looks the charge up first.
     - "none": a person must decide.
 
-    With `lists_charges`, `charges_since` works, which a restore from a backup needs (D-123).
+    If `lists_charges` is true, `charges_since` works. A restore from a backup needs it (D-123).
     """
 
     issues_charges: bool
@@ -140,7 +140,7 @@ class Webhook:
 
 @dataclass(frozen=True, slots=True)
 class WebhookHint:
-    """The charges named by a verified webhook, or None if it names none. Their states are polled (D-35)."""
+    """The charges that a verified webhook names. If None, the engine polls all the connection's open charges (D-35)."""
 
     charge_ids: tuple[str, ...] | None
 
@@ -148,7 +148,7 @@ class WebhookHint:
 class Gateway(Protocol):
     """One connection to one provider.
 
-    The engine makes a new instance for each batch of work, and calls it concurrently with no transaction open. An
+    The engine makes a new instance for each batch of work. It makes concurrent calls, each outside any transaction. An
     instance must keep no state between calls. Every call may raise TransientError and AuthFailedError; other errors
     are named at each method. After an exception that is not a GatewayError, the outcome is unknown.
     """
@@ -172,7 +172,7 @@ class Gateway(Protocol):
         ...
 
     async def find_charge(self, invoice_id: UUID, attempt: int) -> Charge | None:
-        """Return the oldest charge with a reference, or None. Not called with `idempotency` "none"."""
+        """Return the oldest charge with a reference, or None. Not called if `idempotency` is "none"."""
         ...
 
     async def find_charges(self, invoice_id: UUID, attempt: int) -> Sequence[Charge]:
@@ -186,7 +186,7 @@ class Gateway(Protocol):
     def charges_since(self, since: datetime) -> AsyncIterator[Charge]:
         """Yield the charges created at or after `since` (on the account's clock), in any state, oldest first.
 
-        Fetch a page only when it is needed; each has CALL_TIMEOUT_SECONDS. Skip charges without our reference.
+        Fetch each page, within CALL_TIMEOUT_SECONDS, only when the caller needs it. Skip charges without our reference.
         Raises PermanentError if `lists_charges` is false.
         """
         ...
@@ -210,7 +210,7 @@ class Gateway(Protocol):
     async def mirror_product(self, product: ProductMirror) -> str:
         """Create or update a product in the provider's catalog and return its id there; safe to repeat.
 
-        Raises UnknownOutcomeError; PermanentError, also if `product_catalog` is false.
+        Raises UnknownOutcomeError, and PermanentError if the data is refused or `product_catalog` is false.
         """
         ...
 
@@ -235,7 +235,7 @@ Providers = Mapping[str, Provider]
 
 
 class GatewayError(Exception):
-    """A failed call. Raise a subclass; it decides what the engine does next."""
+    """A failed call. Raise one of the subclasses, which decide what the engine does next."""
 
 
 class TransientError(GatewayError):
@@ -243,7 +243,7 @@ class TransientError(GatewayError):
 
 
 class UnknownOutcomeError(GatewayError):
-    """The request may have taken effect: timeout, reset or HTTP 5xx after sending. Not simply resent (D-33)."""
+    """The request may have taken effect: timeout, reset or HTTP 5xx after sending. See `Capabilities` (D-33)."""
 
 
 class PermanentError(GatewayError):

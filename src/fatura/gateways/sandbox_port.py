@@ -11,9 +11,9 @@ from fatura.domain.sandbox import SandboxCharge, SandboxFault, SandboxMove, Sand
 from fatura.gateways.port import Gateway
 
 CHARGES_LISTED = 1000
-"""Maximum number of charges in a list without a filter by invoice."""
+"""Maximum number of charges in a list."""
 WEBHOOK_SIGNATURE = "x-sandbox-signature"
-"""The header that signs a sandbox webhook: `t=<unix seconds>,v1=<hex>`, keyed with the setting `webhookSecret`."""
+"""The header of a sandbox webhook's signature with the setting `webhookSecret`: `t=<unix seconds>,v1=<hex>`."""
 
 
 @runtime_checkable
@@ -21,13 +21,13 @@ class SandboxControls(Gateway, Protocol):
     """The merchant's calls to a sandbox connection. Queued faults do not affect them."""
 
     async def charges(self, invoice_id: UUID | None) -> Sequence[SandboxCharge]:
-        """Return an invoice's charges, or the connection's newest CHARGES_LISTED, newest first."""
+        """Return the newest CHARGES_LISTED charges of an invoice or, with None, of the connection, newest first."""
         ...
 
     async def move_charge(self, charge_id: str, move: SandboxMove) -> SandboxCharge:
         """Pay, refuse, cancel or refund a charge; a repeat changes nothing.
 
-        Raises NotFoundError, and PermanentError `charge_status` when the charge's status does not allow it.
+        Raises NotFoundError, and PermanentError `charge_status` if the charge's status does not allow the change.
         """
         ...
 

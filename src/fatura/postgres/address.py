@@ -1,4 +1,4 @@
-"""The unix socket of a server."""
+"""The unix socket of an embedded server: its folder, and whether a server answers on it."""
 
 import shutil
 import socket
@@ -23,7 +23,7 @@ _NOT_YET = b"C57P03\0"
 
 
 class Answer(Enum):
-    """How an address responded."""
+    """How a server responded to a connection."""
 
     READY = auto()
     NOT_YET = auto()
@@ -53,12 +53,12 @@ class Address:
                 return Answer.NOTHING
         if reply.startswith(b"E") and _NOT_YET in reply:
             return Answer.NOT_YET
-        # A running server also refuses, for example because of too many connections.
+        # A server that refuses for another reason, such as too many connections, is running.
         return Answer.READY if reply[:1] in {b"R", b"E"} else Answer.NOTHING
 
 
 def recorded(cluster: Path) -> tuple[int, Address] | None:
-    """Return process id and address from the pid file of the server, if it is complete."""
+    """Return process id and address from the server's pid file, or None if the file is missing or incomplete."""
     try:
         lines = (cluster / "postmaster.pid").read_text(errors="surrogateescape").splitlines()
         pid, _, _, port, socket_folder, _ = lines[:6]
@@ -79,9 +79,9 @@ def forget(folder: DataFolder) -> None:
 def choose(folder: DataFolder) -> Path:
     """Return a folder for the socket of a new server, which only the user of the server may enter.
 
-    Call it only while no server runs: the last one's socket is removed. Raises EmbeddedPostgresError.
-    It is in the data folder or, if that path is too long for a socket (about 107 bytes) or the server runs as another
-    user, in /tmp. `socket` is then a link to it, so that a restarted server has the same URL.
+    Call this only while no server runs, because it removes the last socket. Raises EmbeddedPostgresError.
+    The folder is in /tmp if the data folder's path is too long for a socket (about 107 bytes), or if the server runs as
+    another user. `socket` in the data folder is then a link, so that a restarted server has the same URL.
     """
     if not folder.user.switched and not folder.socket.is_symlink():
         folder.socket.mkdir(mode=0o700, exist_ok=True)
@@ -116,7 +116,7 @@ def _is_private(path: Path, folder: DataFolder) -> bool:
 
 def _takes_socket(path: Path) -> bool:
     """Return whether a socket can be created in the folder. Removes the socket and lock of an earlier server."""
-    if "," in str(path):  # clients would read a list of hosts
+    if "," in str(path):  # clients would read the path as a list of hosts
         return False
     name = path / _SOCKET_NAME
     try:

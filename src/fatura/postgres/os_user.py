@@ -1,4 +1,4 @@
-"""The user of the operating system that PostgreSQL runs as: our own, or an unprivileged one for root."""
+"""The operating system's user that PostgreSQL runs as: this process's user or, if that is root, another one."""
 
 import errno
 import os
@@ -22,8 +22,8 @@ _MAY_NOT_SWITCH = {errno.EPERM, errno.EINVAL}
 class OsUser:
     """A user of the operating system; `switched` if it is not the user of this process.
 
-    PostgreSQL refuses to run as root, and its user may not be able to enter folders above the cluster, such as root's
-    home. Its programs therefore inherit the cluster's folder as a descriptor, named `/proc/self/fd/<number>`.
+    PostgreSQL refuses to run as root. The other user may be unable to enter folders above the cluster, such as root's
+    home. So PostgreSQL inherits a descriptor of the cluster's folder, and uses the path `/proc/self/fd/<number>`.
     """
 
     uid: int
@@ -42,7 +42,7 @@ class OsUser:
     ) -> "subprocess.CompletedProcess[str]":
         """Run a program to its end, in its own session, so that Ctrl-C does not reach it.
 
-        Arguments that equal `folder` are replaced by a name under which this user can open it.
+        Arguments that equal `folder` are replaced by a path by which this user can open the folder.
         Raises OSError if the program cannot be run, EmbeddedPostgresError if root may not become this user.
         """
         with ExitStack() as stack:
@@ -85,11 +85,11 @@ class OsUser:
             return False
 
     def interrupt(self, pid: int) -> None:
-        """Send SIGINT with this user's rights: a pid file may name a process of another user."""
+        """Send SIGINT with this user's rights, because an old pid file may name a process of another user."""
         self.run(["/bin/sh", "-c", 'kill -INT "$1"', "sh", str(pid)])
 
     def own(self, path: Path) -> None:
-        """Give this user a folder that was just created for it."""
+        """Make this user the owner of a folder that was just created."""
         if self.switched:
             os.chown(path, self.uid, self.gid, follow_symlinks=False)
 

@@ -15,7 +15,7 @@ from fatura.postgres.failure import EmbeddedPostgresError, failed, folder_errors
 from fatura.postgres.folder import DataFolder
 
 START_RETRY_SECONDS = 10.0
-"""Time to retry a server that exits at start, and to wait for one that does not answer."""
+"""How long to restart a server that exits at its start, and how long to wait for one that does not answer."""
 RECOVERY_SECONDS = 600.0
 """Maximum wait for a server that is starting, for example during crash recovery."""
 STOP_SECONDS = 600.0
@@ -39,7 +39,7 @@ class Server:
     _use: int | None = field(repr=False)
 
     def stop(self) -> None:
-        """End this use; the last user stops the server. May be called twice.
+        """End this process's use of the server; the last process to do so stops the server. May be called twice.
 
         Raises EmbeddedPostgresError if the server does not stop within STOP_SECONDS.
         """
@@ -91,7 +91,7 @@ def start(
 
 @dataclass(slots=True, eq=False)
 class _Launch:
-    """One call of `start`, until a server answers."""
+    """The state of one call of `start`, which ends when a server answers."""
 
     folder: DataFolder
     bin_dir: Path | None
@@ -150,7 +150,7 @@ class _Launch:
             )
 
     def _raise_if_hopeless(self, elapsed_seconds: float) -> None:
-        """Raise the error in the log, unless another start may succeed: some causes disappear by themselves."""
+        """Raise the logged error if its cause is permanent or the time for retries is over; else wait briefly."""
         output = self.folder.log.read_bytes()[self.log_offset_bytes :].decode(errors="replace")
         hopeless = _REASON.search(output) and not any(sign in output for sign in _TEMPORARY)
         if hopeless or elapsed_seconds > START_RETRY_SECONDS:
@@ -159,7 +159,7 @@ class _Launch:
 
 
 def _clear_pid_file(folder: DataFolder) -> None:
-    """Remove the pid file of a killed server: another process may have its number now.
+    """Remove the pid file of a killed server, because another process may have the same id now.
 
     Raises EmbeddedPostgresError if a server that Fatura did not start uses the cluster.
     """
@@ -173,18 +173,18 @@ def _clear_pid_file(folder: DataFolder) -> None:
 
 
 def _leave(folder: DataFolder, use: int, stop_seconds: float) -> bool:
-    """End a use and stop the server if it was the last one; return False if it did not stop. Needs the lock."""
+    """End a use; stop the server after the last use; return False if that fails. The caller must hold the lock."""
     os.close(use)
     if folder.is_used():
         return True
     deadline = time.monotonic() + stop_seconds
     interrupted, interrupted_at = None, 0.0
     while folder.is_alive():
-        known = address.recorded(folder.cluster)  # appears some time after the start
+        known = address.recorded(folder.cluster)  # a new server writes its pid file some time after its start
         now = time.monotonic()
         if known and (known[0] != interrupted or now - interrupted_at > INTERRUPT_AGAIN_SECONDS):
             interrupted, interrupted_at = known[0], now
-            folder.user.interrupt(interrupted)  # a second signal has no effect
+            folder.user.interrupt(interrupted)  # a repeat has no effect on a server that is stopping
         if now > deadline:
             return False
         time.sleep(_POLL_SECONDS)

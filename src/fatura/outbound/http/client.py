@@ -16,7 +16,7 @@ from fatura.outbound.http.exchange import DEADLINE_SECONDS, Exchange, ExchangeOu
 from fatura.outbound.http.response import Response
 
 KEEP_SECONDS = 4
-"""Maximum idle time of a reused connection; servers usually close idle connections later."""
+"""Maximum idle time of a reused connection; shorter than the idle timeout of most servers."""
 DNS_CACHE_SECONDS = 5
 """How long a session caches a host's addresses."""
 
@@ -33,10 +33,10 @@ class MerchantSession:
         self._lookups: dict[str, tuple[float, asyncio.Task[Sequence[str]]]] = {}
 
     async def post(self, url: str, *, body: bytes, headers: Mapping[str, str]) -> Exchange:
-        """Post once; failures of the merchant's server are returned, not raised.
+        """Post a request; failures of the merchant's server are returned, not raised.
 
-        If a reused connection is closed by the server, the request is sent again on a new one, so receivers must
-        deduplicate. Must not be called inside a transaction. Raises OutOfResourcesError.
+        If the server closes a reused connection without an answer, the request is sent again on a new connection, so
+        receivers must deduplicate. Must not be called inside a transaction. Raises OutOfResourcesError.
         """
         assert not holds_open_transaction(), "a merchant must not be called inside a transaction"
         started = time.monotonic()

@@ -33,7 +33,7 @@ CONNECTS_A_TURN = 16
 
 
 class NoConnectionError(Exception):
-    """No connection was made. The message is shown to the merchant, so it reveals nothing about networks."""
+    """No connection was made. The message is shown to the merchant, so it reveals nothing about internal networks."""
 
 
 _LOCAL_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -51,7 +51,7 @@ def trusting_context() -> ssl.SSLContext:
 
 
 class AresResolver:
-    """Resolves hosts with c-ares, which also reads the hosts file; a slow name server blocks no thread."""
+    """Resolves hosts with c-ares, which also reads the hosts file. A slow name server does not block a thread."""
 
     def __init__(self, *, nameservers: Sequence[str] | None = None) -> None:
         """By default uses the system's name servers. The first lookup must be made in a running event loop."""
@@ -95,7 +95,7 @@ class Dialer:
         self._turns = asyncio.Semaphore(CONNECTS_A_TURN)
 
     async def look_up(self, host: str) -> Sequence[str]:
-        """Return the addresses of a host; an IP address returns itself. Raises NoConnectionError."""
+        """Return the addresses of a host, or the host itself if it is an IP address. Raises NoConnectionError."""
         if _is_address(host):
             return [host]
         try:
@@ -105,7 +105,7 @@ class Dialer:
             raise NoConnectionError(_UNREACHABLE) from error
 
     async def dial(self, target: Target, addresses: Sequence[str]) -> Connection:
-        """Connect to one of the addresses, IPv4 first. If any of them is not public, connect to none.
+        """Connect to the first address that accepts, IPv4 first. If one is not public and not exempt, connect to none.
 
         Raises NoConnectionError, OutOfResourcesError.
         """
@@ -127,7 +127,7 @@ class Dialer:
         raise NoConnectionError(_UNREACHABLE)
 
     async def _connect(self, target: Target, address: str) -> Connection:
-        """Connect to this address; the host is not resolved again."""
+        """Connect to this address. The host is not resolved again: it could then resolve to a private address."""
         assert target.is_exempt or is_public(address), "the address must be checked before it is dialled"
         loop = asyncio.get_running_loop()
         tls = self._tls() if target.scheme == "https" else None

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 DEADLINE_SECONDS = 10
-"""Measured from before the host's lookup until the last byte of the response (spec 8, D-30)."""
+"""Maximum time from the start of the host's lookup to the last byte of the response (spec 8, D-30)."""
 MAX_BODY_BYTES = 64 * 1024
 MAX_HEADER_BYTES = 16 * 1024
 """Limit for all bytes before the body: informational responses, status line and headers."""

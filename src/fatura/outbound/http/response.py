@@ -7,7 +7,7 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 from fatura.outbound.http.exchange import MAX_BODY_BYTES, MAX_HEADER_BYTES
 
 MAX_FRAMING_BYTES = 16 * 1024
-"""Limit for all other bytes: chunk sizes and trailers."""
+"""Limit for the bytes that belong neither to the headers nor to the body: chunk sizes and trailers."""
 _BODILESS = {HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED}
 _KEPT_HEADERS = {b"content-encoding", b"content-length", b"transfer-encoding", b"retry-after"}
 
@@ -17,7 +17,7 @@ class _FaultError(Exception):
 
 
 class Response:
-    """The bytes received so far. Reading ends when `is_whole` is true or `fault` is set.
+    """One response, as far as it was received. Reading ends when `is_whole` is true or `fault` is set.
 
     `status` is set as soon as the headers are complete.
     """
@@ -71,7 +71,7 @@ class Response:
             self._fail(too_much)
 
     def end(self, *, was_clean: bool) -> None:
-        """Handle the end of the connection. It completes a body that has neither Content-Length nor chunks."""
+        """Handle the end of the connection. A clean end completes a body without Content-Length and chunks."""
         if self.is_ended:
             return
         if self.status is None:
@@ -94,7 +94,7 @@ class Response:
             self._headers[name] = value if before is None else before + b"," + value
 
     def on_headers_complete(self) -> None:
-        """Check the headers of the response; skip 1xx responses within the header limit."""
+        """Check the headers of the response. Skip 1xx responses, which count towards the header limit."""
         status = self._parser.get_status_code()
         if status == HTTPStatus.SWITCHING_PROTOCOLS:
             raise _FaultError(_SWITCHED)

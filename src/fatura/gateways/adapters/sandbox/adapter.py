@@ -1,7 +1,7 @@
 """The `sandbox` provider: a simulated gateway for sandbox accounts (D-44, D-46).
 
-Calls run in transactions of their own, never in the engine's. Payers pay by the account's clock; a charge's new status
-is stored when the charge is next read.
+Each call runs in transactions of its own, never in one of the engine's. Simulated payers act by the account's clock.
+The status that results from their action is stored when the charge is next read.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -46,7 +46,7 @@ _WRITES = (SandboxOperation.CREATE_CHARGE, SandboxOperation.CANCEL_CHARGE, Sandb
 class SandboxGateway:
     """One sandbox connection; implements `port.Gateway` and `sandbox_port.SandboxControls`.
 
-    Database errors are raised unchanged, because they are not an answer of the sandbox. The engine then treats the
+    Database errors are raised unchanged, because they are not answers of the gateway. The engine then treats the
     outcome as unknown.
     """
 
@@ -72,7 +72,7 @@ class SandboxGateway:
         """Do nothing: the sandbox has no credentials, and `capabilities` refuses any that are given."""
 
     async def create_charge(self, request: ChargeRequest) -> Charge:
-        """Create a charge; a repeat creates another one. Depending on the settings, it is paid or refused immediately.
+        """Create a charge, even for a repeated request. Some settings make it paid or refused immediately.
 
         Raises UnknownOutcomeError, TransientError, PermanentError.
         """
@@ -155,7 +155,7 @@ class SandboxGateway:
             return await self._settled(tx, newest)
 
     async def move_charge(self, charge_id: str, move: SandboxMove) -> SandboxCharge:
-        """Pay, refuse, cancel or refund a charge, after storing what its payer did so far. A repeat changes nothing.
+        """First store what the payer of a charge did so far, then make the move. A repeat changes nothing.
 
         Raises NotFoundError, PermanentError `charge_status`.
         """
@@ -192,7 +192,7 @@ class SandboxGateway:
 
     @asynccontextmanager
     async def _call(self, operation: SandboxOperation) -> AsyncGenerator[None]:
-        """Run a call; a queued fault prevents the call or discards its answer."""
+        """Run the block as a gateway call. A queued fault prevents the call or discards its answer."""
         async with self._transaction() as tx:
             fault = await tables.take_fault(tx, self._config.connection_id, operation)
         no_answer = UnknownOutcomeError if operation in _WRITES else TransientError
@@ -209,7 +209,7 @@ class SandboxGateway:
             raise no_answer(fault)
 
     async def _find(self, tx: tables.Tx, charge_id: str) -> SandboxCharge:
-        """Return a charge with its current status; an id in another format is refused without a query."""
+        """Return a charge with its current status. Raises NotFoundError; for malformed ids, this needs no query."""
         charge = None
         if CHARGE_ID.fullmatch(charge_id):
             charge = await tables.find_charge(tx, self._config.connection_id, charge_id)
@@ -218,7 +218,7 @@ class SandboxGateway:
         return (await self._settled(tx, [charge]))[0]
 
     async def _settled(self, tx: tables.Tx, charges: list[SandboxCharge]) -> list[SandboxCharge]:
-        """Store new statuses of open charges, and return all charges with their current status."""
+        """Return charges with their current status, after storing the status that open ones got from their payers."""
         behaviour, now = self._settings().behaviour, self._config.now
         outcomes = {
             charge.charge_id: outcome(

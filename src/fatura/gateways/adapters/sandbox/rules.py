@@ -21,7 +21,7 @@ STATES: Mapping[SandboxStatus, ChargeState] = {
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The statuses in which a change is allowed, and the status after it."""
+    """The statuses in which a move is allowed, and the status after the move."""
 
     sources: tuple[SandboxStatus, ...]
     target: SandboxStatus
@@ -37,14 +37,14 @@ MOVES: Mapping[SandboxMove, Rule] = {
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The current status of a charge that is stored as open."""
+    """The status that a charge stored as open has now, after what its payer did."""
 
     status: SandboxStatus
     paid_at: datetime | None = None
 
 
 def outcome(behaviour: Behaviour, *, due_date: date, created_at: datetime, now: datetime) -> Outcome:
-    """Return the current status of a charge stored as open; `pay_on_due` pays at the start of the due date."""
+    """Return the status at `now` of a charge stored as open. `pay_on_due` pays at the start of the due date."""
     match behaviour:
         case Behaviour.PAY_AT_ONCE:
             return Outcome(SandboxStatus.PAID, now)
@@ -58,7 +58,7 @@ def outcome(behaviour: Behaviour, *, due_date: date, created_at: datetime, now: 
 
 
 def check_request(request: ChargeRequest, settings: SandboxSettings, *, now: datetime) -> None:
-    """Check a request before anything is stored. Raises PermanentError."""
+    """Check that the settings allow a charge. Raises PermanentError."""
     if not settings.issues_charges:
         raise PermanentError("not_issuing", "This connection issues no charges.")
     if request.method not in settings.methods:
@@ -75,7 +75,7 @@ def check_request(request: ChargeRequest, settings: SandboxSettings, *, now: dat
 
 
 def as_charge(stored: SandboxCharge) -> Charge:
-    """Convert a stored charge to the port's type, in which a refunded charge is paid too."""
+    """Convert a stored charge to the port's type, in which a refunded charge has the state PAID."""
     return Charge(
         charge_id=stored.charge_id,
         invoice_id=stored.invoice_id,

@@ -12,7 +12,7 @@ from fatura.gateways.port import GatewaySettingsError
 
 
 class Behaviour(StrEnum):
-    """What payers do with a connection's charges, unless the merchant changes a charge by hand."""
+    """What the simulated payers do with a connection's charges, unless the merchant moves a charge by hand."""
 
     PAY_ON_DUE = "pay_on_due"
     PAY_AT_ONCE = "pay_at_once"
@@ -92,4 +92,4 @@ _RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         "must be 16 to 120 visible ASCII characters, or null",
     ),
 }
-"""For each setting, whether a value is valid, and the message if it is not."""
+"""For each setting, the function that accepts a valid value, and the message for an invalid one."""

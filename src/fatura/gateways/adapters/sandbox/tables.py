@@ -15,7 +15,7 @@ from fatura.domain.sandbox import SandboxCharge, SandboxFault, SandboxOperation,
 from fatura.gateways.adapters.sandbox.rules import Outcome, Rule
 
 CHARGES_A_PAGE = 500
-"""Charges read at once by `charges_since`."""
+"""Number of charges in a page of `charges_since`."""
 
 
 class Tx(Protocol):
@@ -91,7 +91,7 @@ async def charges(tx: Tx, connection_id: UUID, invoice_id: UUID | None, *, limit
 
 
 async def charges_since(tx: Tx, connection_id: UUID, since: datetime, *, after: str) -> list[SandboxCharge]:
-    """Return a page of the charges created since an instant, oldest first, after an id."""
+    """Return the page after the id `after` of the charges created since an instant, oldest first."""
     rows = await tx.fetch(
         """
         SELECT c.charge_id, c.connection_id, c.invoice_id, c.attempt, c.amount_cents, c.payment_method AS method,
@@ -111,7 +111,7 @@ async def charges_since(tx: Tx, connection_id: UUID, since: datetime, *, after: 
 async def settle_charges(
     tx: Tx, connection_id: UUID, outcomes: Mapping[str, Outcome]
 ) -> dict[str, SandboxCharge]:
-    """Store the outcomes of charges that are still open, and return the updated charges."""
+    """Store the outcomes of those charges that are still open, and return these charges."""
     rows = await tx.fetch(
         """
         UPDATE sandbox_charge c SET status = o.status, paid_at = o.paid_at
@@ -131,7 +131,7 @@ async def settle_charges(
 async def move_charge(
     tx: Tx, connection_id: UUID, charge_id: str, *, rule: Rule, paid_at: datetime | None
 ) -> bool:
-    """Change a charge's status if the current one allows it; return whether it did. An existing `paid_at` is kept."""
+    """Change a charge's status if `rule` allows it; return whether it changed. An existing `paid_at` is kept."""
     touched = await tx.execute(
         """
         UPDATE sandbox_charge c SET status = $5, paid_at = coalesce(c.paid_at, $6)
@@ -198,7 +198,7 @@ async def insert_fault(
 
 
 async def take_fault(tx: Tx, connection_id: UUID, operation: SandboxOperation) -> SandboxFault | None:
-    """Use up one occurrence of the operation's oldest fault and return the fault; concurrent callers get one each."""
+    """Return the operation's oldest fault and reduce its remaining times by one, also under concurrent callers."""
     fault = await tx.fetchval(
         """
         WITH oldest AS MATERIALIZED (

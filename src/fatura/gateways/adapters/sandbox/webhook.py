@@ -1,4 +1,4 @@
-"""The webhook of the sandbox gateway: JSON `{"chargeId"}`, signed in the engine's own scheme (D-35, D-46)."""
+"""The webhook of the sandbox gateway: JSON with `chargeId`, signed like the engine's own webhooks (D-35, D-46)."""
 
 import json
 import re
@@ -12,7 +12,7 @@ CHARGE_ID = re.compile("sbx_[0-9a-f]{32}")
 
 
 def hint(webhook: Webhook, *, secret: str | None) -> WebhookHint:
-    """Verify a webhook and return the charge that it names. Raises AuthFailedError.
+    """Verify a webhook and return the charge id that it names. Raises AuthFailedError.
 
     A connection without a `webhookSecret` accepts no webhooks.
     """
