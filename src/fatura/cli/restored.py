@@ -74,7 +74,7 @@ def _instant(text: str) -> datetime:
 async def _recover(
     deps: Deps, *, compare: Callable[[Deps, UUID], Awaitable[RestoreReport]], dry_run: bool
 ) -> Sequence[RestoreReport]:
-    """Freeze all accounts, except in a dry run, then compare each. An account stays frozen until that succeeds."""
+    """Freeze all accounts, except in a dry run, then compare each. A failed comparison leaves the account frozen."""
     accounts = await all_accounts(deps)
     with Progress(console=Console(stderr=True), transient=True) as progress:
         if not dry_run:

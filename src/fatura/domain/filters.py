@@ -10,7 +10,7 @@ from fatura.domain.subscription import SubscriptionStatus
 
 @dataclass(frozen=True, slots=True)
 class ProductFilter:
-    """Products by the client's own id, and by whether they are archived."""
+    """Selects products by the client's own id, and by whether they are archived."""
 
     external_ref: str | None = None
     archived: bool | None = None
@@ -18,14 +18,14 @@ class ProductFilter:
 
 @dataclass(frozen=True, slots=True)
 class PlanFilter:
-    """Plans by whether they are archived."""
+    """Selects plans by whether they are archived."""
 
     archived: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CustomerFilter:
-    """Customers by the client's own id, which is unique, by e-mail, beginning of the name, and tax document."""
+    """Selects customers by the client's own id (unique), e-mail, beginning of the name, and tax document."""
 
     external_ref: str | None = None
     email: str | None = None
@@ -35,7 +35,7 @@ class CustomerFilter:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionFilter:
-    """Subscriptions by state, the client's own id, plan, and customer (by our id or the client's)."""
+    """Selects subscriptions by state, the client's own id, plan, and customer (by our id or the client's)."""
 
     status: SubscriptionStatus | None = None
     external_ref: str | None = None
@@ -46,7 +46,7 @@ class SubscriptionFilter:
 
 @dataclass(frozen=True, slots=True)
 class InvoiceFilter:
-    """Invoices by state, subscription, customer (by our id or the client's), and range of due dates."""
+    """Selects invoices by state, subscription, customer (by our id or the client's), and range of due dates."""
 
     status: InvoiceStatus | None = None
     subscription_id: UUID | None = None

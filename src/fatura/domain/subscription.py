@@ -68,7 +68,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Commitment:
-    """The number of cycles agreed in the terms, and of those billed before the cancellation (spec 4.4)."""
+    """The number of cycles agreed in the terms, and the number billed before the cancellation (spec 4.4)."""
 
     cycles: int | None
     completed: int

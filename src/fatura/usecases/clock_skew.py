@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 CACHE_SECONDS = 1
 """How long a measurement is cached, because each measurement opens a database connection."""
 JUMP = timedelta(seconds=0.1)
-"""If this host's real-time and monotonic clocks differ by this much, the clock was set: measure the skew again."""
+"""If the real-time and monotonic clocks have diverged by this much since the last measurement, measure again."""
 
 
 @dataclass(frozen=True, slots=True)

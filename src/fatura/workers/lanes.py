@@ -23,11 +23,11 @@ PRICE_BATCH = 64
 MAX_PUSHES = 128
 """Maximum number of accounts whose webhooks one lane delivers concurrently.
 
-An endpoint that does not answer occupies one of these places for 10 s. Endpoints that are down are served by the PROBE
+An endpoint that does not answer counts towards this limit for 10 s. Endpoints that are down are served by the PROBE
 lane, so they do not delay those that are up.
 """
 MAX_CLOCKS = 32
-"""Maximum number of test clocks moved concurrently; an endpoint that does not answer occupies a place for 10 s."""
+"""Maximum number of test clocks moved concurrently; an endpoint that does not answer delays one of them by 10 s."""
 EXPIRED_KEYS_BATCH = 1000
 
 

@@ -203,7 +203,7 @@ async def _emit_created(
 
 
 def _own(view: EventInvoiceView, new: NewInvoice) -> EventInvoiceView:
-    """Return the new invoice's view: a copy of `view`, which is of an invoice with the same draft."""
+    """Return the new invoice's view, copied from the `view` of another invoice with the same draft."""
     return replace(
         view,
         id=str(new.invoice_id),

@@ -30,7 +30,7 @@ from fatura.views.integration import ConnectionListView, ConnectionView, Integra
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """Decrypted credentials, and all settings, including the secret ones."""
+    """A connection's decrypted credentials, and its settings including the secret ones."""
 
     credentials: Mapping[str, Any]
     settings: Mapping[str, Any]

@@ -92,8 +92,8 @@ async def compare(
 ) -> RestoreReport:
     """Match the charges made at a frozen account's gateways since the backup, then release the account.
 
-    `since` is real time. The connections in `skipping` were compared by a person. A dry run writes nothing and does
-    not release the account. Safe to repeat after a crash. Raises DatabaseUnavailableError, LockTimeoutError.
+    `since` is real time. A person has compared the connections in `skipping`. A dry run writes nothing and does not
+    release the account. Safe to repeat after a crash. Raises DatabaseUnavailableError, LockTimeoutError.
     """
     account, report = await load_account(deps, account_id), RestoreReport(account_id)
     since = since - MARGIN + account.clock_offset

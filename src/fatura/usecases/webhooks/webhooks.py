@@ -29,7 +29,7 @@ async def register(work: Work, url: str) -> WebhookView:
         if stored := await webhooks.lock(work.tx):
             await _resume(work, stored, url)
             break
-        last = await counters.last_sequence(work.tx)  # removed between insert and lock: try again
+        last = await counters.last_sequence(work.tx)  # the webhook was removed meanwhile: insert it again
     return await read(work)
 
 
