@@ -78,7 +78,7 @@ async def key_ring(settings: Settings, db: Database) -> tuple[str, ...]:
         log.warning(
             "key_ring.created", path=str(path), advice="store it with your backups and copy it to every host"
         )
-    return tuple(path.read_text().split())
+    return tuple(path.read_text().replace(",", " ").split())
 
 
 def _create_key_ring(path: Path) -> None:

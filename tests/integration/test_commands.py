@@ -229,3 +229,27 @@ def test_up_with_a_database_url_starts_no_other_database(database_url: str, tmp_
         assert up.said().count("rk_test_") == 1
         assert up.stop() == 0
     assert not data_dir.exists()
+
+
+@pytest.mark.parametrize(
+    "place", ["user:hunter2/x@localhost/fatura", "user:hunter2@[::1/fatura", "u:hunter2@h:99x/f"]
+)
+def test_a_malformed_database_url_is_refused_without_its_password(place: str) -> None:
+    """[D-47]"""
+    refused = run("check", env=environment(f"postgresql://{place}"))
+
+    assert refused.returncode == 1
+    assert "percent-encode" in refused.stderr
+    assert "hunter2" not in refused.stdout + refused.stderr
+
+
+@pytest.mark.parametrize(
+    "command", ["check", "keys list", "keys rotate", "restored --since 2026-11-20T03:00:00Z"]
+)
+def test_a_command_does_not_create_the_database_that_it_reads(command: str, tmp_path: Path) -> None:
+    """[D-47]"""
+    refused = run(*command.split(), "--data-dir", str(tmp_path / "empty"), env=environment())
+
+    assert refused.returncode == 1
+    assert "there is no database in" in refused.stderr
+    assert not (tmp_path / "empty").exists()

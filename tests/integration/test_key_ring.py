@@ -61,9 +61,9 @@ async def test_rotation_seals_all_secrets_with_the_new_key(database_url, tmp_pat
     ended = await asyncio.to_thread(run_here, "keys", "rotate", "--json", env=env)
 
     report = json.loads(ended.stdout)
-    assert (ended.returncode, report["resealed"], report["unreadable"]) == (0, 2, 0)
+    assert (ended.returncode, report["reencrypted"], report["unreadable"]) == (0, 2, 0)
     states = [(key["values"], key["state"]) for key in report["keys"]]
-    assert states == [(2, "seals new values"), (0, "unused: can be removed")]
+    assert states == [(2, "encrypts new values"), (0, "encrypts nothing: remove it if you retire it")]
     assert old not in ended.stdout + ended.stderr
     await bootstrap.open_account(replace(read, secret_keys=(new,)), database_url, name="B", mode=Mode.LIVE)
 
@@ -80,5 +80,5 @@ async def test_a_key_that_is_missing_is_named(database_url) -> None:
     ended = await asyncio.to_thread(run_here, "keys", "rotate", "--json", env=env)
 
     report = json.loads(ended.stdout)
-    assert (ended.returncode, report["resealed"], report["unreadable"]) == (1, 2, 2)
+    assert (ended.returncode, report["reencrypted"], report["unreadable"]) == (1, 2, 2)
     assert report["keys"][-1]["state"] == "missing: add it to the end of the ring"

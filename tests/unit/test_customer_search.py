@@ -44,6 +44,7 @@ def test_a_name_key_is_never_empty_and_fits_an_index():
 def test_an_email_key_ignores_case():
     """[D-130]"""
     assert email_key("Ana.Souza@Example.COM") == "ana.souza@example.com"
+    assert email_key("straße@example.com") != email_key("strasse@example.com")
 
 
 @pytest.mark.parametrize(
@@ -53,6 +54,8 @@ def test_an_email_key_ignores_case():
         ("52998224725", "52998224725"),
         ("12.ABC.345/01DE-35", "12abc34501de35"),
         (" 111 444 777 35 ", "11144477735"),
+        ("\uff15\uff12\uff19", "529"),
+        ("--", "--"),
     ],
 )
 def test_a_document_key_has_letters_and_digits_only(document, key):

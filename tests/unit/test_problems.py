@@ -78,7 +78,7 @@ async def test_every_invalid_field_is_listed_in_one_answer(client):
         ({"name": "x", "pricing": 1}, ("pricing", "must be an object")),
         ({"name": "x", "items": {}}, ("items", "must be an array")),
         ({"name": "x", "items": [1]}, ("items[0]", "must be an object")),
-        ({"name": "x", "items": [{"product": UNKNOWN_ID}] * 3}, ("items", "must have at most 2 entries")),
+        ({"name": "x", "items": [{"product": UNKNOWN_ID}] * 3}, ("items", "must have at most 2 elements")),
         ({"name": None}, ("name", "must be text of 1 to 120 characters, and not blank")),
         ({"name": "x", "Name": "y"}, ("Name", "is not a field of this request")),
     ],

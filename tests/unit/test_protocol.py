@@ -102,6 +102,65 @@ async def test_an_oversized_head_is_refused(connect):
         await check(reader, INVALID_REQUEST)
 
 
+@pytest.mark.parametrize(
+    "framing", [b"X-A: b\r\n" * 100_000, b"X-A: " + b"a" * 1_000_000, b"1;" + b"a" * 1_000_000]
+)
+async def test_oversized_trailers_and_chunk_extensions_are_refused(connect, framing):
+    """[D-11]"""
+    async with connect() as (reader, writer):
+        end = b"" if framing.startswith(b"1;") else b"0\r\n"
+        writer.write(f"{POST}Transfer-Encoding: chunked\r\n\r\n2\r\n{{}}\r\n".encode() + end + framing)
+        await check(reader, INVALID_REQUEST)
+        await closed_after(reader)
+
+
+async def test_a_large_body_in_small_chunks_is_read(connect):
+    """[D-11]"""
+    value = b'{"name": "xyz"' + b" " * 200_000 + b"}"
+    chunks = b"".join(b"80\r\n" + value[at : at + 128] + b"\r\n" for at in range(0, len(value) - 127, 128))
+    rest = value[len(value) // 128 * 128 :]
+    async with connect() as (reader, writer):
+        writer.write(f"{POST}Transfer-Encoding: chunked\r\n\r\n".encode() + chunks)
+        writer.write(f"{len(rest):x}\r\n".encode() + rest + b"\r\n0\r\n\r\n" + GET.encode())
+        assert [(await answer(reader))[0] for _ in range(2)] == [201, 200]
+
+
+async def test_trailers_are_not_headers(connect):
+    """[D-10]"""
+    async with connect() as (reader, writer):
+        writer.write(
+            b"POST /v1/things HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n"
+            + f"Authorization: Bearer {KEY}\r\n\r\n".encode()
+        )
+        await check(reader, UNAUTHORIZED)
+
+
+@pytest.mark.parametrize("before", ["", GET])
+async def test_a_body_after_an_upgrade_is_not_a_second_request(connect, before):
+    """[spec 7 problem+json]"""
+    upgrade = "Connection: Upgrade\r\nUpgrade: h2c\r\n"
+    async with connect() as (reader, writer):
+        if before:
+            writer.write(before.encode())
+            assert (await answer(reader))[0] == 200
+        writer.write(f"{POST}{upgrade}Content-Length: {len(GET)}\r\n\r\n".encode())
+        await asyncio.sleep(PATIENCE / 4)
+        with suppress(ConnectionError):
+            writer.write(GET.encode())
+        await check(reader, INVALID_REQUEST)
+        await closed_after(reader)
+
+
+async def test_a_request_without_a_body_may_ask_for_an_upgrade(connect):
+    async with connect() as (reader, writer):
+        writer.write(
+            GET.replace("Host", "Connection: Upgrade\r\nUpgrade: h2c\r\nHost").encode() + GET.encode()
+        )
+        status, headers, _ = await answer(reader)
+        assert (status, headers["connection"]) == (200, "close")
+        await closed_after(reader)
+
+
 async def test_invalid_http_is_answered_with_a_problem(connect):
     """[spec 7 problem+json]"""
     async with connect() as (reader, writer):

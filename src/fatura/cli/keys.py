@@ -40,8 +40,8 @@ class _State:
         if key not in self.ring:
             return "missing: add it to the end of the ring"
         if key == self.ring[0]:
-            return "seals new values"
-        return "in use" if self.used[key] else "unused: can be removed"
+            return "encrypts new values"
+        return "in use" if self.used[key] else "encrypts nothing: remove it if you retire it"
 
 
 @app.command("list")
@@ -86,11 +86,12 @@ async def _rotate(deps: Deps) -> _State:
 def _print(state: _State, *, json_: bool) -> None:
     if json_:
         keys_ = [{"keyId": key, "values": count, "state": advice} for key, count, advice in state.lines()]
-        typer.echo(json.dumps({"resealed": state.reencrypted, "unreadable": state.unreadable, "keys": keys_}))
+        typer.echo(
+            json.dumps({"reencrypted": state.reencrypted, "unreadable": state.unreadable, "keys": keys_})
+        )
         return
-    table = Table(
-        "key", "values", "", title=f"{state.reencrypted} re-encrypted, {state.unreadable} unreadable"
-    )
+    title = f"{state.reencrypted} re-encrypted, {state.unreadable} unreadable"
+    table = Table("key", "values", "state", title=title if state.reencrypted or state.unreadable else None)
     for key, count, advice in state.lines():
         table.add_row(key, str(count), advice)
     Console().print(table)

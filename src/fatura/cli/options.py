@@ -9,9 +9,9 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from fatura import bootstrap, settings
+from fatura import bootstrap, postgres, settings
 from fatura.observability import configure_logs
-from fatura.settings import Settings
+from fatura.settings import Settings, SettingsError
 from fatura.usecases.deps import Deps
 
 T = TypeVar("T")
@@ -58,9 +58,18 @@ def read_settings(data_dir: Path | None, *, quiet: bool = False) -> Settings:
     return found
 
 
-def run_with_deps(data_dir: Path | None, function: Callable[[Deps], Awaitable[T]]) -> T:
-    """Run `function` on a migrated database. Raises SettingsError and what `migrated_database` and `opened` raise."""
+def run_with_deps(
+    data_dir: Path | None, function: Callable[[Deps], Awaitable[T]], *, may_create: bool = False
+) -> T:
+    """Run `function` on a migrated database; a new embedded one only if it `may_create` it.
+
+    Raises SettingsError and what `migrated_database` and `opened` raise.
+    """
     settings = read_settings(data_dir)
+    if settings.database_url is None and not may_create and not postgres.exists(settings.data_dir):
+        raise SettingsError(
+            f"there is no database in {settings.data_dir}: set FATURA_DATABASE_URL, or name the folder with --data-dir"
+        )
     with bootstrap.migrated_database(settings) as url:
         return asyncio.run(_run(settings, url, function))
 

@@ -17,9 +17,10 @@ def name_key(name: str) -> str:
 
 
 def email_key(email: str) -> str:
-    return email.casefold()
+    return email.lower()
 
 
 def document_key(document: str) -> str:
-    """Return the letters and digits of a tax id; a CNPJ may contain letters."""
-    return "".join(char for char in document.casefold() if char.isalnum())
+    """Return the letters and digits of a tax id; a CNPJ may contain letters. The key is never empty."""
+    folded = unicodedata.normalize("NFKC", document).casefold()
+    return "".join(char for char in folded if char.isalnum()) or document

@@ -185,9 +185,14 @@ class EngineError(Exception):
         self.retry_after_seconds = retry_after_seconds
 
 
+MAX_LISTED = 1000
+"""Maximum number of invalid fields that a problem lists (D-104)."""
+MAX_PATH_CHARS = 1000
+
+
 def invalid_fields(*fields: tuple[str, str]) -> EngineError:
-    """Return a 400 that lists all invalid fields as `(path, message)` pairs (D-11)."""
-    listed = [{"path": path, "message": message} for path, message in fields]
+    """Return a 400 that lists the invalid fields given as `(path, message)` pairs (D-11, D-104)."""
+    listed = [{"path": path[:MAX_PATH_CHARS], "message": message} for path, message in fields[:MAX_LISTED]]
     return EngineError(INVALID_REQUEST, "The request has invalid fields.", meta={"fields": listed})
 
 

@@ -1,6 +1,6 @@
 """An embedded PostgreSQL: `start` a server on a data folder, connect to its `url`, `stop` it."""
 
 from fatura.postgres.failure import EmbeddedPostgresError
-from fatura.postgres.server import Server, start
+from fatura.postgres.server import Server, exists, start
 
-__all__ = ["EmbeddedPostgresError", "Server", "start"]
+__all__ = ["EmbeddedPostgresError", "Server", "exists", "start"]

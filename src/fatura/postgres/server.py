@@ -62,6 +62,12 @@ class Server:
         self.stop()
 
 
+def exists(data_dir: Path) -> bool:
+    """Return whether a data folder has a database. Raises EmbeddedPostgresError if the folder may not be read."""
+    with folder_errors(data_dir):
+        return (data_dir / "postgres").exists()
+
+
 def start(
     data_dir: Path, *, bin_dir: Path | None = None, settings: Mapping[str, str] | None = None
 ) -> Server:

@@ -15,9 +15,15 @@ async def connect(dsn: str | None = None, **options: Any) -> Any:
     Raises the error of the host that failed last.
     """
     assert dsn is not None, "the engine always passes a URL"
-    hosts = _hosts(dsn)
-    if len(hosts) < 2:
-        return await asyncpg.connect(dsn, **options)
+    try:
+        hosts = _hosts(dsn)
+        if len(hosts) < 2:
+            return await asyncpg.connect(dsn, **options)
+    except ValueError as error:
+        if isinstance(error, asyncpg.InterfaceError):
+            raise
+        message = "the URL of the database is malformed; percent-encode / @ : # ? and % in its password"
+        raise asyncpg.InterfaceError(message) from None  # the error itself may hold a part of the password
     attempts = [
         asyncio.create_task(asyncpg.connect(dsn, **options, host=host, port=port)) for host, port in hosts
     ]

@@ -83,7 +83,8 @@ def _decode(key: str) -> bytes:
     except (binascii.Error, ValueError):
         raw = b""
     if len(raw) != KEY_BYTES:
-        message = "FATURA_SECRET_KEYS holds a key that is not base64 of 32 bytes; `openssl rand -base64 32` makes one"
+        place = "FATURA_SECRET_KEYS (or the file secret_keys in the data folder)"
+        message = f"{place} holds a key that is not base64 of 32 bytes; `openssl rand -base64 32` makes one"
         raise KeyRingError(message)
     return raw
 

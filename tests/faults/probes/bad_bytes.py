@@ -136,6 +136,8 @@ def _bytes(chance: random.Random, key: str) -> tuple[str, bytes]:
         "lower case method": b"get /v1/products HTTP/1.1\r\n" + host + b"\r\n",
         "upgrade": get + b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
         "upgrade to h2c": get + b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\r\n",
+        "upgrade and body": post + b"Upgrade: h2c\r\nConnection: Upgrade\r\nContent-Length: 9\r\n\r\n" + get,
+        "trailers": post + b"Transfer-Encoding: chunked\r\n\r\n0\r\n" + auth + b"X" * size + b"\r\n\r\n",
         "two authorizations": get + auth + auth + b"\r\n",
         "key not ASCII": get + b"Authorization: Bearer \xff\xfe\r\n\r\n",
         "expecting": post + b"Expect: 100-continue\r\nContent-Length: 13\r\n\r\n",

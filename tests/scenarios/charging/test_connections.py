@@ -80,3 +80,17 @@ async def test_unreadable_credentials_stop_only_their_own_connection(world: Worl
     assert (await world.patch(path, {"credentials": {}})).status == 200
     await world.run("issuance", "reconciliation")
     assert [invoice["status"] for invoice in await world.invoices(waiting)] == ["paid"]
+
+
+async def test_a_refusal_lists_a_limited_number_of_settings(world):
+    """[D-104]"""
+    settings = {f"unknown{number}": 1 for number in range(5000)}
+    refused = await world.post(
+        "/v1/integration/gateways",
+        {"provider": "sandbox", "credentials": {"x" * 100_000: 1}, "settings": settings},
+    )
+    assert (refused.status, len(refused.json["meta"]["fields"])) == (400, 1000)
+    refused = await world.post(
+        "/v1/integration/gateways", {"provider": "sandbox", "credentials": {"x" * 100_000: 1}, "settings": {}}
+    )
+    assert (refused.status, len(refused.body) < 3000) == (400, True)

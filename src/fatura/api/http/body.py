@@ -14,15 +14,13 @@ from typing import Any, cast
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive
 
-from fatura.domain.errors import INVALID_REQUEST, PAYLOAD_TOO_LARGE, EngineError, invalid_fields
+from fatura.domain.errors import INVALID_REQUEST, MAX_LISTED, PAYLOAD_TOO_LARGE, EngineError, invalid_fields
 
 MAX_BYTES = 256 * 1024
 MAX_DEPTH = 32
 MAX_INTEGER_CHARS = 40
 READ_SECONDS = 30
 """Maximum time for a whole body to arrive."""
-MAX_LISTED = 1000
-"""Maximum number of invalid fields in one answer."""
 MAX_NAME_CHARS = 120
 WHOLE_BODY = ""
 """The path of an error that no single field causes."""

@@ -7,8 +7,11 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from fatura.api.http.problems import problem_response
 from fatura.domain.errors import INVALID_REQUEST, EngineError
 
-MAX_HEAD_BYTES = 64 * 1024
-"""Maximum size of the request line and headers; the last read from the socket may exceed it."""
+MAX_FRAMING_BYTES = 64 * 1024
+"""Maximum size of a request without its body: request line, headers, chunk sizes and trailers.
+
+The last read from the socket may exceed it.
+"""
 PATIENCE_SECONDS = 10
 """Maximum time for a request head to arrive, and for the rest of a body after an early answer."""
 
@@ -22,7 +25,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     _in_head: bool = True
     _in_body: bool = False
-    _head_bytes: int = 0
+    _framing_bytes: int = 0
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] - as in uvicorn
@@ -35,24 +38,52 @@ class LimitedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        self._framing_bytes += len(data)
         super().data_received(data)
-        if self._in_head and not self.transport.is_closing():
-            self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD_BYTES:
-                self.send_400_response(f"The headers are larger than {MAX_HEAD_BYTES // 1024} KiB.")
+        if self._framing_bytes > MAX_FRAMING_BYTES and not self.transport.is_closing():
+            if self._in_head or not self.cycle.response_started:
+                size = f"{MAX_FRAMING_BYTES // 1024} KiB"
+                self.send_400_response(f"The headers, chunk sizes and trailers are larger than {size}.")
+            self.transport.close()
         self._watch()
 
     def on_message_begin(self) -> None:
-        self._in_head, self._head_bytes = True, 0
+        self._in_head, self._framing_bytes = True, 0
         super().on_message_begin()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header, and drop a trailer: it must not count as a header (RFC 9110, 6.5.1)."""
+        if self._in_head:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
+        self._in_head = False
+        asks_for_upgrade = self.parser is not None and self.parser.should_upgrade()
+        if asks_for_upgrade and self._announces_body():
+            message = "A request with a body must not ask for an upgrade; send no Upgrade header."
+            self.send_400_response(message)
+            return
         super().on_headers_complete()
-        self._in_head, self._in_body = False, True
+        self._in_body = True
+        if asks_for_upgrade:  # the parser reads nothing after it, so the connection must end
+            self.cycle.keep_alive = False
+
+    def _announces_body(self) -> bool:
+        """Return whether a body follows. After a head with Upgrade, the parser would take it for a new request."""
+        return any(name in {b"content-length", b"transfer-encoding"} for name, _ in self.headers)
+
+    def on_body(self, body: bytes) -> None:
+        self._framing_bytes -= len(body)
+        super().on_body(body)
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Log nothing: a client may always ask for an upgrade."""
 
     def on_message_complete(self) -> None:
         """Restart the keep-alive timer if the request was answered before its body ended."""
         self._in_body = False
+        if self.transport.is_closing():
+            return
         super().on_message_complete()
         if self.cycle.response_complete:
             self._unset_keepalive_if_required()

@@ -1,12 +1,14 @@
 """Messages about invalid fields: the path of each validation error, and what is expected there (D-11)."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, cast
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from fatura.api.http.body import MAX_LISTED, WHOLE_BODY, member
+from fatura.api.http.body import WHOLE_BODY, member
+from fatura.domain.errors import MAX_LISTED
 
 _EXPECTED = {
     "missing": "is required",
@@ -22,16 +24,16 @@ _EXPECTED = {
     "none_required": "must be null",
     "enum": "must be one of {expected}",
     "literal_error": "must be {expected}",
-    "too_short": "must have at least {min_length} entries",
-    "too_long": "must have at most {max_length} entries",
+    "too_short": "must have at least {min_length} elements",
+    "too_long": "must have at most {max_length} elements",
 }
 _NOT_AN_OBJECT = "must be a JSON object"
 
 
 def listed(error: ValidationError, value: Any) -> list[tuple[str, str]]:
     """Return `(path, message)` of each error in the validation of `value`, at most MAX_LISTED."""
-    found = [place for details in error.errors(include_url=False) for place in _places(details, value)]
-    return found[:MAX_LISTED]
+    all_details = error.errors(include_url=False, include_input=False)
+    return list(islice((place for details in all_details for place in _places(details, value)), MAX_LISTED))
 
 
 def _places(details: ErrorDetails, value: Any) -> Iterator[tuple[str, str]]:
