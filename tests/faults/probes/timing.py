@@ -10,7 +10,7 @@ from tests.support.world import World, plan_body, subscription_body
 
 PAIRS = 500
 FAR_OFF = 0.15
-"""Allowed difference of `_auc` from 0.5 on a busy machine. On an idle machine, it is below 0.05."""
+"""Allowed difference of `_auc` from 0.5 on a busy machine. On an idle machine, the difference is below 0.05."""
 
 
 async def compare_times(world: World, other: Owned, *, chance: random.Random, report: Report) -> None:

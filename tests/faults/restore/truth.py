@@ -120,7 +120,7 @@ def _check_once(story: Story, truth: Truth, invoices: Sequence[Mapping[str, Any]
 async def _resolve(
     story: Story, merchant: Merchant, truth: Truth, invoices: Sequence[Mapping[str, Any]]
 ) -> None:
-    """As a person would, cancel charges with a wrong amount at the gateway. Then retry issuance."""
+    """As a person would, cancel the charges of parked invoices at the gateway, then retry issuance."""
     for row in invoices:
         if row["attempt_state"] == "parked":
             for charge_id in row["known_charge_ids"]:

@@ -47,7 +47,7 @@ async def rotate_under_load(world: World, report: Report) -> None:
 
 
 async def _seal_anew(world: World, made: Sequence[bytes], *, report: Report) -> int:
-    """Re-encrypt in small batches, with an interruption and concurrent requests. Return the number of values."""
+    """Re-encrypt in small batches, with an interruption and concurrent requests. Return the number of secrets."""
 
     async def rotate(*, batches: int) -> int:
         reencrypted = 0
