@@ -14,7 +14,7 @@ from fatura.domain.credentials import Mode
 from fatura.domain.offer import PaymentMethod
 
 CALL_TIMEOUT_SECONDS = 20
-"""Deadline of one call. The engine cancels the call after it; adapters need no timeout of their own."""
+"""The engine cancels a call that takes longer than this. Adapters need no timeout of their own."""
 
 
 class ChargeState(StrEnum):
@@ -27,7 +27,7 @@ class ChargeState(StrEnum):
     REFUSED = "refused"
     """The payment was declined; the payer may try again."""
     EXPIRED = "expired"
-    """The provider closed the charge unpaid."""
+    """The provider closed the unpaid charge."""
     CANCELED = "canceled"
     """The charge can no longer be paid."""
 
@@ -37,12 +37,12 @@ class Capabilities:
     """What the provider offers with a connection's settings.
 
     `idempotency` decides what the engine does after a lost answer (D-33):
-    - "key": the provider deduplicates by a key for `idempotency_ttl`, and the engine repeats the request.
+    - "key": the provider deduplicates by an idempotency key during `idempotency_ttl`; the engine repeats the request.
     - "natural_id": the provider deduplicates by our reference without a time limit; the engine repeats the request.
-    - "lookup": the provider only finds charges by reference, and the engine looks the charge up first.
+    - "lookup": the provider only finds charges by reference; the engine looks the charge up before it repeats.
     - "none": a person must decide.
 
-    If `lists_charges` is true, `charges_since` works. A restore from a backup needs it (D-123).
+    `lists_charges` is true if `charges_since` works. A restore from a backup needs that call (D-123).
     """
 
     issues_charges: bool
@@ -167,7 +167,7 @@ class Gateway(Protocol):
         """Create a charge.
 
         Raises PermanentError when the provider refuses the data, and UnknownOutcomeError when the charge may exist.
-        TransientError promises that no charge was created.
+        TransientError means that no charge was created.
         """
         ...
 
@@ -243,11 +243,11 @@ class TransientError(GatewayError):
 
 
 class UnknownOutcomeError(GatewayError):
-    """The request may have taken effect: timeout, reset or HTTP 5xx after sending. See `Capabilities` (D-33)."""
+    """The request may have taken effect: timeout, reset or 5xx after sending. See `Capabilities.idempotency` (D-33)."""
 
 
 class PermanentError(GatewayError):
-    """The provider refuses the data; the same request will never work (D-34).
+    """The provider refuses the data; the same request will never succeed (D-34).
 
     `code` and `detail` come from the provider and are shown to the merchant.
     """

@@ -22,8 +22,8 @@ _MAY_NOT_SWITCH = {errno.EPERM, errno.EINVAL}
 class OsUser:
     """A user of the operating system; `switched` if it is not the user of this process.
 
-    PostgreSQL refuses to run as root. The other user may be unable to enter folders above the cluster, such as root's
-    home. So PostgreSQL inherits a descriptor of the cluster's folder, and uses the path `/proc/self/fd/<number>`.
+    PostgreSQL refuses to run as root, and the user that replaces root may be unable to enter folders above the cluster.
+    So PostgreSQL inherits a descriptor of the cluster's folder, and uses the path `/proc/self/fd/<number>`.
     """
 
     uid: int
@@ -104,7 +104,7 @@ class OsUser:
 def choose(cluster: Path, data_dir: Path) -> OsUser:
     """Return the user of this process or, for root: the owner of the cluster or data folder, `postgres` or `nobody`.
 
-    Raises EmbeddedPostgresError if there is none.
+    Raises EmbeddedPostgresError if there is no such user.
     """
     if os.geteuid() != 0:
         return OsUser(os.geteuid(), os.getegid(), f"user {os.geteuid()}", switched=False)

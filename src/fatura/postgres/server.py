@@ -15,7 +15,7 @@ from fatura.postgres.failure import EmbeddedPostgresError, failed, folder_errors
 from fatura.postgres.folder import DataFolder
 
 START_RETRY_SECONDS = 10.0
-"""How long to restart a server that exits at its start, and how long to wait for one that does not answer."""
+"""Maximum time to retry a server that exits at its start, and maximum wait for one that does not answer."""
 RECOVERY_SECONDS = 600.0
 """Maximum wait for a server that is starting, for example during crash recovery."""
 STOP_SECONDS = 600.0
@@ -179,7 +179,7 @@ def _clear_pid_file(folder: DataFolder) -> None:
 
 
 def _leave(folder: DataFolder, use: int, stop_seconds: float) -> bool:
-    """End a use; stop the server after the last use; return False if that fails. The caller must hold the lock."""
+    """End a use; stop the server after the last use; return False if that fails. Call this in `folder.alone()`."""
     os.close(use)
     if folder.is_used():
         return True

@@ -1,4 +1,4 @@
-"""How late the work of each lane is, over all accounts. Each minimum is the first entry of an index."""
+"""How late the work of each lane is, over all accounts. Most reads need only the first entry of an index."""
 
 from datetime import datetime, timedelta
 

@@ -29,7 +29,7 @@ class Opening:
     has_citus: bool = False
 
     async def begin(self, connection: Any, begin: str, *, setting: str) -> None:
-        """Begin a transaction and apply the settings, in one message where that is possible."""
+        """Begin a transaction and apply the settings: in one message, except on Citus."""
         if self.has_citus:
             # Citus passes the whole message that contains SET LOCAL to its nodes, so BEGIN is sent separately.
             await connection.execute(begin)

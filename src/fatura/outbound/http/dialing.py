@@ -101,11 +101,11 @@ class Dialer:
         try:
             async with asyncio.timeout(LOOKUP_SECONDS):
                 return await self._resolver(host)
-        except OSError as error:  # TimeoutError among them
+        except OSError as error:  # includes TimeoutError
             raise NoConnectionError(_UNREACHABLE) from error
 
     async def dial(self, target: Target, addresses: Sequence[str]) -> Connection:
-        """Connect to the first address that accepts, IPv4 first. If one is not public and not exempt, connect to none.
+        """Connect to the first address that accepts, IPv4 first. All must be public, unless the target is exempt.
 
         Raises NoConnectionError, OutOfResourcesError.
         """
@@ -121,13 +121,13 @@ class Dialer:
                     return await self._connect(target, address)
             except ssl.SSLError as error:
                 raise NoConnectionError(_NO_TLS) from error
-            except OSError as error:  # TimeoutError among them
+            except OSError as error:  # includes TimeoutError
                 if error.errno in _LOCAL_ERRORS:
                     raise OutOfResourcesError(str(error)) from error
         raise NoConnectionError(_UNREACHABLE)
 
     async def _connect(self, target: Target, address: str) -> Connection:
-        """Connect to this address. The host is not resolved again: it could then resolve to a private address."""
+        """Connect to this address. The host is not resolved again, because that could return a private address."""
         assert target.is_exempt or is_public(address), "the address must be checked before it is dialled"
         loop = asyncio.get_running_loop()
         tls = self._tls() if target.scheme == "https" else None

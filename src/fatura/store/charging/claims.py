@@ -90,13 +90,11 @@ async def reschedule_issuance(
     delay_emitted: bool,
     error: IssueFailure | None = None,
 ) -> None:
-    """End the lease of a `ready` invoice and set its next attempt; None, with an `error`, waits for a person.
+    """End the lease of a `ready` invoice and set its next attempt. Without one, a person must act on the `error`.
 
-    If another transaction rescheduled the invoice after the claim, its time is kept and the error is not stored.
+    If another transaction rescheduled the invoice after the claim, the new time is kept and the error is not stored.
     """
-    assert (next_attempt_at is None) is (error is not None), (
-        "only an invoice with an error has no next attempt"
-    )
+    assert (next_attempt_at is None) is (error is not None), "only an error stops attempts"
     await tx.execute(
         """
         UPDATE invoice v SET lease_until = NULL, issue_failures = $4, issue_failing_since = $5,

@@ -1,4 +1,4 @@
-"""Invariants of charges: an invoice has at most one, for its total."""
+"""Invariants of charges: an invoice has at most one charge, and the charge is for the invoice's total."""
 
 from fatura.store.invariants.invariant import Invariant
 

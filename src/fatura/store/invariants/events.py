@@ -1,4 +1,4 @@
-"""Invariants of the event stream, and of the list totals in the same counter row."""
+"""Invariants of the event stream, and of the totals of lists."""
 
 from fatura.store.invariants.invariant import Invariant
 

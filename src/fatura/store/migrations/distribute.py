@@ -168,8 +168,8 @@ _POLICIES = """
 SELECT p.policyname AS name, p.cmd FROM pg_policies p WHERE p.schemaname = current_schema() AND p.tablename = $1
 """
 
-_ALLOW_TRIGGERS = "SET LOCAL citus.enable_unsafe_triggers = on"  # ours are safe: they read one row
-_ONE_CONNECTION_A_NODE = "SET LOCAL citus.multi_shard_modify_mode = 'sequential'"  # foreign keys require it
+_ALLOW_TRIGGERS = "SET LOCAL citus.enable_unsafe_triggers = on"  # safe: Fatura's read only their own row
+_ONE_CONNECTION_A_NODE = "SET LOCAL citus.multi_shard_modify_mode = 'sequential'"  # foreign keys require this
 
 _INSERT_TRIGGERS = """
 SELECT t.tgname AS name, pg_get_triggerdef(t.oid) AS definition FROM pg_trigger t

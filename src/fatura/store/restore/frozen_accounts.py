@@ -18,7 +18,7 @@ async def release(tx: Tx) -> None:
 
 
 async def may_charge(tx: Tx) -> bool:
-    """Return whether billing is allowed. A row lock keeps the answer true until the transaction ends."""
+    """Return whether billing is allowed. A row lock keeps the answer valid until the transaction ends."""
     return await tx.fetchval(
         "SELECT a.recovering_since IS NULL FROM account a WHERE a.account_id = $1 FOR SHARE"
     )

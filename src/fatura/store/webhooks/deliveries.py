@@ -121,7 +121,7 @@ async def due_for_probe(tx: Tx, *, now: datetime) -> Sequence[DueDelivery]:
 
 
 async def find(tx: Tx, sequence: int) -> Delivery | None:
-    """Return an event's delivery; None when it has no row yet."""
+    """Return an event's delivery, or None if the event has no delivery yet."""
     return await tx.fetchrow_as(
         Delivery,
         """
@@ -223,7 +223,7 @@ async def attempts_of(tx: Tx, sequence: int, *, limit: int) -> Sequence[Attempt]
 
 
 async def reschedule_after_outage(tx: Tx, *, failed_since: datetime, now: datetime) -> None:
-    """Make deliveries due that an ended outage delayed, each at most once; except those that failed at `now`."""
+    """Make deliveries due that an ended outage delayed, but each only once, and none that failed at `now`."""
     await tx.execute(
         """
         UPDATE delivery d SET next_attempt_at = $3, hastened = true

@@ -198,7 +198,7 @@ async def insert_fault(
 
 
 async def take_fault(tx: Tx, connection_id: UUID, operation: SandboxOperation) -> SandboxFault | None:
-    """Return the operation's oldest fault and reduce its remaining times by one, also under concurrent callers."""
+    """Return the operation's oldest fault and count one of its `times` as used. Concurrent callers use one each."""
     fault = await tx.fetchval(
         """
         WITH oldest AS MATERIALIZED (
