@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from fatura.store import discovery
 from fatura.store.accounts import accounts
 from fatura.usecases import due_accounts
-from fatura.usecases.transaction import load_account, open_work
+from fatura.usecases.transaction import LaneName, load_account, open_work
 from fatura.views.samples import events
 from fatura.workers.loop import Loop
 from tests.support.push_steps import deliveries, emit, redeliver, register, skip, webhook
@@ -24,7 +24,8 @@ async def next_due_at(world: World) -> datetime | None:
 
 async def is_found(world: World) -> bool:
     """Return whether discovery finds a due delivery or probe of the account."""
-    found = [*await due_accounts.push(world.deps), *await due_accounts.probes(world.deps)]
+    lanes = (LaneName.PUSH, LaneName.PROBE)
+    found = [each for lane in lanes for each in await due_accounts.of(lane)(world.deps)]
     return world.account_id in [each.account_id for each in found]
 
 

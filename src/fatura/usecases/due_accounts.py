@@ -1,9 +1,9 @@
-"""Find the accounts with due work, one function for each lane of background work (D-5).
+"""Find the accounts with due work of each lane of background work (D-5).
 
-Most functions return no accounts while this host's clock is wrong, because leases and due dates depend on the clock.
+Most lanes find no accounts while this host's clock is wrong, because leases and due dates depend on the clock.
 """
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Protocol
@@ -22,55 +22,31 @@ class _Discover(Protocol):
     def __call__(self, tx: Discovery, /, *, real_now: datetime) -> Awaitable[Sequence[Account]]: ...
 
 
-async def generation(deps: Deps) -> Sequence[Account]:
-    return await _discovered(
-        deps, partial(discovery.discover, lane=LaneName.GENERATION), max_skew=MAX_CLOCK_SKEW
-    )
+_MAX_SKEWS: Mapping[LaneName, timedelta] = {
+    LaneName.GENERATION: MAX_CLOCK_SKEW,
+    LaneName.PRICING: MAX_CLOCK_SKEW,
+    LaneName.ISSUANCE: MAX_CLOCK_SKEW,
+    LaneName.TEST_CLOCK: MAX_CLOCK_SKEW,
+    LaneName.PUSH: MAX_PUSH_SKEW,
+    LaneName.PROBE: MAX_PUSH_SKEW,
+}
+"""Lanes that find no accounts while this host's clock differs from the database's by more than this (D-5)."""
+_DISCOVER: Mapping[LaneName, _Discover] = {
+    LaneName.PUSH: partial(discovery.discover_push, is_down=False),
+    LaneName.PROBE: partial(discovery.discover_push, is_down=True),
+    LaneName.TEST_CLOCK: test_clock.discover_advancing,
+    LaneName.RETENTION: discovery.discover_expired_keys,
+}
 
 
-async def pricing(deps: Deps) -> Sequence[Account]:
-    return await _discovered(
-        deps, partial(discovery.discover, lane=LaneName.PRICING), max_skew=MAX_CLOCK_SKEW
-    )
+def of(lane: LaneName) -> Callable[[Deps], Awaitable[Sequence[Account]]]:
+    """Return the function that finds the accounts with due work of a lane."""
+    return partial(_find, lane=lane)
 
 
-async def issuance(deps: Deps) -> Sequence[Account]:
-    due = partial(discovery.discover, lane=LaneName.ISSUANCE)
-    return await _discovered(deps, due, max_skew=MAX_CLOCK_SKEW)
-
-
-async def reconciliation(deps: Deps) -> Sequence[Account]:
-    """Return the accounts with charges to poll or late charge checks to make."""
-    return await _discovered(deps, partial(discovery.discover, lane=LaneName.RECONCILIATION))
-
-
-async def mirroring(deps: Deps) -> Sequence[Account]:
-    return await _discovered(deps, partial(discovery.discover, lane=LaneName.MIRRORING))
-
-
-async def push(deps: Deps) -> Sequence[Account]:
-    return await _discovered(deps, partial(discovery.discover_push, is_down=False), max_skew=MAX_PUSH_SKEW)
-
-
-async def probes(deps: Deps) -> Sequence[Account]:
-    return await _discovered(deps, partial(discovery.discover_push, is_down=True), max_skew=MAX_PUSH_SKEW)
-
-
-async def expired_keys(deps: Deps) -> Sequence[Account]:
-    return await _discovered(deps, discovery.discover_expired_keys)
-
-
-async def advancing_clocks(deps: Deps) -> Sequence[Account]:
-    return await _discovered(deps, test_clock.discover_advancing, max_skew=MAX_CLOCK_SKEW)
-
-
-async def _discovered(
-    deps: Deps, discover: _Discover, *, max_skew: timedelta | None = None
-) -> Sequence[Account]:
-    """Return the accounts that `discover` finds.
-
-    Return none if this host's clock differs from the database's by more than `max_skew` (D-5).
-    """
+async def _find(deps: Deps, *, lane: LaneName) -> Sequence[Account]:
+    discover = _DISCOVER.get(lane) or partial(discovery.discover, lane=lane)
+    max_skew = _MAX_SKEWS.get(lane)
     async with deps.db.discovery() as tx:
         accounts = await discover(tx, real_now=deps.clock())
     if not accounts or max_skew is None:

@@ -77,18 +77,28 @@ async def _advance_clock(deps: Deps, account: Account) -> int:
 
 
 ENGINE: tuple[Lane, ...] = (
-    Lane(LaneName.GENERATION, due_accounts.generation, _generate, batches_at_once=3, batches_an_account=2),
-    Lane(LaneName.PRICING, due_accounts.pricing, _price, batches_at_once=64, batches_an_account=32),
-    Lane(LaneName.ISSUANCE, due_accounts.issuance, _issue, batches_at_once=4),
-    Lane(LaneName.RECONCILIATION, due_accounts.reconciliation, _reconcile, batches_at_once=4),
-    Lane(LaneName.MIRRORING, due_accounts.mirroring, _mirror, batches_at_once=2),
-    Lane(LaneName.PUSH, due_accounts.push, delivery.deliver, batches_at_once=MAX_PUSHES),
+    Lane(
+        LaneName.GENERATION,
+        due_accounts.of(LaneName.GENERATION),
+        _generate,
+        batches_at_once=3,
+        batches_an_account=2,
+    ),
+    Lane(
+        LaneName.PRICING, due_accounts.of(LaneName.PRICING), _price, batches_at_once=64, batches_an_account=32
+    ),
+    Lane(LaneName.ISSUANCE, due_accounts.of(LaneName.ISSUANCE), _issue, batches_at_once=4),
+    Lane(LaneName.RECONCILIATION, due_accounts.of(LaneName.RECONCILIATION), _reconcile, batches_at_once=4),
+    Lane(LaneName.MIRRORING, due_accounts.of(LaneName.MIRRORING), _mirror, batches_at_once=2),
+    Lane(LaneName.PUSH, due_accounts.of(LaneName.PUSH), delivery.deliver, batches_at_once=MAX_PUSHES),
 )
 """The lanes whose work depends on the account's clock; they run at each step of a test clock."""
 
 LANES: tuple[Lane, ...] = (
     *ENGINE,
-    Lane(LaneName.PROBE, due_accounts.probes, delivery.deliver, batches_at_once=MAX_PUSHES),
-    Lane(LaneName.TEST_CLOCK, due_accounts.advancing_clocks, _advance_clock, batches_at_once=MAX_CLOCKS),
-    Lane(LaneName.RETENTION, due_accounts.expired_keys, _delete_expired_keys, batches_at_once=1),
+    Lane(LaneName.PROBE, due_accounts.of(LaneName.PROBE), delivery.deliver, batches_at_once=MAX_PUSHES),
+    Lane(
+        LaneName.TEST_CLOCK, due_accounts.of(LaneName.TEST_CLOCK), _advance_clock, batches_at_once=MAX_CLOCKS
+    ),
+    Lane(LaneName.RETENTION, due_accounts.of(LaneName.RETENTION), _delete_expired_keys, batches_at_once=1),
 )
