@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated
@@ -48,10 +48,8 @@ def restored(
     No invoice of an account is generated or issued until its charges are compared. You can repeat the command.
     Exits with 3 when a person must act: some charges remain unmatched, or a connection did not answer.
     """
-    compare = partial(
-        comparison.compare, since=_instant(since), skipping=frozenset(skip or ()), dry_run=dry_run
-    )
-    reports = run_with_deps(data_dir, partial(_recover, compare=compare, dry_run=dry_run))
+    recover = partial(_recover, since=_instant(since), skipping=frozenset(skip or ()), dry_run=dry_run)
+    reports = run_with_deps(data_dir, recover)
     typer.echo(json.dumps(_as_json(reports))) if json_ else _print(reports)
     if any(each.unmatched or each.problems for each in reports):
         raise typer.Exit(A_PERSON_HAS_TO_LOOK)
@@ -72,7 +70,7 @@ def _instant(text: str) -> datetime:
 
 
 async def _recover(
-    deps: Deps, *, compare: Callable[[Deps, UUID], Awaitable[RestoreReport]], dry_run: bool
+    deps: Deps, *, since: datetime, skipping: frozenset[UUID], dry_run: bool
 ) -> Sequence[RestoreReport]:
     """Freeze all accounts, except in a dry run, then compare each. A failed comparison leaves the account frozen."""
     accounts = await all_accounts(deps)
@@ -81,7 +79,7 @@ async def _recover(
             for account_id in progress.track(accounts, description="freezing accounts"):
                 await comparison.freeze(deps, account_id)
         return [
-            await compare(deps, account_id)
+            await comparison.compare(deps, account_id, since=since, skipping=skipping, dry_run=dry_run)
             for account_id in progress.track(accounts, description="comparing with gateways")
         ]
 

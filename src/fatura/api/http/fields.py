@@ -78,9 +78,8 @@ class OneOfInts:
     allowed: tuple[int, ...]
 
     def __get_pydantic_core_schema__(self, _source: Any, _handler: GetCoreSchemaHandler) -> CoreSchema:
-        schema = core_schema.no_info_after_validator_function(
-            self._check, core_schema.int_schema(strict=True)
-        )
+        one_of = core_schema.literal_schema(list(self.allowed))
+        schema = core_schema.chain_schema([core_schema.int_schema(strict=True), one_of])
         *others, last = map(str, self.allowed)
         return _expecting(f"must be {', '.join(others)} or {last}", schema)
 
@@ -88,11 +87,6 @@ class OneOfInts:
         self, _schema: CoreSchema, _handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         return {"type": "integer", "enum": list(self.allowed)}
-
-    def _check(self, value: int) -> int:
-        if value not in self.allowed:
-            raise ValueError(value)
-        return value
 
 
 @dataclass(frozen=True, slots=True)

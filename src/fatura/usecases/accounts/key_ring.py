@@ -9,7 +9,7 @@ from fatura.store import sealed_columns
 from fatura.store.sealed_columns import ReencryptedValue, RowId, SealedColumn
 from fatura.store.vault import KeyRingError
 from fatura.usecases.deps import Deps
-from fatura.usecases.transaction import Work, in_snapshot, in_transaction, load_account
+from fatura.usecases.transaction import Work, in_transaction, load_account
 
 BATCH = 500
 """Maximum number of values that one transaction re-encrypts. Requests that lock the same rows wait for its end."""
@@ -29,11 +29,8 @@ class Batch:
 
 async def usage(deps: Deps, account_id: UUID) -> Mapping[bytes, int]:
     """Return how many of an account's values are encrypted with each key, by key id."""
-    return await in_snapshot(deps, await load_account(deps, account_id), _usage)
-
-
-async def _usage(work: Work) -> Mapping[bytes, int]:
-    return await sealed_columns.usage(work.tx)
+    async with deps.db.transaction(account_id, snapshot=True) as tx:
+        return await sealed_columns.usage(tx)
 
 
 async def reencrypt(deps: Deps, account_id: UUID, *, limit: int = BATCH) -> AsyncGenerator[Batch]:

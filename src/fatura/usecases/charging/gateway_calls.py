@@ -70,6 +70,7 @@ class SeveralChargesError(GatewayError):
 
 GatewayAnswer = Charge | GatewayError | None
 """The result of a call: a charge, a failure, or None for an empty look-up."""
+AnsweredCall = tuple[GatewayCall, GatewayAnswer]
 
 
 async def make(deps: Deps, account: Account, call: GatewayCall) -> GatewayAnswer:
@@ -141,6 +142,7 @@ async def _create_charge(call: GatewayCall, request: ChargeRequest) -> Charge:
 
 def _request(deps: Deps, account: Account, call: GatewayCall) -> ChargeRequest:
     invoice, attempt = call.invoice, call.attempt
+    document = _document(deps, account, invoice)
     return ChargeRequest(
         invoice_id=invoice.invoice_id,
         attempt=attempt.number,
@@ -150,12 +152,7 @@ def _request(deps: Deps, account: Account, call: GatewayCall) -> ChargeRequest:
         installments=invoice.installments,
         due_date=attempt.charge_due_date,
         lines=call.lines,
-        payer=Payer(
-            invoice.customer_id,
-            invoice.customer_name,
-            invoice.customer_email,
-            _document(deps, account, invoice),
-        ),
+        payer=Payer(invoice.customer_id, invoice.customer_name, invoice.customer_email, document),
     )
 
 

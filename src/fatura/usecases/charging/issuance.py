@@ -28,7 +28,7 @@ from fatura.store.charging.claims import ClaimedInvoice
 from fatura.store.restore import frozen_accounts
 from fatura.usecases.billing import invoices as shown_invoices
 from fatura.usecases.charging import gateway_calls, gateway_connections, outcomes, second_charges
-from fatura.usecases.charging.gateway_calls import CallKind, GatewayAnswer, GatewayCall
+from fatura.usecases.charging.gateway_calls import AnsweredCall, CallKind, GatewayCall
 from fatura.usecases.deps import Deps
 from fatura.usecases.idempotency import IdempotentRequest, is_repeat
 from fatura.usecases.operations import health
@@ -86,7 +86,7 @@ async def call_and_record(deps: Deps, account: Account, calls: Sequence[GatewayC
         while running:
             await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.wait(running, timeout=GATHER_SECONDS)
-            answered: list[tuple[GatewayCall, GatewayAnswer]] = []
+            answered: list[AnsweredCall] = []
             for task in [each for each in running if each.done()]:
                 call = running.pop(task)
                 if (failure := task.exception()) is None:
@@ -245,9 +245,7 @@ def _may_repeat(gateway: Gateway, attempt: ChargeAttempt, *, real_now: datetime)
     return real_now - attempt.first_sent_at < capabilities.idempotency_ttl - timedelta(hours=1)
 
 
-async def _record(
-    deps: Deps, account: Account, answered: Sequence[tuple[GatewayCall, GatewayAnswer]]
-) -> None:
+async def _record(deps: Deps, account: Account, answered: Sequence[AnsweredCall]) -> None:
     """Record answers in one transaction. If that fails, record each in a transaction of its own. Safe to repeat."""
     if not answered:
         return
@@ -262,9 +260,7 @@ async def _record(
     await asyncio.gather(*(second_charges.cancel(gateway, second) for gateway, second in seconds))
 
 
-async def _record_answers(
-    work: Work, answered: Sequence[tuple[GatewayCall, GatewayAnswer]]
-) -> Sequence[tuple[Gateway, Charge]]:
+async def _record_answers(work: Work, answered: Sequence[AnsweredCall]) -> Sequence[tuple[Gateway, Charge]]:
     """Record answers; return the second charges to cancel (see `second_charges`), each with its gateway."""
     seconds = await outcomes.record_all(work, answered)
     found = [
@@ -273,7 +269,7 @@ async def _record_answers(
         if second is not None
     ]
     for _, second in found:
-        await second_charges.plan_checks(work, second)
+        await second_charges.plan_checks(work, second.invoice_id, second.attempt)
     return found
 
 

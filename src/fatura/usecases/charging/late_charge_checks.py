@@ -88,5 +88,5 @@ async def _record(work: Work, call: GatewayCall, charges: Sequence[Charge] | Non
     after = await attempts.lock_one(work.tx, invoice_id, number)
     if charges and after.state is AttemptState.CONFIRMED and before.state is not AttemptState.CONFIRMED:
         # a worker may be repeating the request and so create a second charge: check again later
-        await second_charges.plan_checks(work, charges[0])
+        await second_charges.plan_checks(work, charges[0].invoice_id, charges[0].attempt)
     return [second for second in seconds if second is not None]

@@ -11,7 +11,6 @@ from fatura.domain.charging import (
     EMPTY_LOOKUP_GAP,
     EMPTY_LOOKUPS_NEEDED,
     ISSUE_DELAYED_AFTER,
-    LATE_CHECK_GAPS,
     LOOKUP_COUNTS_AFTER,
     OPEN_STATES,
     RETRY_DELAYS,
@@ -30,13 +29,14 @@ from fatura.gateways.port import (
     UnknownOutcomeError,
 )
 from fatura.observability import log
-from fatura.store.charging import attempts, claims, late_charge_checks
+from fatura.store.charging import attempts, claims
 from fatura.store.charging.claims import ClaimedInvoice
 from fatura.store.restore import charge_matching
 from fatura.usecases.billing import invoice_moves
 from fatura.usecases.billing.invoice_moves import Report
 from fatura.usecases.charging import second_charges
 from fatura.usecases.charging.gateway_calls import (
+    AnsweredCall,
     CallKind,
     GatewayAnswer,
     GatewayCall,
@@ -52,9 +52,7 @@ VISIBLE_WITHIN = LOOKUP_COUNTS_AFTER + EMPTY_LOOKUP_GAP
 """Time after a request by which its charge must be visible at the gateway (D-125)."""
 
 
-async def record_all(
-    work: Work, answered: Sequence[tuple[GatewayCall, GatewayAnswer]]
-) -> Sequence[Charge | None]:
+async def record_all(work: Work, answered: Sequence[AnsweredCall]) -> Sequence[Charge | None]:
     """Record answers for different invoices; return for each what `record` would return.
 
     Most answers are the attempt's expected charge. Those are recorded together, by one statement for each table.
@@ -234,9 +232,7 @@ async def _record_empty_lookup(work: Work, call: GatewayCall, current: ChargeAtt
         await _schedule_retry(work, call.invoice, at=counts_from)
     elif current.empty_lookups + 1 >= EMPTY_LOOKUPS_NEEDED:
         await attempts.mark(work.tx, call.attempt, AttemptState.ABSENT)
-        await late_charge_checks.plan(
-            work.tx, call.invoice.invoice_id, call.attempt.number, next_check_at=work.now + LATE_CHECK_GAPS[0]
-        )
+        await second_charges.plan_checks(work, call.invoice.invoice_id, call.attempt.number)
         await _schedule_retry(work, call.invoice, at=work.now)
     else:
         await attempts.count_empty_lookup(work.tx, call.attempt, looked_up_at=call.reserved_at)

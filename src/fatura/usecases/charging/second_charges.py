@@ -23,10 +23,10 @@ async def emit(work: Work, invoice_id: UUID, *, known: str | None, charge: Charg
     await invoice_moves.alert(work, invoice_id, "invoice.issue_failed", error=error)
 
 
-async def plan_checks(work: Work, charge: Charge) -> None:
-    """Start the series of late checks of the charge's attempt, or start it again (D-125)."""
+async def plan_checks(work: Work, invoice_id: UUID, attempt: int) -> None:
+    """Start the series of late checks of an attempt, or start it again (D-125)."""
     next_check_at = work.now + LATE_CHECK_GAPS[0]
-    await late_charge_checks.plan(work.tx, charge.invoice_id, charge.attempt, next_check_at=next_check_at)
+    await late_charge_checks.plan(work.tx, invoice_id, attempt, next_check_at=next_check_at)
 
 
 async def cancel(gateway: Gateway, charge: Charge) -> None:

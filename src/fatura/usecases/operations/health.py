@@ -24,6 +24,6 @@ async def check(deps: Deps) -> ChecksView:
         return ChecksView(database=False, clock=False)
 
 
-async def clock_is_trusted(deps: Deps, *, max_skew: timedelta = MAX_CLOCK_SKEW) -> bool:
+async def clock_is_trusted(deps: Deps) -> bool:
     """Return whether this host's clock agrees with the database's (D-5). Raises DatabaseUnavailableError."""
-    return abs(await deps.db.ping() - deps.clock()) <= max_skew
+    return abs(await deps.db.ping() - deps.clock()) <= MAX_CLOCK_SKEW
