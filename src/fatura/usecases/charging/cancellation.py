@@ -12,15 +12,7 @@ from fatura.domain.account import Account
 from fatura.domain.charging import AttemptState
 from fatura.domain.errors import INVOICE_NOT_CANCELABLE, EngineError, account_recovering, require
 from fatura.domain.invoice_states import Fact, InvoiceStatus
-from fatura.gateways.port import (
-    CALL_TIMEOUT_SECONDS,
-    AuthFailedError,
-    ChargeState,
-    Gateway,
-    GatewayError,
-    NotFoundError,
-    PermanentError,
-)
+from fatura.gateways import port
 from fatura.observability import log
 from fatura.store.charging import charge_polling, connections, issuance_state
 from fatura.store.charging.issuance_state import IssuanceState
@@ -32,7 +24,7 @@ from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import Work, in_transaction
 from fatura.views.invoices import InvoiceView
 
-POLL_AFTER = timedelta(seconds=CALL_TIMEOUT_SECONDS + 10)
+POLL_AFTER = timedelta(seconds=port.CALL_TIMEOUT_SECONDS + 10)
 """Delay before the charge is polled if this process dies during the cancellation."""
 WITH_CHARGE = (InvoiceStatus.ISSUED, InvoiceStatus.OVERDUE)
 
@@ -75,7 +67,7 @@ async def cancel(work: Work, invoice_id: UUID, *, released: str | None) -> Invoi
     return await invoices.read(work, invoice_id)
 
 
-async def _reserve(work: Work, invoice_id: UUID) -> tuple[Gateway, str] | None:
+async def _reserve(work: Work, invoice_id: UUID) -> tuple[port.Gateway, str] | None:
     """Return the gateway and the id of the charge to cancel; schedule a poll in case this process dies."""
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     if state.status not in WITH_CHARGE:
@@ -94,23 +86,23 @@ async def _reserve(work: Work, invoice_id: UUID) -> tuple[Gateway, str] | None:
     return gateway, state.gateway_invoice_id
 
 
-async def _cancel_charge(gateway: Gateway, charge_id: str) -> str | None:
+async def _cancel_charge(gateway: port.Gateway, charge_id: str) -> str | None:
     """Cancel a charge; return None if the gateway confirms that, else the reason to show to the client."""
     try:
-        async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
+        async with asyncio.timeout(port.CALL_TIMEOUT_SECONDS):
             charge = await gateway.cancel_charge(charge_id)
-    except NotFoundError:
+    except port.NotFoundError:
         return "The gateway does not know the invoice's charge; check it there."
-    except AuthFailedError:
+    except port.AuthFailedError:
         return "The gateway refuses the connection's credentials; send new ones, then cancel the invoice."
-    except PermanentError as error:
+    except port.PermanentError as error:
         return f"The gateway refuses to cancel the charge: {error.detail}"
-    except (GatewayError, TimeoutError):
+    except (port.GatewayError, TimeoutError):
         return "The gateway did not confirm that the charge is canceled; read the invoice, then try again."
     match charge.state:
-        case ChargeState.CANCELED:
+        case port.ChargeState.CANCELED:
             return None
-        case ChargeState.PAID:
+        case port.ChargeState.PAID:
             return "The charge has been paid; refund the payment in the gateway instead."
         case _:
             return f"The gateway did not cancel the charge, which is {charge.state} there."

@@ -8,19 +8,7 @@ from enum import Enum, auto
 
 from fatura.domain.account import Account
 from fatura.domain.charging import ChargeAttempt
-from fatura.gateways.port import (
-    CALL_TIMEOUT_SECONDS,
-    Charge,
-    ChargeRequest,
-    ChargeState,
-    Gateway,
-    GatewayError,
-    Line,
-    Payer,
-    PermanentError,
-    TransientError,
-    UnknownOutcomeError,
-)
+from fatura.gateways import port
 from fatura.observability import log
 from fatura.store.charging.claims import ClaimedInvoice
 from fatura.store.subscriptions import customers
@@ -52,23 +40,23 @@ class GatewayCall:
     kind: CallKind
     invoice: ClaimedInvoice
     attempt: ChargeAttempt
-    gateway: Gateway
+    gateway: port.Gateway
     reserved_at: datetime
     reserved_at_real: datetime
     send_before: float = 0.0
-    lines: tuple[Line, ...] = ()
+    lines: tuple[port.Line, ...] = ()
     earlier_sent_at: datetime | None = None
 
 
-class LookupUnsupportedError(GatewayError):
+class LookupUnsupportedError(port.GatewayError):
     """The gateway offers no look-ups, so a person must find out whether the charge exists (D-33)."""
 
 
-class SeveralChargesError(GatewayError):
+class SeveralChargesError(port.GatewayError):
     """One attempt has several charges that a restore found and nobody canceled; a person must choose one (D-123)."""
 
 
-GatewayAnswer = Charge | GatewayError | None
+GatewayAnswer = port.Charge | port.GatewayError | None
 """The result of a call: a charge, a failure, or None for an empty look-up."""
 AnsweredCall = tuple[GatewayCall, GatewayAnswer]
 
@@ -82,55 +70,55 @@ async def make(deps: Deps, account: Account, call: GatewayCall) -> GatewayAnswer
         else:
             answer = await _send(deps, account, call)
     except TimeoutError:
-        answer = TransientError("no answer to a look-up in time")
-    except GatewayError as error:
+        answer = port.TransientError("no answer to a look-up in time")
+    except port.GatewayError as error:
         answer = error
     call_counts.charge_attempts.labels(call_counts.charge_outcome(answer)).inc()
     return answer
 
 
-async def _look_up(call: GatewayCall) -> Charge | None:
+async def _look_up(call: GatewayCall) -> port.Charge | None:
     if call.attempt.known_charge_ids:
         return await _known_charge(call)
     if call.gateway.capabilities().idempotency == "none":
         raise LookupUnsupportedError
-    async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
+    async with asyncio.timeout(port.CALL_TIMEOUT_SECONDS):
         return await call.gateway.find_charge(call.attempt.invoice_id, call.attempt.number)
 
 
-async def _known_charge(call: GatewayCall) -> Charge:
+async def _known_charge(call: GatewayCall) -> port.Charge:
     """Return the charge that a restore found for the attempt; of several, the only one that is not canceled (D-123).
 
     If all are canceled, return the first. Raises SeveralChargesError when several are not canceled.
     """
-    async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
+    async with asyncio.timeout(port.CALL_TIMEOUT_SECONDS):
         known = [await call.gateway.get_charge(charge_id) for charge_id in call.attempt.known_charge_ids]
-    live = [charge for charge in known if charge.state is not ChargeState.CANCELED]
+    live = [charge for charge in known if charge.state is not port.ChargeState.CANCELED]
     if len(live) > 1:
         raise SeveralChargesError(", ".join(charge.charge_id for charge in live))
     return (live or known)[0]
 
 
-async def _send(deps: Deps, account: Account, call: GatewayCall) -> Charge:
+async def _send(deps: Deps, account: Account, call: GatewayCall) -> port.Charge:
     """Create the charge. Raises TransientError if this worker was suspended so long that its lease may have expired."""
     request = _request(deps, account, call)
     frozen = deps.clock() - call.reserved_at_real > timedelta(seconds=SEND_WITHIN_SECONDS)
     # both clocks are read, because either may stop while the machine is suspended
     if frozen or time.monotonic() > call.send_before:
         message = "the worker was frozen and its lease may have expired; nothing was sent"
-        raise TransientError(message)
+        raise port.TransientError(message)
     try:
-        async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
+        async with asyncio.timeout(port.CALL_TIMEOUT_SECONDS):
             return await _create_charge(call, request)
     except TimeoutError as error:
-        message = f"no answer within {CALL_TIMEOUT_SECONDS} s"
-        raise UnknownOutcomeError(message) from error
+        message = f"no answer within {port.CALL_TIMEOUT_SECONDS} s"
+        raise port.UnknownOutcomeError(message) from error
 
 
-async def _create_charge(call: GatewayCall, request: ChargeRequest) -> Charge:
+async def _create_charge(call: GatewayCall, request: port.ChargeRequest) -> port.Charge:
     try:
         return await call.gateway.create_charge(request)
-    except PermanentError:
+    except port.PermanentError:
         if call.kind is not CallKind.REPEAT:
             raise
         # the refusal may mean that the earlier request created the charge, so look it up
@@ -140,10 +128,10 @@ async def _create_charge(call: GatewayCall, request: ChargeRequest) -> Charge:
         return charge
 
 
-def _request(deps: Deps, account: Account, call: GatewayCall) -> ChargeRequest:
+def _request(deps: Deps, account: Account, call: GatewayCall) -> port.ChargeRequest:
     invoice, attempt = call.invoice, call.attempt
     document = _document(deps, account, invoice)
-    return ChargeRequest(
+    return port.ChargeRequest(
         invoice_id=invoice.invoice_id,
         attempt=attempt.number,
         amount_cents=invoice.total_cents,
@@ -152,7 +140,7 @@ def _request(deps: Deps, account: Account, call: GatewayCall) -> ChargeRequest:
         installments=invoice.installments,
         due_date=attempt.charge_due_date,
         lines=call.lines,
-        payer=Payer(invoice.customer_id, invoice.customer_name, invoice.customer_email, document),
+        payer=port.Payer(invoice.customer_id, invoice.customer_name, invoice.customer_email, document),
     )
 
 
@@ -172,4 +160,4 @@ def _document(deps: Deps, account: Account, invoice: ClaimedInvoice) -> str | No
         message = (
             "the customer's document cannot be decrypted; send it again by PATCH /v1/customers/{customerId}"
         )
-        raise TransientError(message) from None
+        raise port.TransientError(message) from None

@@ -10,14 +10,7 @@ import msgspec
 from fatura.domain.account import Account
 from fatura.domain.connection import Connection
 from fatura.domain.errors import invalid_fields, require
-from fatura.gateways.port import (
-    AuthFailedError,
-    Capabilities,
-    ConnectionConfig,
-    Gateway,
-    GatewaySettingsError,
-    TransientError,
-)
+from fatura.gateways import port
 from fatura.observability import log
 from fatura.store.catalog import mirrors
 from fatura.store.charging import charge_polling, connections
@@ -36,7 +29,7 @@ class _Access:
     settings: Mapping[str, Any]
 
 
-def open_gateway(work: Work, stored: StoredConnection) -> Gateway | None:
+def open_gateway(work: Work, stored: StoredConnection) -> port.Gateway | None:
     """Return a connection's adapter. If its credentials cannot be decrypted, log an error and return None.
 
     Nothing is raised, so that one unusable connection does not stop work on the others.
@@ -51,7 +44,7 @@ def open_gateway(work: Work, stored: StoredConnection) -> Gateway | None:
 
 async def open_gateways(
     work: Work, connection_ids: Collection[UUID]
-) -> dict[UUID, tuple[Connection, Gateway | None]]:
+) -> dict[UUID, tuple[Connection, port.Gateway | None]]:
     """Return the connections with these ids, active or not, each with the result of `open_gateway`."""
     return {
         stored.connection.connection_id: (stored.connection, open_gateway(work, stored))
@@ -60,8 +53,8 @@ async def open_gateways(
     }
 
 
-def _gateway(work: Work, connection: Connection, access: _Access) -> Gateway:
-    config = ConnectionConfig(
+def _gateway(work: Work, connection: Connection, access: _Access) -> port.Gateway:
+    config = port.ConnectionConfig(
         account_id=work.account.account_id,
         connection_id=connection.connection_id,
         settings=access.settings,
@@ -122,10 +115,10 @@ def _with_access(work: Work, connection: Connection, access: _Access) -> StoredC
     return StoredConnection(connection, plain, sealed)
 
 
-def _capabilities(gateway: Gateway) -> Capabilities:
+def _capabilities(gateway: port.Gateway) -> port.Capabilities:
     try:
         return gateway.capabilities()
-    except GatewaySettingsError as error:
+    except port.GatewaySettingsError as error:
         raise invalid_fields(*error.fields) from None
 
 
@@ -149,18 +142,20 @@ async def check_new(
         )
         raise invalid_fields(("provider", only))
     now = account.now(deps.clock())
-    gateway = known.factory(ConnectionConfig(account.account_id, UUID(int=0), settings, credentials, now))
+    gateway = known.factory(
+        port.ConnectionConfig(account.account_id, UUID(int=0), settings, credentials, now)
+    )
     _capabilities(gateway)
     await _check_credentials(gateway)
 
 
-async def _check_credentials(gateway: Gateway) -> None:
+async def _check_credentials(gateway: port.Gateway) -> None:
     """Ask the provider to check the credentials. Raises EngineError: `engine.invalid_request`."""
     try:
         await gateway.check_credentials()
-    except AuthFailedError:
+    except port.AuthFailedError:
         raise invalid_fields(("credentials", "were refused by the gateway; check them there")) from None
-    except TransientError as error:
+    except port.TransientError as error:
         raise invalid_fields(
             ("credentials", f"could not be checked at the gateway, try again: {error}")
         ) from None
@@ -182,7 +177,7 @@ async def patch(
     return await in_transaction(deps, account, _write_changes, connection_id, changes)
 
 
-async def _changed_gateway(work: Work, connection_id: UUID, changes: Mapping[str, Any]) -> Gateway:
+async def _changed_gateway(work: Work, connection_id: UUID, changes: Mapping[str, Any]) -> port.Gateway:
     stored = require(await connections.lock(work.tx, connection_id), "gateway connection", id_=connection_id)
     return _gateway(work, stored.connection, _access_after(work, stored, changes))
 

@@ -20,14 +20,7 @@ from fatura.domain.charging import (
 )
 from fatura.domain.invoice import IssueFailure
 from fatura.domain.invoice_states import Fact
-from fatura.gateways.port import (
-    AuthFailedError,
-    Charge,
-    ChargeState,
-    GatewayError,
-    PermanentError,
-    UnknownOutcomeError,
-)
+from fatura.gateways import port
 from fatura.observability import log
 from fatura.store.charging import attempts, claims
 from fatura.store.charging.claims import ClaimedInvoice
@@ -52,7 +45,7 @@ VISIBLE_WITHIN = LOOKUP_COUNTS_AFTER + EMPTY_LOOKUP_GAP
 """Time after a request by which its charge must be visible at the gateway (D-125)."""
 
 
-async def record_all(work: Work, answered: Sequence[AnsweredCall]) -> Sequence[Charge | None]:
+async def record_all(work: Work, answered: Sequence[AnsweredCall]) -> Sequence[port.Charge | None]:
     """Record answers for different invoices; return for each what `record` would return.
 
     Most answers are the attempt's expected charge. Those are recorded together, by one statement for each table.
@@ -65,7 +58,7 @@ async def record_all(work: Work, answered: Sequence[AnsweredCall]) -> Sequence[C
     confirming = [
         (call, answer)
         for call, answer in answered
-        if isinstance(answer, Charge) and _confirms(call, current[call.invoice.invoice_id], answer)
+        if isinstance(answer, port.Charge) and _confirms(call, current[call.invoice.invoice_id], answer)
     ]
     issued = await _issue(work, confirming)
     return [
@@ -74,7 +67,7 @@ async def record_all(work: Work, answered: Sequence[AnsweredCall]) -> Sequence[C
     ]
 
 
-async def record(work: Work, call: GatewayCall, answer: GatewayAnswer) -> Charge | None:
+async def record(work: Work, call: GatewayCall, answer: GatewayAnswer) -> port.Charge | None:
     """Record one answer. If it is a second charge, emit its event and return it; the caller must cancel it.
 
     A charge is always recorded, whichever worker got it. Any other answer is ignored if the attempt has changed since
@@ -84,7 +77,7 @@ async def record(work: Work, call: GatewayCall, answer: GatewayAnswer) -> Charge
     found_since = set(current.known_charge_ids).difference(call.attempt.known_charge_ids)
     if current.state is AttemptState.SENDING and found_since:
         await _look_up_all(work, call, answer)
-    elif isinstance(answer, Charge):
+    elif isinstance(answer, port.Charge):
         return await _record_charge(work, call, current, charge=answer)
     elif current.state is AttemptState.SENDING and current.sent_at == call.attempt.sent_at:
         await _record_no_charge(work, call, current, answer=answer)
@@ -95,7 +88,7 @@ async def record(work: Work, call: GatewayCall, answer: GatewayAnswer) -> Charge
     return None
 
 
-def _confirms(call: GatewayCall, current: ChargeAttempt, charge: Charge) -> bool:
+def _confirms(call: GatewayCall, current: ChargeAttempt, charge: port.Charge) -> bool:
     """Return whether the attempt expects this charge, and no restore has found others since the call was reserved."""
     return (
         current.state in OPEN_STATES
@@ -105,7 +98,7 @@ def _confirms(call: GatewayCall, current: ChargeAttempt, charge: Charge) -> bool
     )
 
 
-async def _issue(work: Work, confirming: Sequence[tuple[GatewayCall, Charge]]) -> set[UUID]:
+async def _issue(work: Work, confirming: Sequence[tuple[GatewayCall, port.Charge]]) -> set[UUID]:
     """Issue invoices with their charges; return the ids of the issued ones. Canceled invoices are not issued."""
     reports = [
         Report(
@@ -113,7 +106,7 @@ async def _issue(work: Work, confirming: Sequence[tuple[GatewayCall, Charge]]) -
             Fact.CHARGE_CONFIRMED,
             gateway_invoice_id=charge.charge_id,
             charge_due_date=call.attempt.charge_due_date,
-            poll_at=None if charge.state is ChargeState.OPEN else work.now,
+            poll_at=None if charge.state is port.ChargeState.OPEN else work.now,
         )
         for call, charge in confirming
     ]
@@ -122,14 +115,14 @@ async def _issue(work: Work, confirming: Sequence[tuple[GatewayCall, Charge]]) -
     if confirmed:
         charge_ids = [charge.charge_id for _, charge in confirmed]
         await attempts.confirm(work.tx, [attempt for attempt, _ in confirmed], charge_ids=charge_ids)
-        if any(charge.state is not ChargeState.OPEN for _, charge in confirmed):
+        if any(charge.state is not port.ChargeState.OPEN for _, charge in confirmed):
             work.notify(LaneName.RECONCILIATION)
     return issued
 
 
 async def _look_up_all(work: Work, call: GatewayCall, answer: GatewayAnswer) -> None:
     """Schedule a look-up of all the attempt's charges, because a restore found charges unknown to this call (D-123)."""
-    if isinstance(answer, Charge):
+    if isinstance(answer, port.Charge):
         await charge_matching.add_charge(
             work.tx, call.invoice.invoice_id, call.attempt.number, charge_id=answer.charge_id
         )
@@ -137,8 +130,8 @@ async def _look_up_all(work: Work, call: GatewayCall, answer: GatewayAnswer) -> 
 
 
 async def _record_charge(
-    work: Work, call: GatewayCall, current: ChargeAttempt, *, charge: Charge
-) -> Charge | None:
+    work: Work, call: GatewayCall, current: ChargeAttempt, *, charge: port.Charge
+) -> port.Charge | None:
     """Issue the invoice with a charge. If it is a second charge, emit its event and return it for canceling."""
     invoice = call.invoice
     if current.gateway_invoice_id == charge.charge_id:
@@ -147,7 +140,7 @@ async def _record_charge(
         await second_charges.emit(work, invoice.invoice_id, known=current.gateway_invoice_id, charge=charge)
         return charge
     if charge.amount_cents != invoice.total_cents:
-        if charge.state is ChargeState.CANCELED and current.error_code is not None:
+        if charge.state is port.ChargeState.CANCELED and current.error_code is not None:
             # `invoice.issue_failed` reported this charge; a person then canceled it and retried issuance
             await attempts.mark(work.tx, call.attempt, AttemptState.FAILED)
             await _schedule_retry(work, invoice, at=work.now)
@@ -160,23 +153,23 @@ async def _record_charge(
     if await _issue(work, [(call, charge)]):
         return None
     await second_charges.emit(work, invoice.invoice_id, known=current.gateway_invoice_id, charge=charge)
-    if charge.state is ChargeState.PAID:
+    if charge.state is port.ChargeState.PAID:
         payment = Report(invoice.invoice_id, Fact.PAYMENT_CONFIRMED, paid_at=charge.paid_at)
         await invoice_moves.report(work, [payment])
     return charge
 
 
 async def _record_no_charge(
-    work: Work, call: GatewayCall, current: ChargeAttempt, *, answer: GatewayError | None
+    work: Work, call: GatewayCall, current: ChargeAttempt, *, answer: port.GatewayError | None
 ) -> None:
     """Handle an empty look-up or a failure: retry, wait for the connection, or stop until a person acts."""
     failures = call.invoice.issue_failures
     match answer:
         case None:
             await _record_empty_lookup(work, call, current)
-        case PermanentError() if call.kind is CallKind.REPEAT:
+        case port.PermanentError() if call.kind is CallKind.REPEAT:
             await _record_refused_repeat(work, call, answer)
-        case PermanentError(code=code, detail=detail) if call.kind is CallKind.SEND:
+        case port.PermanentError(code=code, detail=detail) if call.kind is CallKind.SEND:
             await _give_up(work, call, AttemptState.FAILED, code=code, detail=detail)
         case LookupUnsupportedError():
             detail = (
@@ -188,11 +181,11 @@ async def _record_no_charge(
                 f"The gateway holds several charges: {answer}. Cancel all but one there, then retry issuance."
             )
             await _give_up(work, call, AttemptState.PARKED, code="second_charge", detail=detail)
-        case AuthFailedError():
+        case port.AuthFailedError():
             await _mark_absent_unless_repeated(work, call)
             message = "The gateway refuses the credentials."
             await wait_for_connection(work, call.invoice, "credentials_refused", message=message)
-        case UnknownOutcomeError():
+        case port.UnknownOutcomeError():
             delay = retry_delay(failures) if failures else LOOK_UP_AFTER
             await _schedule_retry(work, call.invoice, at=work.now + delay, error=answer)
         case _:  # a TransientError, or any failure of a look-up
@@ -200,7 +193,7 @@ async def _record_no_charge(
             await _schedule_retry(work, call.invoice, at=work.now + retry_delay(failures + 1), error=answer)
 
 
-async def _record_refused_repeat(work: Work, call: GatewayCall, refusal: PermanentError) -> None:
+async def _record_refused_repeat(work: Work, call: GatewayCall, refusal: port.PermanentError) -> None:
     """Retry a refused REPEAT while its charge may still become visible; then park the attempt (D-121, D-125)."""
     assert call.earlier_sent_at is not None, "a repeat follows an earlier sending"
     if call.reserved_at - call.earlier_sent_at < VISIBLE_WITHIN:
@@ -271,7 +264,7 @@ async def wait_for_connection(work: Work, invoice: ClaimedInvoice, code: str, *,
 
 
 async def _schedule_retry(
-    work: Work, invoice: ClaimedInvoice, *, at: datetime, error: GatewayError | None = None
+    work: Work, invoice: ClaimedInvoice, *, at: datetime, error: port.GatewayError | None = None
 ) -> None:
     """Schedule the next call; emit `invoice.issue_delayed` once after an hour of failures (D-34)."""
     since = invoice.issue_failing_since or work.now

@@ -1,13 +1,6 @@
 """Counters of this process's calls to gateways and merchants, by outcome."""
 
-from fatura.gateways.port import (
-    AuthFailedError,
-    Charge,
-    GatewayError,
-    PermanentError,
-    TransientError,
-    UnknownOutcomeError,
-)
+from fatura.gateways import port
 from fatura.observability import counter
 
 charge_attempts = counter(
@@ -20,17 +13,17 @@ price_calls = counter(
 )
 deliveries = counter("fatura_deliveries_total", "Attempts to deliver an event to a webhook.", "outcome")
 
-_FAILURES: tuple[tuple[type[GatewayError], str], ...] = (
-    (AuthFailedError, "credentials_refused"),
-    (PermanentError, "refused"),
-    (TransientError, "failed"),
-    (UnknownOutcomeError, "unknown"),
+_FAILURES: tuple[tuple[type[port.GatewayError], str], ...] = (
+    (port.AuthFailedError, "credentials_refused"),
+    (port.PermanentError, "refused"),
+    (port.TransientError, "failed"),
+    (port.UnknownOutcomeError, "unknown"),
 )
 
 
-def charge_outcome(answer: Charge | GatewayError | None) -> str:
+def charge_outcome(answer: port.Charge | port.GatewayError | None) -> str:
     """Return the `outcome` label of a gateway's answer: `charge`, `none` (an empty look-up) or the kind of failure."""
-    if isinstance(answer, Charge):
+    if isinstance(answer, port.Charge):
         return "charge"
     if answer is None:
         return "none"

@@ -21,23 +21,11 @@ from fatura.domain.sandbox import (
     SandboxProduct,
     SandboxStatus,
 )
+from fatura.gateways import port
 from fatura.gateways.adapters.sandbox import tables
 from fatura.gateways.adapters.sandbox.rules import MOVES, as_charge, check_request, outcome
 from fatura.gateways.adapters.sandbox.settings import SandboxSettings, parse
 from fatura.gateways.adapters.sandbox.webhook import CHARGE_ID, hint
-from fatura.gateways.port import (
-    Capabilities,
-    Charge,
-    ChargeRequest,
-    ConnectionConfig,
-    NotFoundError,
-    PermanentError,
-    ProductMirror,
-    TransientError,
-    UnknownOutcomeError,
-    Webhook,
-    WebhookHint,
-)
 from fatura.gateways.sandbox_port import CHARGES_LISTED
 
 _WRITES = (SandboxOperation.CREATE_CHARGE, SandboxOperation.CANCEL_CHARGE, SandboxOperation.CREATE_PRODUCT)
@@ -53,13 +41,13 @@ class SandboxGateway:
     provider: ClassVar[str] = "sandbox"
     __slots__ = ("_config", "_database")
 
-    def __init__(self, database: tables.Database, config: ConnectionConfig) -> None:
+    def __init__(self, database: tables.Database, config: port.ConnectionConfig) -> None:
         self._database = database
         self._config = config
 
-    def capabilities(self) -> Capabilities:
+    def capabilities(self) -> port.Capabilities:
         settings = self._settings()
-        return Capabilities(
+        return port.Capabilities(
             issues_charges=settings.issues_charges,
             methods=settings.methods,
             max_installments=settings.max_installments,
@@ -71,7 +59,7 @@ class SandboxGateway:
     async def check_credentials(self) -> None:
         """Do nothing: the sandbox has no credentials, and `capabilities` refuses any that are given."""
 
-    async def create_charge(self, request: ChargeRequest) -> Charge:
+    async def create_charge(self, request: port.ChargeRequest) -> port.Charge:
         """Create a charge, even for a repeated request. Some settings make it paid or refused immediately.
 
         Raises UnknownOutcomeError, TransientError, PermanentError.
@@ -97,19 +85,19 @@ class SandboxGateway:
                 await tables.insert_charge(tx, charge)
         return as_charge(charge)
 
-    async def find_charge(self, invoice_id: UUID, attempt: int) -> Charge | None:
+    async def find_charge(self, invoice_id: UUID, attempt: int) -> port.Charge | None:
         return next(iter(await self.find_charges(invoice_id, attempt)), None)
 
-    async def find_charges(self, invoice_id: UUID, attempt: int) -> Sequence[Charge]:
+    async def find_charges(self, invoice_id: UUID, attempt: int) -> Sequence[port.Charge]:
         async with self._call(SandboxOperation.LIST_CHARGES):
             charges = await self.charges(invoice_id)
         return [as_charge(charge) for charge in reversed(charges) if charge.attempt == attempt]
 
-    async def get_charge(self, charge_id: str) -> Charge:
+    async def get_charge(self, charge_id: str) -> port.Charge:
         async with self._call(SandboxOperation.GET_CHARGE), self._transaction() as tx:
             return as_charge(await self._find(tx, charge_id))
 
-    async def charges_since(self, since: datetime) -> AsyncIterator[Charge]:
+    async def charges_since(self, since: datetime) -> AsyncIterator[port.Charge]:
         after = ""
         while True:
             async with self._call(SandboxOperation.LIST_CHARGES), self._transaction() as tx:
@@ -121,7 +109,7 @@ class SandboxGateway:
                 return
             after = charges[-1].charge_id
 
-    async def cancel_charge(self, charge_id: str) -> Charge:
+    async def cancel_charge(self, charge_id: str) -> port.Charge:
         """Cancel a charge that is open or refused; return any other charge unchanged.
 
         Raises NotFoundError, UnknownOutcomeError, TransientError, PermanentError `rejected`.
@@ -133,18 +121,18 @@ class SandboxGateway:
             await tables.move_charge(tx, connection_id, charge_id, rule=rule, paid_at=None)
             return as_charge(await self._find(tx, charge_id))
 
-    def read_webhook(self, webhook: Webhook) -> WebhookHint:
+    def read_webhook(self, webhook: port.Webhook) -> port.WebhookHint:
         """Verify the signature with the setting `webhookSecret`. Raises AuthFailedError."""
         return hint(webhook, secret=self._settings().webhook_secret)
 
-    async def mirror_product(self, product: ProductMirror) -> str:
+    async def mirror_product(self, product: port.ProductMirror) -> str:
         settings, connection_id = self._settings(), self._config.connection_id
         mirrored = SandboxProduct(
             connection_id, product.product_id, product.name, product.description, created_at=self._config.now
         )
         async with self._call(SandboxOperation.CREATE_PRODUCT):
             if not settings.product_catalog:
-                raise PermanentError("no_catalog", "This connection has no product catalog.")
+                raise port.PermanentError("no_catalog", "This connection has no product catalog.")
             async with self._transaction() as tx:
                 await tables.upsert_product(tx, mirrored)
         return mirrored.gateway_product_id
@@ -166,7 +154,7 @@ class SandboxGateway:
             await tables.move_charge(tx, connection_id, charge_id, rule=rule, paid_at=paid_at)
             charge = await self._find(tx, charge_id)
         if charge.status is not rule.target:
-            raise PermanentError(
+            raise port.PermanentError(
                 "charge_status", f"The charge is {charge.status} and cannot become {rule.target}."
             )
         return charge
@@ -195,14 +183,14 @@ class SandboxGateway:
         """Run the block as a gateway call. A queued fault prevents the call or discards its answer."""
         async with self._transaction() as tx:
             fault = await tables.take_fault(tx, self._config.connection_id, operation)
-        no_answer = UnknownOutcomeError if operation in _WRITES else TransientError
+        no_answer = port.UnknownOutcomeError if operation in _WRITES else port.TransientError
         match fault:
             case SandboxFault.TIMEOUT_BEFORE | SandboxFault.SERVER_ERROR:
                 raise no_answer(fault)
             case SandboxFault.RATE_LIMITED:
-                raise TransientError(fault)
+                raise port.TransientError(fault)
             case SandboxFault.REJECTED:
-                raise PermanentError("rejected", "A queued fault refuses this call.")
+                raise port.PermanentError("rejected", "A queued fault refuses this call.")
             case SandboxFault.TIMEOUT_AFTER | None:
                 yield
         if fault is SandboxFault.TIMEOUT_AFTER:
@@ -214,7 +202,7 @@ class SandboxGateway:
         if CHARGE_ID.fullmatch(charge_id):
             charge = await tables.find_charge(tx, self._config.connection_id, charge_id)
         if charge is None:
-            raise NotFoundError(charge_id)
+            raise port.NotFoundError(charge_id)
         return (await self._settled(tx, [charge]))[0]
 
     async def _settled(self, tx: tables.Tx, charges: list[SandboxCharge]) -> list[SandboxCharge]:
