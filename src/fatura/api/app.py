@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from fastapi import FastAPI
 from starlette.middleware.exceptions import ExceptionMiddleware
-from starlette.types import StatelessLifespan
 
 from fatura.api.http import docs, health, problems
 from fatura.api.http.authentication import Authenticate, Gate
@@ -20,13 +19,11 @@ from fatura.usecases.deps import Deps
 def create_app(
     deps: Deps | None = None,
     *,
-    lifespan: StatelessLifespan[FastAPI] | None = None,
     resources: Sequence[Routes] = RESOURCES,
     authenticate: Authenticate = accounts.authenticate,
 ) -> FastAPI:
-    """Return the application. Without `deps`, `lifespan` must call `set_deps` before the first request."""
+    """Return the application. Without `deps`, call `set_deps` before the first request."""
     app = FastAPI(
-        lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
         openapi_url=None,

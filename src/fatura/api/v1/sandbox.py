@@ -13,14 +13,8 @@ from fatura.api.http.route import Call, KeyPolicy, PathId, read_text_id
 from fatura.domain import errors
 from fatura.domain.sandbox import MAX_FAULT_TIMES, SandboxFault, SandboxMove, SandboxOperation
 from fatura.usecases.sandbox import sandbox_gateway, test_clock
+from fatura.views import sandbox as views
 from fatura.views.samples.story import CONNECTION
-from fatura.views.sandbox import (
-    QueuedFaultView,
-    SandboxChargeListView,
-    SandboxChargeView,
-    SandboxProductListView,
-    TestClockView,
-)
 
 routes = Routes(
     "Sandbox", "For tests, on sandbox accounts only: a clock that you move, and a gateway's charges."
@@ -87,7 +81,9 @@ class FaultForm(Body):
     times: Annotated[int, IntRange(1, MAX_FAULT_TIMES), Field(description="Number of calls that fail.")] = 1
 
 
-@routes.get("/v1/test-clock", "Read the test clock", answers=TestClockView, problems=[errors.CLOCK_CONFLICT])
+@routes.get(
+    "/v1/test-clock", "Read the test clock", answers=views.TestClockView, problems=[errors.CLOCK_CONFLICT]
+)
 async def read_test_clock(call: Call) -> Response:
     """Return the account's time, and the progress of an advance."""
     return await run(call, test_clock.read)
@@ -96,7 +92,7 @@ async def read_test_clock(call: Call) -> Response:
 @routes.post(
     "/v1/test-clock/advance",
     "Advance the test clock",
-    answers=TestClockView,
+    answers=views.TestClockView,
     other_status=202,
     key=KeyPolicy.IGNORED,
     problems=[errors.CLOCK_CONFLICT],
@@ -113,13 +109,13 @@ async def advance_test_clock(call: Call, body: AdvanceForm) -> Response:
     return answer(clock, status=200 if clock.status == "ready" else 202)
 
 
-@routes.get("/v1/sandbox/charges", "List sandbox charges", answers=SandboxChargeListView)
+@routes.get("/v1/sandbox/charges", "List sandbox charges", answers=views.SandboxChargeListView)
 async def list_sandbox_charges(call: Call, query: ChargesQuery) -> Response:
     """Return the charges in the sandbox gateway, newest first."""
     return answer(await sandbox_gateway.list_charges(call.deps, call.account, query.invoice_id))
 
 
-@routes.get("/v1/sandbox/products", "List mirrored products", answers=SandboxProductListView)
+@routes.get("/v1/sandbox/products", "List mirrored products", answers=views.SandboxProductListView)
 async def list_sandbox_products(call: Call) -> Response:
     """Return the products that were mirrored to the sandbox gateway."""
     return answer(await sandbox_gateway.list_products(call.deps, call.account))
@@ -133,7 +129,7 @@ def _charge_route(move: SandboxMove, summary: str) -> Declare[Any]:
     return routes.post(
         f"/v1/sandbox/charges/{{chargeId}}/{move}",
         summary,
-        answers=SandboxChargeView,
+        answers=views.SandboxChargeView,
         key=KeyPolicy.IGNORED,
         problems=[errors.SANDBOX_CHARGE_CONFLICT],
     )
@@ -166,7 +162,7 @@ async def refund_sandbox_charge(call: Call, charge_id: ChargeId) -> Response:
 @routes.post(
     "/v1/sandbox/faults",
     "Queue a sandbox fault",
-    answers=QueuedFaultView,
+    answers=views.QueuedFaultView,
     status=201,
     key=KeyPolicy.IGNORED,
     problems=[errors.NOT_FOUND],

@@ -22,14 +22,9 @@ from fatura.domain.subscription import SubscriptionStatus
 from fatura.usecases.subscriptions import subscriptions
 from fatura.usecases.subscriptions.customers import CustomerInput
 from fatura.usecases.subscriptions.subscriptions import Enrollment
+from fatura.views import subscriptions as views
 from fatura.views.plans import PlanView
 from fatura.views.samples.story import ANA, PLAN
-from fatura.views.subscriptions import (
-    CanceledSubscriptionView,
-    PreviewView,
-    SubscriptionPageView,
-    SubscriptionView,
-)
 
 routes = Routes("Subscriptions", "A customer who is billed by a plan, cycle after cycle.")
 SubscriptionId = Annotated[UUID, PathId("subscription")]
@@ -99,7 +94,7 @@ class SubscriptionQuery(Paging):
 @routes.post(
     "/v1/subscriptions",
     "Create a subscription",
-    answers=SubscriptionView,
+    answers=views.SubscriptionView,
     status=201,
     key=KeyPolicy.REQUIRED,
     problems=[
@@ -127,13 +122,13 @@ async def create_subscription(call: Call, body: SubscriptionForm) -> Response:
     return await run_once(call, subscriptions.create, asked)
 
 
-@routes.get("/v1/subscriptions", "List subscriptions", answers=SubscriptionPageView)
+@routes.get("/v1/subscriptions", "List subscriptions", answers=views.SubscriptionPageView)
 async def list_subscriptions(call: Call, query: SubscriptionQuery) -> Response:
     """Return a page of subscriptions, newest first."""
     return await run(call, subscriptions.read_page, query.asked(), SubscriptionFilter(**query.filters()))
 
 
-@routes.get("/v1/subscriptions/{subscriptionId}", "Read a subscription", answers=SubscriptionView)
+@routes.get("/v1/subscriptions/{subscriptionId}", "Read a subscription", answers=views.SubscriptionView)
 async def read_subscription(call: Call, subscription_id: SubscriptionId) -> Response:
     """Return a subscription."""
     return await run(call, subscriptions.read, subscription_id)
@@ -148,7 +143,7 @@ async def read_terms(call: Call, subscription_id: SubscriptionId) -> Response:
 @routes.get(
     "/v1/subscriptions/{subscriptionId}/preview",
     "Preview the next invoice",
-    answers=PreviewView,
+    answers=views.PreviewView,
     problems=[errors.SUBSCRIPTION_CANCELED],
 )
 async def preview_subscription(call: Call, subscription_id: SubscriptionId) -> Response:
@@ -159,7 +154,7 @@ async def preview_subscription(call: Call, subscription_id: SubscriptionId) -> R
 @routes.post(
     "/v1/subscriptions/{subscriptionId}/customize",
     "Customize a subscription",
-    answers=SubscriptionView,
+    answers=views.SubscriptionView,
     problems=[*TERMS_PROBLEMS, errors.SUBSCRIPTION_CANCELED],
 )
 async def customize_subscription(call: Call, subscription_id: SubscriptionId, body: TermsForm) -> Response:
@@ -173,7 +168,7 @@ async def customize_subscription(call: Call, subscription_id: SubscriptionId, bo
 @routes.post(
     "/v1/subscriptions/{subscriptionId}/cancel",
     "Cancel a subscription",
-    answers=CanceledSubscriptionView,
+    answers=views.CanceledSubscriptionView,
     problems=[errors.SUBSCRIPTION_CANCELED],
 )
 async def cancel_subscription(call: Call, subscription_id: SubscriptionId) -> Response:

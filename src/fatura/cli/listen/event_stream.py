@@ -2,9 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass
 
 import msgspec
+from msgspec.structs import replace
 
 from fatura.cli.client import ApiError, ApiUnavailableError, Client
 
@@ -14,24 +14,17 @@ RETRY_SECONDS = 1
 """Pause before calling the API again when it was unavailable."""
 
 
-@dataclass(frozen=True, slots=True)
-class StreamEvent:
+class StreamEvent(msgspec.Struct, frozen=True, rename={"event_id": "id"}):
     """One event; `body` is byte for byte what a webhook would deliver."""
 
     event_id: str
     sequence: int
     type: str
-    body: bytes
+    body: bytes = b""
 
 
 class _Page(msgspec.Struct):
     data: list[msgspec.Raw]
-
-
-class _Element(msgspec.Struct):
-    id: str
-    sequence: int
-    type: str
 
 
 class Stream:
@@ -89,11 +82,7 @@ def _events(answer: bytes) -> list[StreamEvent]:
     """Split a page into events without changing their bytes. Raises ApiError."""
     try:
         raws = [bytes(raw) for raw in msgspec.json.decode(answer, type=_Page).data]
-        elements = [msgspec.json.decode(raw, type=_Element) for raw in raws]
+        return [replace(msgspec.json.decode(raw, type=StreamEvent), body=raw) for raw in raws]
     except msgspec.DecodeError as error:
         message = "the answer is not a page of events; is this the URL of a Fatura API?"
         raise ApiError(message) from error
-    return [
-        StreamEvent(element.id, element.sequence, element.type, raw)
-        for element, raw in zip(elements, raws, strict=True)
-    ]
