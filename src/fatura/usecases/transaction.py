@@ -143,30 +143,19 @@ async def in_transaction(
 
     Raises what the function raises, DatabaseUnavailableError, LockTimeoutError, DeadlockError.
     """
-    return await _run(deps, account, lambda work: function(work, *args, **kwargs), snapshot=False)
+    return await run(deps, account, lambda work: function(work, *args, **kwargs))
 
 
-async def in_snapshot(
-    deps: Deps,
-    account: Account,
-    function: Callable[Concatenate[Work, P], Awaitable[T]],
-    /,
-    *args: P.args,
-    **kwargs: P.kwargs,
+async def run(
+    deps: Deps, account: Account, function: Callable[[Work], Awaitable[T]], *, snapshot: bool = False
 ) -> T:
-    """Run `function(work, ...)` like `in_transaction`, but read-only; all statements see the same database state."""
-    return await _run(deps, account, lambda work: function(work, *args, **kwargs), snapshot=True)
-
-
-async def _run(
-    deps: Deps, account: Account, function: Callable[[Work], Awaitable[T]], *, snapshot: bool
-) -> T:
-    for run in range(1, MAX_RUNS + 1):
+    """Run `function(work)` like `in_transaction`. A `snapshot` is read-only, and all its statements see one state."""
+    for number in range(1, MAX_RUNS + 1):
         try:
             async with open_work(deps, account, snapshot=snapshot) as work:
                 return await function(work)
         except DeadlockError:
-            if run == MAX_RUNS:
+            if number == MAX_RUNS:
                 raise
     raise AssertionError
 

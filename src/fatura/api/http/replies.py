@@ -6,8 +6,9 @@ from typing import Concatenate, ParamSpec
 from starlette.responses import Response
 
 from fatura.api.http.route import Call
+from fatura.usecases import transaction
 from fatura.usecases.idempotency import StoredAnswer, execute_once, find_answer
-from fatura.usecases.transaction import Work, in_snapshot, in_transaction
+from fatura.usecases.transaction import Work
 from fatura.views.view import View
 
 P = ParamSpec("P")
@@ -46,10 +47,10 @@ async def run(
 
     A GET reads from one snapshot, so that its statements see the same data.
     """
-    run_in = in_snapshot if call.only_reads else in_transaction
-    return answer(
-        await run_in(call.deps, call.account, function, *args, **kwargs), status=call.success_status
+    view = await transaction.run(
+        call.deps, call.account, lambda work: function(work, *args, **kwargs), snapshot=call.only_reads
     )
+    return answer(view, status=call.success_status)
 
 
 async def run_once(
