@@ -113,13 +113,11 @@ def _listed(text: str) -> tuple[str, ...]:
 def _whole_number(values: Mapping[str, str], name: str, *, least: int) -> int:
     text = values[name]
     if not text.isascii() or not text.isdigit() or int(text) < least:
-        message = f"{name} is {text!r}; it must be a whole number of at least {least}"
-        raise SettingsError(message)
+        raise SettingsError(f"{name} is {text!r}; it must be a whole number of at least {least}")
     return int(text)
 
 
 def _one_of(values: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
     if values[name] not in choices:
-        message = f"{name} is {values[name]!r}; it must be one of {', '.join(choices)}"
-        raise SettingsError(message)
+        raise SettingsError(f"{name} is {values[name]!r}; it must be one of {', '.join(choices)}")
     return values[name]

@@ -45,8 +45,7 @@ def verify(
     Raises SignatureError (spec 5.6, spec 8, D-40).
     """
     if not secret:
-        message = "the secret is empty; anyone could sign with it"
-        raise SignatureError(message)
+        raise SignatureError("the secret is empty; anyone could sign with it")
     timestamp, signatures = _parse(header)
     if abs((time.time() if now is None else now) - timestamp) > tolerance_seconds:
         message = f"the timestamp is more than {tolerance_seconds} seconds off: the message is old, or a clock is wrong"
@@ -78,26 +77,21 @@ def _decoded(secret: str) -> bytes:
     except ValueError:  # includes binascii.Error
         key = b""
     if not key:
-        message = f"an integration secret must be `{PREFIX}` followed by base64"
-        raise SignatureError(message)
+        raise SignatureError(f"an integration secret must be `{PREFIX}` followed by base64")
     return key
 
 
 def _parse(header: str | None) -> tuple[int, list[str]]:
     """Return the timestamp and all v1 signatures of an untrusted header. Raises SignatureError."""
     if not header:
-        message = f"the header {HEADER} is missing"
-        raise SignatureError(message)
+        raise SignatureError(f"the header {HEADER} is missing")
     if len(header) > _MAX_HEADER_CHARS or not header.isascii():
-        message = "the header is too long to be a signature, or not ASCII"
-        raise SignatureError(message)
+        raise SignatureError("the header is too long to be a signature, or not ASCII")
     pairs = [part.strip().partition("=") for part in header.split(",")]
     timestamps = [value for name, _, value in pairs if name == "t"]
     signatures = [value for name, _, value in pairs if name == "v1"]
     if len(timestamps) != 1 or not timestamps[0].isdigit() or not signatures:
-        message = "the header is not `t=<Unix seconds>,v1=<hex>`"
-        raise SignatureError(message)
+        raise SignatureError("the header is not `t=<Unix seconds>,v1=<hex>`")
     if len(timestamps[0]) > _MAX_TIMESTAMP_CHARS:
-        message = "the header's timestamp is too large"
-        raise SignatureError(message)
+        raise SignatureError("the header's timestamp is too large")
     return int(timestamps[0]), signatures

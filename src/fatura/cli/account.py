@@ -16,8 +16,7 @@ MAX_NAME_CHARS = 120
 
 def _checked_name(name: str) -> str:
     if not name.strip() or len(name) > MAX_NAME_CHARS:
-        message = f"must be 1 to {MAX_NAME_CHARS} characters"
-        raise typer.BadParameter(message)
+        raise typer.BadParameter(f"must be 1 to {MAX_NAME_CHARS} characters")
     return name
 
 

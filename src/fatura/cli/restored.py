@@ -64,8 +64,7 @@ def _instant(text: str) -> datetime:
         message = "must be an instant with its zone, such as 2026-11-20T03:00:00Z"
         raise typer.BadParameter(message, param_hint="--since")
     if instant > bootstrap.real_clock():
-        message = "lies in the future"
-        raise typer.BadParameter(message, param_hint="--since")
+        raise typer.BadParameter("lies in the future", param_hint="--since")
     return instant.astimezone(UTC)
 
 

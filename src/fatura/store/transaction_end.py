@@ -44,8 +44,7 @@ async def commit(connection: Any) -> None:
     finally:
         connection.remove_log_listener(listener)
     if status != "COMMIT" or warnings:
-        message = f"COMMIT answered {status} {' '.join(warnings)}"
-        raise DatabaseUnavailableError(message)
+        raise DatabaseUnavailableError(f"COMMIT answered {status} {' '.join(warnings)}")
 
 
 async def roll_back(connection: Any) -> None:

@@ -25,15 +25,13 @@ def _checked_url(url: str) -> str:
     except ValueError:
         is_one = False
     if not is_one:
-        message = "must be a URL such as http://127.0.0.1:9000/webhooks"
-        raise typer.BadParameter(message)
+        raise typer.BadParameter("must be a URL such as http://127.0.0.1:9000/webhooks")
     return url
 
 
 def _checked_api(url: str) -> str:
     if urlsplit(_checked_url(url)).path not in {"", "/"}:
-        message = "must be the API's URL without a path, such as http://127.0.0.1:8000"
-        raise typer.BadParameter(message)
+        raise typer.BadParameter("must be the API's URL without a path, such as http://127.0.0.1:8000")
     return url.rstrip("/")
 
 
@@ -45,8 +43,7 @@ def _checked_secret(secret: str | None) -> str | None:
     except SignatureError as error:
         raise typer.BadParameter(str(error)) from error
     if not secret.startswith(PREFIX):
-        message = f"must be the whole secret, including {PREFIX}"
-        raise typer.BadParameter(message)
+        raise typer.BadParameter(f"must be the whole secret, including {PREFIX}")
     return secret
 
 
@@ -95,8 +92,7 @@ def listen(
     answered with 2xx is retried before the next one is sent.
     """
     if all_ and from_cursor is not None:
-        message = "use either --all or --from-cursor, not both"
-        raise typer.BadParameter(message)
+        raise typer.BadParameter("use either --all or --from-cursor, not both")
     lines = EventLines(as_json=json_, skip_failures=skip_failures)
     if secret is None:
         secret = PREFIX + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()

@@ -84,5 +84,4 @@ def _events(answer: bytes) -> list[StreamEvent]:
         raws = [bytes(raw) for raw in msgspec.json.decode(answer, type=_Page).data]
         return [replace(msgspec.json.decode(raw, type=StreamEvent), body=raw) for raw in raws]
     except msgspec.DecodeError as error:
-        message = "the answer is not a page of events; is this the URL of a Fatura API?"
-        raise ApiError(message) from error
+        raise ApiError("the answer is not a page of events; is this the URL of a Fatura API?") from error

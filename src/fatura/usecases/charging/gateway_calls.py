@@ -105,14 +105,12 @@ async def _send(deps: Deps, account: Account, call: GatewayCall) -> port.Charge:
     frozen = deps.clock() - call.reserved_at_real > timedelta(seconds=SEND_WITHIN_SECONDS)
     # both clocks are read, because either may stop while the machine is suspended
     if frozen or time.monotonic() > call.send_before:
-        message = "the worker was frozen and its lease may have expired; nothing was sent"
-        raise port.TransientError(message)
+        raise port.TransientError("the worker was frozen and its lease may have expired; nothing was sent")
     try:
         async with asyncio.timeout(port.CALL_TIMEOUT_SECONDS):
             return await _create_charge(call, request)
     except TimeoutError as error:
-        message = f"no answer within {port.CALL_TIMEOUT_SECONDS} s"
-        raise port.UnknownOutcomeError(message) from error
+        raise port.UnknownOutcomeError(f"no answer within {port.CALL_TIMEOUT_SECONDS} s") from error
 
 
 async def _create_charge(call: GatewayCall, request: port.ChargeRequest) -> port.Charge:

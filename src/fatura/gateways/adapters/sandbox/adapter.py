@@ -23,7 +23,7 @@ from fatura.domain.sandbox import (
 )
 from fatura.gateways import port
 from fatura.gateways.adapters.sandbox import tables
-from fatura.gateways.adapters.sandbox.rules import MOVES, as_charge, check_request, outcome
+from fatura.gateways.adapters.sandbox.rules import MOVES, Outcome, as_charge, check_request, outcome
 from fatura.gateways.adapters.sandbox.settings import SandboxSettings, parse
 from fatura.gateways.adapters.sandbox.webhook import CHARGE_ID, hint
 from fatura.gateways.sandbox_port import CHARGES_LISTED
@@ -208,16 +208,12 @@ class SandboxGateway:
     async def _settled(self, tx: tables.Tx, charges: list[SandboxCharge]) -> list[SandboxCharge]:
         """Return charges with their current status, after storing the status that open ones got from their payers."""
         behaviour, now = self._settings().behaviour, self._config.now
-        outcomes = {
-            charge.charge_id: outcome(
-                behaviour, due_date=charge.due_date, created_at=charge.created_at, now=now
-            )
-            for charge in charges
-            if charge.status is SandboxStatus.OPEN
-        }
-        due = {
-            charge_id: made for charge_id, made in outcomes.items() if made.status is not SandboxStatus.OPEN
-        }
+        due: dict[str, Outcome] = {}
+        for charge in charges:
+            if charge.status is SandboxStatus.OPEN:
+                made = outcome(behaviour, due_date=charge.due_date, created_at=charge.created_at, now=now)
+                if made.status is not SandboxStatus.OPEN:
+                    due[charge.charge_id] = made
         if not due:
             return charges
         settled = await tables.settle_charges(tx, self._config.connection_id, due)
