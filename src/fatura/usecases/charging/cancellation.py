@@ -5,7 +5,7 @@ repeat the request.
 """
 
 import asyncio
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from fatura.domain.account import Account
@@ -60,9 +60,10 @@ async def cancel(work: Work, invoice_id: UUID, *, released: str | None) -> Invoi
     is_released = released is not None and state.gateway_invoice_id == released
     if state.status is InvoiceStatus.CANCELED and is_released:
         return await invoices.read(work, invoice_id)  # a poll has recorded the cancellation meanwhile
-    refusal = None if is_released and state.status in WITH_CHARGE else _refusal(work, state)
-    if refusal is not None:
-        raise EngineError(INVOICE_NOT_CANCELABLE, refusal)
+    if not (is_released and state.status in WITH_CHARGE):
+        refusal = _refusal(state, real_now=work.deps.clock())
+        if refusal is not None:
+            raise EngineError(INVOICE_NOT_CANCELABLE, refusal)
     await invoice_moves.report(work, [Report(invoice_id, Fact.CANCEL_REQUESTED)])
     return await invoices.read(work, invoice_id)
 
@@ -108,7 +109,7 @@ async def _cancel_charge(gateway: port.Gateway, charge_id: str) -> str | None:
             return f"The gateway did not cancel the charge, which is {charge.state} there."
 
 
-def _refusal(work: Work, state: IssuanceState) -> str | None:
+def _refusal(state: IssuanceState, *, real_now: datetime) -> str | None:
     match state.status:
         case InvoiceStatus.PAID:
             return "The invoice is paid; refund the payment in the gateway instead."
@@ -121,9 +122,7 @@ def _refusal(work: Work, state: IssuanceState) -> str | None:
                 "It is not known whether the gateway holds a charge of the invoice; check there and cancel one that "
                 "you find, then retry issuance."
             )
-        case InvoiceStatus.READY if state.attempt is AttemptState.SENDING or state.is_leased(
-            work.deps.clock()
-        ):
+        case InvoiceStatus.READY if state.attempt is AttemptState.SENDING or state.is_leased(real_now):
             return "The invoice is being issued; read it again in a minute, and cancel it then."
         case InvoiceStatus.DRAFT | InvoiceStatus.AWAITING_VALUE if state.attempt is AttemptState.SENDING:
             return "The gateway holds a charge of the invoice; release its items, then cancel it."

@@ -137,9 +137,7 @@ async def check_new(
     known = deps.providers.get(provider)
     if known is None or account.mode not in known.modes:
         offered = sorted(name for name, entry in deps.providers.items() if account.mode in entry.modes)
-        only = (
-            "there is none yet for live accounts" if not offered else f"must be one of {', '.join(offered)}"
-        )
+        only = f"must be one of {', '.join(offered)}" if offered else "there is none yet for live accounts"
         raise invalid_fields(("provider", only))
     now = account.now(deps.clock())
     gateway = known.factory(

@@ -128,11 +128,7 @@ async def _deliveries(work: Work, event: StoredEvent, stored: StoredWebhook | No
 
 def _due_at(known: Delivery | None, stored: StoredWebhook | None) -> datetime | None:
     """Return the earliest time of the next attempt; None if the delivery is closed or the webhook is disabled."""
-    if (
-        known is None
-        or known.next_attempt_at is None
-        or stored is None
-        or stored.webhook.disabled_at is not None
-    ):
+    next_at = None if known is None else known.next_attempt_at
+    if next_at is None or stored is None or stored.webhook.disabled_at is not None:
         return None
-    return max(known.next_attempt_at, stored.health.next_attempt_at or known.next_attempt_at)
+    return max(next_at, stored.health.next_attempt_at or next_at)
