@@ -33,7 +33,7 @@ def _up(data_dir: Path, port: int) -> Generator[str]:
 
 def _commands() -> str:
     section = README.read_text().split("## A first paid invoice", 1)[1].split("\n## ", 1)[0]
-    setup, commands = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
+    setup, commands = re.findall(r"```bash\n(.*?)```", section, re.DOTALL)
     assert len(commands.strip().splitlines()) == 5
     return setup + commands
 

@@ -64,7 +64,7 @@ def read(url: str, *, allowed: Collection[str] = ()) -> Target:
     if _is_allowed(target, allowed):
         return Target(target.scheme, target.host, target.port, target.path, is_exempt=True)
     if target.scheme != "https":
-        raise RefusedUrlError("must be an https URL")
+        raise RefusedUrlError("must be an https URL; an operator can allow others with FATURA_OUTBOUND_ALLOW")
     if len(target.host) > MAX_HOST_CHARS or not _HOST.fullmatch(target.host):
         raise RefusedUrlError("must name a public host, not an address or a single label")
     if _NUMERIC_LABEL.fullmatch(target.host.rsplit(".", 1)[-1]) or target.host.endswith(_PRIVATE_SUFFIXES):

@@ -17,9 +17,12 @@ _DESCRIPTION = """\
 Define products and plans, and subscribe customers to them. Fatura generates each cycle's invoice, charges it through
 your payment gateway, and reports every step as an event.
 
+To try a route, select *Authorize* and paste the API key that `fatura up` printed. Create a product, a plan with the
+product's id, and a subscription with the plan's id. Then advance the test clock by four days and list the invoices. Ids
+in examples are invented: replace them.
+
 - Money is integer cents. Integers are written without fraction and exponent: `10.0` and `1e1` are refused.
 - Dates are `YYYY-MM-DD` in America/Sao_Paulo. Instants are ISO 8601 in UTC with milliseconds.
-- Texts contain no NUL characters and no lone surrogates.
 - Every error is a Problem. Branch on its `type`; its schema lists every one.
 - New fields may be added to answers and events, and new types to events. Ignore what you do not know.
 """
@@ -56,7 +59,12 @@ def document(app: FastAPI) -> Schema:
         "headers": operations.HEADERS,
         "pathItems": path_items,
         "securitySchemes": {
-            operations.SECURITY: {"type": "http", "scheme": "bearer", "bearerFormat": "rk_..."}
+            operations.SECURITY: {
+                "type": "http",
+                "scheme": "bearer",
+                "bearerFormat": "rk_...",
+                "description": "An API key, `rk_test_...` or `rk_live_...`, without the word Bearer.",
+            }
         },
     }
     info = found["info"]

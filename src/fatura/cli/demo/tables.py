@@ -46,8 +46,8 @@ async def metered_table(client: Client, merchant: dict[str, Any]) -> Table:
             else:
                 metered["skipped" if is_skipped else item["pricingSource"]] += 1
                 metered["cents"] += item["amountCents"] or 0
-    heads = ("item", "calls", "failed", "priced", "skipped", "by hand", "billed", "held")
-    table = _table("Metered items", heads)
+    heads = ("item", "calls", "failed", "priced", "skipped", "by hand", "billed", "were held")
+    table = _table("Variable items", heads)
     for product in METERED_PRODUCTS:
         metered = found[product.external_ref]
         numbers = (

@@ -106,7 +106,7 @@ async def authenticate(deps: Deps, key_text: str | None) -> Account:
 def _unauthorized() -> EngineError:
     return EngineError(
         UNAUTHORIZED,
-        "Send a valid API key as `Authorization: Bearer rk_...`; see POST /v1/integration/api-keys.",
+        "Send a valid API key as `Authorization: Bearer rk_...`; `fatura account create` prints the first.",
     )
 
 
