@@ -39,7 +39,7 @@ class Capabilities:
     `idempotency` decides what the engine does after a lost answer (D-33):
     - "key": the provider deduplicates by an idempotency key during `idempotency_ttl`; the engine repeats the request.
     - "natural_id": the provider deduplicates by our reference without a time limit; the engine repeats the request.
-    - "lookup": the provider only finds charges by reference; the engine looks the charge up before it repeats.
+    - "lookup": the provider only finds charges by reference; the engine looks for the charge before a repeat.
     - "none": a person must decide.
 
     `lists_charges` is true if `charges_since` works. A restore from a backup needs that call (D-123).
@@ -88,7 +88,7 @@ class ChargeRequest:
     """A charge to create.
 
     `invoice_id` and `attempt` together are the reference. Store both with the charge, and derive the idempotency key
-    from them. `installments` is set only if a card is charged in more than one. `due_date` is today or later.
+    from them. `installments` is set only if a card pays in several installments. `due_date` is today or later.
     """
 
     invoice_id: UUID
@@ -148,7 +148,7 @@ class WebhookHint:
 class Gateway(Protocol):
     """One connection to one provider.
 
-    The engine makes a new instance for each batch of work. It makes concurrent calls, each outside any transaction. An
+    The engine creates a new instance for each batch of work and calls it concurrently, outside any transaction. An
     instance must keep no state between calls. Every call may raise TransientError and AuthFailedError; other errors
     are named at each method. After an exception that is not a GatewayError, the outcome is unknown.
     """
@@ -186,7 +186,7 @@ class Gateway(Protocol):
     def charges_since(self, since: datetime) -> AsyncIterator[Charge]:
         """Yield the charges created at or after `since` (on the account's clock), in any state, oldest first.
 
-        Fetch each page, within CALL_TIMEOUT_SECONDS, only when the caller needs it. Skip charges without our reference.
+        Fetch a page only when the caller needs it, in at most CALL_TIMEOUT_SECONDS. Skip charges without our reference.
         Raises PermanentError if `lists_charges` is false.
         """
         ...
@@ -217,7 +217,7 @@ class Gateway(Protocol):
 
 class GatewayFactory(Protocol):
     def __call__(self, config: ConnectionConfig) -> Gateway:
-        """Return the adapter of a connection; neither call the provider nor validate."""
+        """Return the adapter of a connection. Do not call the provider or validate settings."""
         ...
 
 
@@ -267,7 +267,7 @@ class NotFoundError(GatewayError):
 
 
 class GatewaySettingsError(GatewayError):
-    """Settings or credentials are invalid; `fields` has pairs of path and message, such as `settings.methods`."""
+    """Settings or credentials are invalid; `fields` pairs a path, such as `settings.methods`, with a message."""
 
     def __init__(self, fields: tuple[tuple[str, str], ...]) -> None:
         super().__init__(str(fields))

@@ -13,7 +13,7 @@ from fatura.gateways.port import Gateway
 CHARGES_LISTED = 1000
 """Maximum number of charges in a list."""
 WEBHOOK_SIGNATURE = "x-sandbox-signature"
-"""The header of a sandbox webhook's signature with the setting `webhookSecret`: `t=<unix seconds>,v1=<hex>`."""
+"""The header that signs a sandbox webhook with the setting `webhookSecret`: `t=<unix seconds>,v1=<hex>`."""
 
 
 @runtime_checkable

@@ -11,7 +11,7 @@ from fatura.domain.delivery import MAX_RETRY_AFTER, AttemptResult, Outcome
 from fatura.outbound.http import Exchange, ExchangeOutcome, MerchantSession
 
 MAX_LOGGED_CHARS = 1000
-"""Number of characters of a failed attempt's response body that are stored."""
+"""Maximum number of characters that are stored of a failed attempt's response body."""
 MAX_LOGGED_BYTES = MAX_LOGGED_CHARS * 4
 _MAX_DIGITS = 9
 
@@ -48,7 +48,7 @@ def read(exchange: Exchange, *, real_now: datetime) -> AttemptResult:
 
 
 def headers_of(message: WebhookMessage, *, secrets: Sequence[str], timestamp: int) -> dict[str, str]:
-    """Return the headers, signed as `signature.HEADER` and as in Standard Webhooks; `timestamp` is Unix time (D-39)."""
+    """Return the headers, with Fatura's signature and that of Standard Webhooks; `timestamp` is Unix time (D-39)."""
     event_id, body = message.event_id, message.body
     return {
         "Content-Type": "application/json",

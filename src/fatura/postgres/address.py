@@ -80,8 +80,8 @@ def choose(folder: DataFolder) -> Path:
     """Return a folder for the socket of a new server, which only the user of the server may enter.
 
     Call this only while no server runs, because it removes the last socket. Raises EmbeddedPostgresError.
-    The folder is in /tmp if the data folder's path is too long for a socket (about 107 bytes), or if the server runs as
-    another user. `socket` in the data folder is then a link, so that a restarted server has the same URL.
+    A temporary folder is used if the data folder's path is too long for a socket (about 107 bytes), or if the server
+    runs as another user. `socket` in the data folder is then a link, so that a restarted server has the same URL.
     """
     if not folder.user.switched and not folder.socket.is_symlink():
         folder.socket.mkdir(mode=0o700, exist_ok=True)

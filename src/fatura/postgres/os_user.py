@@ -102,9 +102,9 @@ class OsUser:
 
 
 def choose(cluster: Path, data_dir: Path) -> OsUser:
-    """Return the user of this process or, for root: the owner of the cluster or data folder, `postgres` or `nobody`.
+    """Return the user of this process. If this is root, return the owner of the cluster, or else of the data folder.
 
-    Raises EmbeddedPostgresError if there is no such user.
+    If root owns both, return `postgres`, or else `nobody`. Raises EmbeddedPostgresError if there is no such user.
     """
     if os.geteuid() != 0:
         return OsUser(os.geteuid(), os.getegid(), f"user {os.geteuid()}", switched=False)

@@ -16,7 +16,7 @@ COLUMNS = (
 
 
 async def add(tx: Tx, *, events: int, deltas: Mapping[str, int]) -> int:
-    """Reserve `events` numbers, add the deltas, return the last number. Call this last, because it locks the row."""
+    """Reserve `events` numbers, add the deltas, return the last number. Call this last: the row lock blocks others."""
     assert deltas.keys() <= set(COLUMNS), deltas
     return await tx.fetchval(
         """

@@ -176,7 +176,7 @@ class Database:
                     await self._opening.begin(connection, begin, setting=setting)
                 with time_limit(connection, TRANSACTION_TIMEOUT_SECONDS), mark_open_transaction():
                     yield view(connection)
-                    # `commit` checks that nothing was lost; a read-only transaction has nothing to lose.
+                    # `commit` also checks that the writes were kept. A read-only transaction has no writes.
                     await (commit(connection) if begin == "BEGIN" else connection.execute("COMMIT"))
             except BaseException:
                 await roll_back(connection)

@@ -2,7 +2,7 @@
 
 A subquery computes each account's time: under Row Level Security, an index serves only comparisons with plain values,
 not with sums. GROUP BY keeps PostgreSQL from merging this subquery into the outer query. A CTE would do so too, but
-Citus would collect its rows on one node. `ORDER BY ... LIMIT 1` uses an index, where EXISTS may read the whole table.
+Citus would collect its rows on one node. `ORDER BY ... LIMIT 1` uses an index, but EXISTS may read the whole table.
 Accounts with an advancing test clock are left out, because the clock's driver does their work.
 """
 

@@ -81,7 +81,7 @@ async def store_answer(
 
 
 async def delete_expired(tx: Tx, *, real_now: datetime, limit: int) -> int:
-    """Delete expired keys, oldest first; return how many."""
+    """Delete expired keys, oldest first; return the number of deleted keys."""
     return await tx.execute(
         """
         WITH due AS MATERIALIZED (

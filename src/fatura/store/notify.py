@@ -17,7 +17,7 @@ RECONNECT_SECONDS = 1
 
 
 class Notifier:
-    """Sends notifications for a process without lanes of its own."""
+    """Sends notifications from a process that runs no lanes itself."""
 
     def __init__(self, db: Database) -> None:
         self._db = db

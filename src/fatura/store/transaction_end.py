@@ -30,8 +30,8 @@ class DatabaseUnavailableError(Exception):
 async def commit(connection: Any) -> None:
     """Commit, and raise DatabaseUnavailableError unless the server answers COMMIT without a warning.
 
-    If the wait for a synchronous standby is canceled, the server sends a warning and answers COMMIT. If the transaction
-    failed earlier, the server answers ROLLBACK.
+    A warning means that the wait for a synchronous standby was canceled, so a failover could lose the commit. The
+    answer ROLLBACK means that the transaction had failed earlier.
     """
     warnings: list[str] = []
 
@@ -57,9 +57,9 @@ async def roll_back(connection: Any) -> None:
 
 @contextmanager
 def time_limit(connection: Any, seconds: int) -> Generator[None]:
-    """Close the connection if the block lasts longer, so that pending statements fail.
+    """Close the connection if the block lasts longer than `seconds`, so that pending statements fail.
 
-    No cancel request is sent, because it could end a COMMIT's wait for the standby and so show data that can be lost.
+    No cancel request is sent: it could end a COMMIT's wait for the standby and make data visible that can be lost.
     """
     timer = asyncio.get_running_loop().call_later(seconds, _close, connection)
     try:

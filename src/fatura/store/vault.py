@@ -1,6 +1,6 @@
 """Encryption of secrets at rest: AES-256-GCM, bound to the row that holds them.
 
-A ciphertext copied to another row, column or account cannot be opened. The first key of the ring seals; all keys open.
+A ciphertext copied to another row, column or account cannot be opened. The ring's first key encrypts; all keys decrypt.
 """
 
 import base64
@@ -21,7 +21,7 @@ _NONCE_BYTES = 12
 
 
 class KeyRingError(Exception):
-    """The key ring is missing, malformed or lacks the key that sealed a value."""
+    """The key ring is missing or malformed, or it lacks the key that sealed a value."""
 
 
 def new_key() -> str:

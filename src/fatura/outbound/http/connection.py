@@ -66,7 +66,7 @@ class Connection(asyncio.BufferedProtocol):
         self._end(was_clean=True)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End the response, as faulty if the connection broke."""
+        """End the response. An incomplete response is faulty if the connection broke."""
         self._end(was_clean=exc is None)
         self._transport = None
 

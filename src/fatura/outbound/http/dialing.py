@@ -105,7 +105,7 @@ class Dialer:
             raise NoConnectionError(_UNREACHABLE) from error
 
     async def dial(self, target: Target, addresses: Sequence[str]) -> Connection:
-        """Connect to the first address that accepts, IPv4 first. All must be public, unless the target is exempt.
+        """Connect to the first accepting address, IPv4 first. All addresses must be public unless the target is exempt.
 
         Raises NoConnectionError, OutOfResourcesError.
         """

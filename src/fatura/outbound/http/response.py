@@ -71,7 +71,7 @@ class Response:
             self._fail(too_much)
 
     def end(self, *, was_clean: bool) -> None:
-        """Handle the end of the connection. A clean end completes a body without Content-Length and chunks."""
+        """Handle the end of the connection. A clean end completes a body that has no Content-Length and no chunks."""
         if self.is_ended:
             return
         if self.status is None:

@@ -11,7 +11,7 @@ from fatura.store.db import Tx
 
 @dataclass(frozen=True, slots=True)
 class LockedInvoice:
-    """A locked invoice; `stamped` has the columns of `_ONCE` that are set, so their facts were already reported."""
+    """A locked invoice; `stamped` names the columns of `_ONCE` that are set: their facts were already reported."""
 
     invoice_id: UUID
     status: InvoiceStatus

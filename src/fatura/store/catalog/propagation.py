@@ -45,7 +45,7 @@ class SubscriberGroup:
 async def lock(tx: Tx, move: Propagation) -> int:
     """Lock the subscribers against the billing run and other writers; return their number.
 
-    This waits for subscribers that are being billed; the new terms apply from their following cycle.
+    This waits for subscribers that are being billed. Their new invoice keeps the old terms; the one after has the new.
     """
     return await tx.fetchval(
         """

@@ -14,7 +14,7 @@ from fatura.store.db import Tx
 async def make_named_due(
     tx: Tx, connection_id: UUID, charge_ids: Sequence[str], *, now: datetime, real_now: datetime
 ) -> int:
-    """Make charges with these gateway ids due for polling, in any invoice state; return the number that changed.
+    """Schedule polls of the charges with these gateway ids, in any invoice state; return the number that changed.
 
     A leased charge is polled once more, because the answer of the poll in progress may be older than the webhook.
     """

@@ -90,7 +90,7 @@ async def reschedule_issuance(
     delay_emitted: bool,
     error: IssueFailure | None = None,
 ) -> None:
-    """End the lease of a `ready` invoice and set its next attempt. Without one, a person must act on the `error`.
+    """End the lease of a `ready` invoice and set its next attempt. If that is None, a person must act on the `error`.
 
     If another transaction rescheduled the invoice after the claim, the new time is kept and the error is not stored.
     """
@@ -125,7 +125,7 @@ async def reschedule_polls(
 ) -> set[UUID]:
     """End the leases and set the next polls; return the ids of invoices that were rescheduled after the claim.
 
-    Those keep their time. Invoices are locked first, in id order, to avoid deadlocks with `charge_polling`.
+    Those keep their new time. Invoices are locked first, in id order, to avoid deadlocks with `charge_polling`.
     """
     invoice_ids = [invoice.invoice_id for invoice in invoices]
     await stored_invoices.lock(tx, invoice_ids)

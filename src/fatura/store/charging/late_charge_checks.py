@@ -24,9 +24,9 @@ async def plan(tx: Tx, invoice_id: UUID, number: int, *, next_check_at: datetime
 
 
 async def claim(tx: Tx, *, now: datetime, gaps: Sequence[timedelta], limit: int) -> Sequence[ChargeAttempt]:
-    """Return attempts due for a check, and schedule the next check of each after the next of `gaps`.
+    """Return attempts that are due for a check. Schedule the next check of each now, in case this worker dies.
 
-    Even if this worker dies, the next check is thus made. After the last of `gaps`, no check is scheduled.
+    The first check schedules the second after the first of `gaps`, and so on. The check after the last gap is the last.
     """
     return await tx.fetch_as(
         ChargeAttempt,

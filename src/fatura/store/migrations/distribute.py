@@ -168,7 +168,7 @@ _POLICIES = """
 SELECT p.policyname AS name, p.cmd FROM pg_policies p WHERE p.schemaname = current_schema() AND p.tablename = $1
 """
 
-_ALLOW_TRIGGERS = "SET LOCAL citus.enable_unsafe_triggers = on"  # safe: Fatura's read only their own row
+_ALLOW_TRIGGERS = "SET LOCAL citus.enable_unsafe_triggers = on"  # safe: each trigger reads only its own row
 _ONE_CONNECTION_A_NODE = "SET LOCAL citus.multi_shard_modify_mode = 'sequential'"  # foreign keys require this
 
 _INSERT_TRIGGERS = """
@@ -186,7 +186,7 @@ DO $$ BEGIN
     EXECUTE format('ALTER DATABASE %I SET citus.enable_unsafe_triggers = on', current_database());
 END $$
 """
-"""They let Citus pass each transaction's `app.account` to the nodes, and let later migrations create triggers."""
+"""These let Citus pass each transaction's `app.account` to the nodes, and let later migrations create triggers."""
 
 _HAS_CITUS = "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')"
 

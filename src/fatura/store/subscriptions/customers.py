@@ -29,7 +29,7 @@ def document_hashes(vault: Vault, document: str, *, account_id: UUID) -> Sequenc
 
 
 async def insert_unless_known(tx: Tx, customer: Customer, *, created_at: datetime) -> bool:
-    """Insert a customer if the externalRef is new; return whether it was. Waits for concurrent inserts."""
+    """Insert a customer if the externalRef is new; return whether it was new. Waits for concurrent inserts."""
     touched = await tx.execute(
         """
         INSERT INTO customer (account_id, customer_id, external_ref, name, name_key, email, email_key, created_at)

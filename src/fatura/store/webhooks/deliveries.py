@@ -147,7 +147,7 @@ async def lock(tx: Tx, sequences: Sequence[int]) -> Sequence[Delivery]:
 
 
 async def store(tx: Tx, changed: Sequence[Delivery]) -> None:
-    """Store deliveries after an attempt. A delivery that was given up before leaves its invoice's order of events.
+    """Store deliveries after an attempt. If one had been given up, remove it from its invoice's order of events.
 
     `waits` of a closed delivery becomes null if its invoice has no later open event. Otherwise `waits` is kept, so that
     `unblock_next_events` finds the row. The condition on `$2` is redundant, but makes PostgreSQL use the primary key
@@ -223,7 +223,7 @@ async def attempts_of(tx: Tx, sequence: int, *, limit: int) -> Sequence[Attempt]
 
 
 async def reschedule_after_outage(tx: Tx, *, failed_since: datetime, now: datetime) -> None:
-    """Make deliveries due that an ended outage delayed, but each only once, and none that failed at `now`."""
+    """Make delayed deliveries due if they last failed since `failed_since` and before `now`, each only once."""
     await tx.execute(
         """
         UPDATE delivery d SET next_attempt_at = $3, hastened = true
@@ -247,7 +247,7 @@ async def restart_all(tx: Tx, *, now: datetime) -> None:
 
 
 async def reopen_given_up(tx: Tx, *, since: datetime, now: datetime) -> None:
-    """Make deliveries that were given up since an instant open and due again."""
+    """Reopen the deliveries that were given up at or after `since`, and make them due now."""
     await tx.execute(
         """
         UPDATE delivery d SET next_attempt_at = $3, given_up_at = NULL, failures = 0, first_failed_at = NULL,

@@ -197,7 +197,7 @@ class SandboxGateway:
             raise no_answer(fault)
 
     async def _find(self, tx: tables.Tx, charge_id: str) -> SandboxCharge:
-        """Return a charge with its current status. Raises NotFoundError; for malformed ids, this needs no query."""
+        """Return a charge with its current status. Raises NotFoundError; a malformed id causes no query."""
         charge = None
         if CHARGE_ID.fullmatch(charge_id):
             charge = await tables.find_charge(tx, self._config.connection_id, charge_id)
@@ -206,7 +206,7 @@ class SandboxGateway:
         return (await self._settled(tx, [charge]))[0]
 
     async def _settled(self, tx: tables.Tx, charges: list[SandboxCharge]) -> list[SandboxCharge]:
-        """Return charges with their current status, after storing the status that open ones got from their payers."""
+        """Return charges with their current status. First store what the payers of open charges did."""
         behaviour, now = self._settings().behaviour, self._config.now
         due: dict[str, Outcome] = {}
         for charge in charges:

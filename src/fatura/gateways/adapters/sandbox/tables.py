@@ -91,7 +91,7 @@ async def charges(tx: Tx, connection_id: UUID, invoice_id: UUID | None, *, limit
 
 
 async def charges_since(tx: Tx, connection_id: UUID, since: datetime, *, after: str) -> list[SandboxCharge]:
-    """Return the page after the id `after` of the charges created since an instant, oldest first."""
+    """Return a page of the charges created at or after `since`, oldest first; it begins after the id `after`."""
     rows = await tx.fetch(
         """
         SELECT c.charge_id, c.connection_id, c.invoice_id, c.attempt, c.amount_cents, c.payment_method AS method,
