@@ -57,7 +57,7 @@ _JSON: list[Processor] = [
 
 
 def _console(*, colors: bool) -> list[Processor]:
-    """Return the renderers of text. Tracebacks are plain, because rich ones show local variables, even secret ones."""
+    """Return the renderers of text logs. Tracebacks are plain: rich ones show local variables, even secret ones."""
     plain = structlog.dev.plain_traceback
     return [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain)]
 

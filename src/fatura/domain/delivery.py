@@ -28,7 +28,7 @@ MAX_CONCURRENT = 64
 DISABLE_AFTER = timedelta(days=5)
 """A webhook is disabled when every attempt has failed for this long."""
 STALE_AFTER = timedelta(hours=30)
-"""An endpoint's failures are forgotten after this long without an attempt. No pending delivery waits that long."""
+"""An endpoint's failures are forgotten after this long without an attempt. Pending deliveries are retried sooner."""
 assert RETRY_DELAYS[-1] * (1000 + MAX_JITTER_PERMILLE) // 1000 < STALE_AFTER
 LAST_RESORT_DELAY = timedelta(hours=24)
 """Pause between attempts after the schedule's end, while the endpoint has accepted no event since the first failure."""

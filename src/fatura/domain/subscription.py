@@ -17,7 +17,7 @@ class SubscriptionStatus(StrEnum):
 
 
 class PaymentMethodSource(StrEnum):
-    """Whether a subscription's payment method is the plan's or its own (spec 2.4)."""
+    """Whether a subscription uses the plan's payment method or overrides it (spec 2.4)."""
 
     PLAN_DEFAULT = "plan_default"
     OVERRIDE = "override"

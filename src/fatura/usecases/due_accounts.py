@@ -1,4 +1,4 @@
-"""Find the accounts with due work of each lane of background work (D-5).
+"""For each lane of background work, find the accounts that have due work (D-5).
 
 Most lanes find no accounts while this host's clock is wrong, because leases and due dates depend on the clock.
 """

@@ -124,8 +124,8 @@ async def _execute_or_replay(
 async def is_repeat(work: Work, request: IdempotentRequest | None) -> bool:
     """Store the request's key without an answer; return whether the request was made before.
 
-    Routes use it that answer a repeated request with the current state and must not act again (D-113). Returns False
-    when the key was used for a different request.
+    Called for routes that answer a repeated request with the current state and do not act again (D-113). Returns
+    False when the key was used for a different request.
     """
     if request is None:
         return False

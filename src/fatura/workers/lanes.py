@@ -37,7 +37,7 @@ class Lane:
 
     `run` returns how much it did, or 0 when nothing was due. Accounts take turns, one batch each, so that an account
     with much work does not delay others. `batches_at_once` limits the concurrent batches of all accounts, and
-    `batches_an_account` limits those of one account: to more than 1 if a batch spends most of its time waiting.
+    `batches_an_account` limits those of one account. It is above 1 if a batch spends most of its time waiting.
     """
 
     name: str

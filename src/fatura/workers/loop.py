@@ -17,7 +17,7 @@ from fatura.workers.lanes import Lane
 POLL_SECONDS = 1
 """Time between two polls for due work when no notification arrives."""
 IDLE_PAUSE_SECONDS = 0.05
-"""Minimum pause after an empty poll, even when notified. All workers get each notification; most find no work."""
+"""Minimum pause after an empty poll, even when notified: all workers get each notification, but most find no work."""
 
 
 class LaneRunner:
@@ -56,7 +56,7 @@ class LaneRunner:
             self._start(account)
 
     async def _find_due(self) -> Sequence[Account]:
-        """Return the accounts with due work. If that fails, log the exception and return none."""
+        """Return the accounts with due work. If that fails, log the exception and return an empty list."""
         try:
             return await self._lane.due(self._deps)
         except DatabaseUnavailableError as error:

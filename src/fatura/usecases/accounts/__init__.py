@@ -1,4 +1,4 @@
-"""Open accounts, manage API keys, authenticate requests, rotate the integration secret, re-encrypt with a new key.
+"""Open accounts, manage API keys, authenticate requests, rotate the integration secret, re-encrypt secrets.
 
 Entry points: the functions of `accounts`, `integration_secret.rotate`, `integration_secret.signing_secrets`,
 `key_ring.usage` and `key_ring.reencrypt`.

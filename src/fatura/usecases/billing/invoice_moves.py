@@ -95,7 +95,7 @@ def _move(work: Work, fact: Report, transition: Transition) -> Move:
 
 
 def _next_attempt_at(work: Work, fact: Report, to: InvoiceStatus) -> datetime | None:
-    """Return when to issue an invoice that moved `to` a state, or to poll its charge; None if neither is needed."""
+    """Return when to issue an invoice whose new state is `to`, or to poll its charge. None means neither."""
     if to is InvoiceStatus.READY:
         return work.now
     if to in {InvoiceStatus.ISSUED, InvoiceStatus.OVERDUE}:

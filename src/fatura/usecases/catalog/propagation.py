@@ -88,7 +88,7 @@ async def _reasons(
 
 
 async def _next_cycle_cents(work: Work, plan: Plan, groups: Sequence[SubscriberGroup]) -> tuple[int, int]:
-    """Return the total of all next invoices under the old terms and under the new terms, without variable items."""
+    """Return the total of all next invoices under the old and under the new terms, excluding variable items."""
     terms = await plans.billing_terms(
         work.tx, {plan.plan_version_id, *(group.plan_version_id for group in groups)}
     )

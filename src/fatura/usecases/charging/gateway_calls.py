@@ -53,7 +53,7 @@ class LookupUnsupportedError(port.GatewayError):
 
 
 class SeveralChargesError(port.GatewayError):
-    """One attempt has several charges that a restore found and nobody canceled; a person must choose one (D-123)."""
+    """A restore found several charges of one attempt that are not canceled. A person must choose one (D-123)."""
 
 
 GatewayAnswer = port.Charge | port.GatewayError | None
@@ -87,9 +87,9 @@ async def _look_up(call: GatewayCall) -> port.Charge | None:
 
 
 async def _known_charge(call: GatewayCall) -> port.Charge:
-    """Return the charge that a restore found for the attempt; of several, the only one that is not canceled (D-123).
+    """Return the charge that a restore found for the attempt (D-123).
 
-    If all are canceled, return the first. Raises SeveralChargesError when several are not canceled.
+    Of several, return the one that is not canceled, or the first if all are canceled. Raises SeveralChargesError.
     """
     async with asyncio.timeout(port.CALL_TIMEOUT_SECONDS):
         known = [await call.gateway.get_charge(charge_id) for charge_id in call.attempt.known_charge_ids]

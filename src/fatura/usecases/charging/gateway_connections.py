@@ -162,10 +162,9 @@ async def _check_credentials(gateway: port.Gateway) -> None:
 async def patch(
     deps: Deps, account: Account, connection_id: UUID, changes: Mapping[str, Any]
 ) -> ConnectionView:
-    """Change a connection's label, credentials, `active` or single settings (D-34, D-43, D-46).
+    """Change a connection's label, credentials, `active` flag or individual settings (D-34, D-43, D-46).
 
-    Invoices that wait for the connection are retried immediately.
-
+    If the change may make the connection work again, invoices that wait for it are retried immediately.
     Raises EngineError: `engine.not_found`, `engine.invalid_request`.
     """
     if "credentials" in changes:

@@ -138,7 +138,7 @@ async def _reserve_one(
         return []
     if state.attempt is AttemptState.PARKED:
         if is_repeated:
-            return []  # the first request may have sent this attempt: reopen it only for a new request
+            return []  # the first request may have reopened and sent it; only a new request reopens it again
         await attempts.reopen_parked(work.tx, invoice_id)
     lease_until = real_now + LEASE if may_lease else None
     await issuance_state.make_due(work.tx, invoice_id, now=work.now, lease_until=lease_until)

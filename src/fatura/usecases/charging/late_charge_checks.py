@@ -49,7 +49,7 @@ async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[GatewayCall]]
             call = GatewayCall(
                 kind=CallKind.LOOK_UP,
                 invoice=by_id[attempt.invoice_id],
-                # emptied: `outcomes.record` then treats charges that a restore found as new, and looks all up
+                # no known charges: if a restore found any, `outcomes.record` schedules a look-up of all of them
                 attempt=replace(attempt, known_charge_ids=()),
                 gateway=gateway,
                 reserved_at=work.now,
@@ -78,7 +78,7 @@ async def _find_live_charges(call: GatewayCall) -> Sequence[Charge] | None:
 
 
 async def _record(work: Work, call: GatewayCall, charges: Sequence[Charge] | None) -> Sequence[Charge]:
-    """Issue an invoice that has no charge yet with a found one. Return the second charges for the caller to cancel."""
+    """If the invoice has no charge yet, issue it with a found one. Return second charges for the caller to cancel."""
     invoice_id, number = call.invoice.invoice_id, call.attempt.number
     if charges is None:
         await late_charge_checks.make_earlier(work.tx, call.attempt, next_check_at=work.now + RETRY_AFTER)

@@ -194,7 +194,7 @@ async def _record_no_charge(
 
 
 async def _record_refused_repeat(work: Work, call: GatewayCall, refusal: port.PermanentError) -> None:
-    """Retry a refused REPEAT while its charge may still become visible; then park the attempt (D-121, D-125)."""
+    """Retry a refused REPEAT while its charge may still become visible. After that, park the attempt (D-121, D-125)."""
     assert call.earlier_sent_at is not None, "a repeat follows an earlier sending"
     if call.reserved_at - call.earlier_sent_at < VISIBLE_WITHIN:
         await _schedule_retry(work, call.invoice, at=work.now + VISIBLE_WITHIN, error=refusal)
@@ -207,7 +207,7 @@ async def _record_refused_repeat(work: Work, call: GatewayCall, refusal: port.Pe
 
 
 async def _mark_absent_unless_repeated(work: Work, call: GatewayCall) -> None:
-    """Mark the attempt absent if its SEND failed; a REPEAT or LOOK_UP follows a request that may have succeeded."""
+    """Mark the attempt absent if a SEND failed. Before a REPEAT or LOOK_UP, an earlier request may have succeeded."""
     if call.kind is CallKind.SEND:
         await attempts.mark(work.tx, call.attempt, AttemptState.ABSENT)
 
@@ -215,8 +215,8 @@ async def _mark_absent_unless_repeated(work: Work, call: GatewayCall) -> None:
 async def _record_empty_lookup(work: Work, call: GatewayCall, current: ChargeAttempt) -> None:
     """Mark a charge absent after two empty look-ups at least 60 s apart (D-33).
 
-    A look-up earlier than LOOKUP_COUNTS_AFTER after the request does not count. A look-up's time is that of its
-    reservation, because its worker may be suspended before it records the answer.
+    A look-up earlier than LOOKUP_COUNTS_AFTER after the request does not count. The time of a look-up is when it was
+    reserved, because the worker may be suspended before it records the answer.
     """
     counts_from = current.sent_at + LOOKUP_COUNTS_AFTER
     if current.looked_up_at is not None:

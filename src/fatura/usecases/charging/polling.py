@@ -180,7 +180,7 @@ async def receive_webhook(deps: Deps, account_id: UUID, connection_id: UUID, web
 
 
 def webhook_refused() -> EngineError:
-    """Return the error of every refusal: always the same, to reveal nothing about accounts and connections."""
+    """Return the error for any refused webhook: always the same, so it reveals no account and no connection."""
     return EngineError(
         NOT_FOUND, "No gateway connection takes this webhook; check its URL, and the secret that signs it."
     )

@@ -80,7 +80,7 @@ async def _reschedule(
 
 
 def _after_failure(work: Work, call: PriceCall, pull: PricePull) -> PricePull:
-    """Return an item's schedule after a failed call. Calls that a client requests do not postpone the next (D-32)."""
+    """Return an item's schedule after a failed call. Calls requested by clients do not delay scheduled ones (D-32)."""
     if pull.first_failed_at is None:
         pull = replace(pull, first_failed_at=work.now, warn_at=work.now + WARN_AFTER)
     if call.by_hand:
@@ -93,7 +93,7 @@ def _after_failure(work: Work, call: PriceCall, pull: PricePull) -> PricePull:
 
 
 async def report_values(work: Work, invoice_ids: Iterable[UUID], *, missed: Collection[UUID] = ()) -> None:
-    """Report VALUES_CLOSED for invoices without pending items, VALUE_MISSED for others in `missed` (spec 3.3, D-24)."""
+    """Report VALUES_CLOSED if no item is pending, else VALUE_MISSED for an invoice in `missed` (spec 3.3, D-24)."""
     reports: list[Report] = []
     for invoice_id, totals in (await item_values.totals(work.tx, sorted(invoice_ids))).items():
         if not totals.pending:

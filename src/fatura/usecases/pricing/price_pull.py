@@ -31,7 +31,7 @@ LEASE = timedelta(seconds=45)
 SEND_WITHIN_SECONDS = 20
 """Maximum time between reserving and calling; after that, another worker may have set the item's value."""
 RECORD_WITHIN_SECONDS = 40
-"""How long after reserving a worker tries to record an answer while the database is unavailable or busy."""
+"""A worker tries to record an answer until this long after the reservation if the database is unavailable or busy."""
 RECORD_RETRY_SECONDS = 0.5
 MAX_RETRIES = 10
 """Maximum calls per item that a client may request within RETRY_WINDOW, on the account's clock."""

@@ -26,7 +26,7 @@ MARGIN = timedelta(hours=1)
 BATCH = 500
 """Charges matched in one transaction."""
 TRACED_AT_ONCE = 50_000
-"""Number of charges without an invoice that are collected before they are traced together."""
+"""Number of charges without an invoice that are collected before one call of `_trace`."""
 SUBSCRIPTIONS_AT_ONCE = 5_000
 NO_SUBSCRIPTION = UUID(int=0)
 
@@ -92,8 +92,8 @@ async def compare(
 ) -> RestoreReport:
     """Match the charges made at a frozen account's gateways since the backup, then release the account.
 
-    `since` is real time. A person has compared the connections in `skipping`. A dry run writes nothing and does not
-    release the account. Safe to repeat after a crash. Raises DatabaseUnavailableError, LockTimeoutError.
+    `since` is real time. Connections in `skipping` are omitted: a person has compared them. A dry run writes nothing
+    and does not release the account. Safe to repeat after a crash. Raises DatabaseUnavailableError, LockTimeoutError.
     """
     account, report = await load_account(deps, account_id), RestoreReport(account_id)
     since = since - MARGIN + account.clock_offset

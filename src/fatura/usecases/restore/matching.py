@@ -122,7 +122,7 @@ def _needs_no_charge(invoice: CandidateInvoice, charge: Charge) -> bool:
 
 
 def _attempt_number(invoice: CandidateInvoice, charge: Charge) -> int:
-    """Return the number of the open attempt. If none is open, return a new number, at least the charge's."""
+    """Return the open attempt's number. If none is open, return an unused one, not below the charge's number."""
     if invoice.attempt is None:
         return charge.attempt
     return invoice.attempt if invoice.is_open else max(charge.attempt, invoice.attempt + 1)

@@ -103,7 +103,7 @@ async def _start(work: Work, *, to: datetime | None, days: int | None) -> None:
 async def advance_to_target(deps: Deps, account: Account, lanes: Mapping[str, RunLane]) -> int:
     """Move an account's clock towards its target for up to RUN_SECONDS.
 
-    The next run of any worker continues; after a crash, the next run must wait until the lease has expired.
+    Any worker's next run continues from there. After a crash, the next run must wait until the lease has expired.
     Return how much work the lanes have done since `advance` set the target.
     """
     stored = await in_transaction(deps, account, _claim)

@@ -50,7 +50,7 @@ assert SEND_WITHIN + timedelta(seconds=DEADLINE_SECONDS) + 2 * MAX_PUSH_SKEW < L
 RELEASE_RETRY_SECONDS = 1
 """Pause between attempts to release a lease while the database is unavailable."""
 RUN_SECONDS = 5
-"""One run starts no new round after this long, so that other accounts get a turn."""
+"""A run stops starting rounds after this long, so that other accounts get a turn."""
 FAN_OUT = 1000
 """Maximum number of events for which delivery rows are inserted in one transaction."""
 

@@ -110,7 +110,7 @@ async def redeliver(work: Work, event_id: UUID) -> DeliveriesView:
 async def _deliveries(work: Work, event: StoredEvent, stored: StoredWebhook | None) -> DeliveriesView:
     """Return an event's delivery in the API's format.
 
-    Without a delivery row, the event is pending if delivery has not reached its number yet, and otherwise not sent.
+    An event that has no delivery row is `pending` if a row will still be inserted for it, else `not_sent`.
     """
     known = await deliveries.find(work.tx, event.sequence)
     if known is not None:
