@@ -52,7 +52,7 @@ def started(
 
 
 def begin(process: asyncio.subprocess.Process) -> None:
-    """Make a process that is ready start its work."""
+    """Start the work of a process that is ready."""
     assert process.stdin is not None, "it is a pipe"
     process.stdin.write(b"begin\n")
 

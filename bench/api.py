@@ -1,8 +1,8 @@
 """Measure the API over HTTP, compared with a bare ASGI application that sends the same SQL and returns the same bytes.
 
 Each side is a process with its own copy of the same database. A load client sends the same requests to both sides, over
-eight open connections. Before the measurement, the engine answers these requests on a third copy. Its statements,
-values and transactions are recorded, and the bare application replays them.
+eight open connections. Before the measurement, the engine answers these requests on a third copy. The engine's
+statements, values and transactions are recorded, and the bare application replays them.
 """
 
 import asyncio

@@ -2,8 +2,8 @@
 
     python -m bench.bare_client URL FILE CONNECTIONS
 
-FILE holds the calls as JSON. Prints `ready`, waits for a line on stdin, makes the calls, and prints the seconds.
-It signs events and price calls as the engine does. It reads each answer completely and discards it.
+FILE holds the calls as JSON. Prints `ready`, waits for a line on stdin, makes the calls, and prints the time in
+seconds. It signs events and price calls as the engine does. It reads each answer completely and discards it.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ Call = tuple[str, str, str]
 
 
 async def call_all(url: str, calls: Sequence[Call], *, connections: int) -> float:
-    """Make all calls over `connections` connections. Return the seconds."""
+    """Make all calls over `connections` connections. Return the elapsed seconds."""
     left = iter(calls)
     connector = aiohttp.TCPConnector(limit=connections)
     async with aiohttp.ClientSession(connector=connector) as session:
@@ -61,7 +61,7 @@ def _headers(path: str, body: bytes) -> Mapping[str, str]:
 
 
 async def repeat_calls(url: str, recorded: RecordedCalls) -> float:
-    """Repeat the recorded calls from a child process, over as many connections as were recorded. Return the seconds."""
+    """Repeat recorded calls from a child process, over as many connections as before. Return the elapsed seconds."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(recorded.calls, file)
         file.flush()

@@ -114,7 +114,7 @@ async def _run(options: Options, measured: Measured, server_url: str, *, invoice
 
 
 async def run_day(url: str, account_ids: Sequence[UUID], outside: GatewayProcess, *, events: int) -> float:
-    """Let the workers bill until `events` events are delivered and no work is left. Return the seconds."""
+    """Let the workers bill until `events` events are delivered and no work is left. Return the elapsed seconds."""
     async with AsyncExitStack() as started:
         processes = [
             await started.enter_async_context(all_lanes.started(url, outside.url)) for _ in range(WORKERS)

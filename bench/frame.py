@@ -24,10 +24,10 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One line of the table that compares the engine (`ours`) with another program (`theirs`).
+    """A comparison of the engine (`ours`) with another program (`theirs`), shown as one line of the table.
 
-    Both have one value in `unit` per round. `row` is the number of the row, and `against` names the other program. The
-    ratio is the engine's value divided by the other value.
+    Both have one value in `unit` per round. `row` is the number shown in that line, and `against` names the other
+    program. The ratio is the engine's value divided by the other value.
     """
 
     row: int

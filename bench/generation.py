@@ -98,7 +98,7 @@ async def _measure(options: Options, measured: Measured, server_url: str, *, acc
 
 
 async def _by_hand(url: str, account_ids: Sequence[UUID]) -> float:
-    """Run the hand-written statement for each account. Return the seconds."""
+    """Run the hand-written statement for each account. Return the elapsed seconds."""
     connection = await connected(url)
     began = time.perf_counter()
     for account_id in account_ids:

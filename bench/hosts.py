@@ -31,7 +31,7 @@ GATEWAY_SECONDS = 0.05
 LEAST_OF_TWO = 1.6
 LEAST_OF_FOUR = 3.5
 WARM_CHARGES = 50
-"""Charges of each host before the measurement. They are slower: a new connection plans each statement five times."""
+"""Charges of each host before the measurement. They are slow, because a new connection plans a statement five times."""
 LOOK_EVERY_SECONDS = 0.02
 LONGEST_SECONDS = 120
 

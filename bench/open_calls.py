@@ -3,8 +3,8 @@
     python -m bench.open_calls [--open 2000] [--hold 8] [--rounds 5] [--samples 40]
 
 One worker process serves both merchants, and each merchant has its own endpoint. Each round measures the other merchant
-alone, and then while all calls to the slow one are open. It measures two times from the moment when a subscription
-becomes due: to its price call, and to the arrival of its `invoice.ready` event. It prints the medians and the ratios.
+alone, and then while all calls to the slow one are open. A measurement begins when a subscription becomes due. One
+ends at its price call, another when its `invoice.ready` event arrives. The program prints the medians and the ratios.
 """
 
 import argparse

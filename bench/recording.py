@@ -73,7 +73,7 @@ async def record(url: str, account: OpenedAccount, requests: Sequence[ApiRequest
     async with opened(url, connections=AT_ONCE, connection_class=RecordingConnection) as deps:
         transport = httpx.ASGITransport(create_app(deps))
         async with httpx.AsyncClient(transport=transport, base_url="http://fatura") as client:
-            # This request is not recorded, because the first use of an API key also stores the time of its last use.
+            # This request is not recorded, because the first request with an API key also updates `last_used_at`.
             await client.get(requests[0].target, headers=requests[0].headers(account))
 
             async def ask() -> None:

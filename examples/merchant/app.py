@@ -4,7 +4,7 @@ POST /price answers the price of a metered item in a cycle.
 
 POST /webhooks receives events and handles each one once.
 
-GET /summary counts price calls and events.
+GET /summary returns the numbers of price calls and events.
 """
 
 import argparse
@@ -53,7 +53,7 @@ METERS = {
     "towels": Meter("towel", "towels", cents=250, most_a_month=12, fails_first=2),
     "smoothies": Meter("smoothie", "smoothies", cents=1800, most_a_month=9, is_broken=True),
 }
-"""Meters by the `externalRef` of the product. Calls for towels fail twice per item, and those for smoothies always."""
+"""Meters by the `externalRef` of the product. Calls for towels fail twice per item. Calls for smoothies always fail."""
 
 
 class Counts:

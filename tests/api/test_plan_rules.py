@@ -91,7 +91,7 @@ async def test_without_a_connection_there_are_no_options(world: World):
     ("connections", "asked", "gateway_max"),
     [
         ([3], 4, 3),
-        ([3, 6], 12, 6),  # the higher one of the two maximums counts
+        ([3, 6], 12, 6),  # the higher of the two maximums applies
         ([6, 3], 12, 6),
         ([1], 2, 1),
     ],
@@ -103,7 +103,7 @@ async def test_too_many_installments_show_the_best_maximum(world: World, connect
     await world.set_up_gateway(maxInstallments=connections[0])
     for maximum in connections[1:]:
         await world.connect(maxInstallments=maximum)
-    await world.connect(maxInstallments=12, methods=["pix"])  # without cards, this maximum does not count
+    await world.connect(maxInstallments=12, methods=["pix"])  # no cards, so its maximum does not count
     product = await world.product()
     body = plan_body(product, defaultPaymentMethod="card", maxInstallments=asked)
 

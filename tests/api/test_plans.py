@@ -161,7 +161,7 @@ async def test_the_first_matching_discount_applies_to_each_cycle(world: World):
     await world.advance(days=31 * 16)
 
     percents = [10, 50, 10, None, 100, 100]
-    cents = [899, 500, 899, 999, 0, 0]  # of 999 cents; half of them, 499.5, is rounded up
+    cents = [899, 500, 899, 999, 0, 0]  # the full price is 999; half of it, 499.5, is rounded up
     invoices = await world.invoices(subscription)
     details = [(await world.get(f"/v1/invoices/{each['id']}")).json["items"][0] for each in invoices[:6]]
     assert [line["discountPercent"] for line in details] == percents

@@ -64,7 +64,7 @@ def configuration(filled: FilledAccount) -> str:
 
 
 def fixed_header(name: str, api_key: str) -> Json:
-    """Return an entry of the file that gives Schemathesis the accounts and their API keys."""
+    """Return an entry of `accounts.json`, from which Schemathesis reads the accounts' API keys."""
     return {"name": name, "fixedHeaders": [{"name": "Authorization", "value": f"Bearer {api_key}"}]}
 
 

@@ -234,7 +234,7 @@ class GatewayContract:
         assert (await gateway.cancel_charge(created.charge_id)).state is ChargeState.CANCELED
 
     async def test_a_webhook_names_its_charge(self, gateway: Gateway, provider: Provider) -> None:
-        """The hint has the charge, or is None if the provider's webhooks name no charge. [D-35 webhook]"""
+        """`charge_ids` has the charge, or is None if the provider's webhooks name no charge. [D-35 webhook]"""
         created = await gateway.create_charge(charge_request())
 
         hint = gateway.read_webhook(provider.webhook(gateway, created))

@@ -48,7 +48,7 @@ async def coordinator(database_url: str, monkeypatch: pytest.MonkeyPatch):
     async with connected(database_url) as connection:
         await connection.execute(_FAKE_CITUS)
     monkeypatch.setattr(distributing, "_HAS_CITUS", "SELECT true")
-    monkeypatch.setattr(distributing, "_DATABASE_SETTINGS", "SELECT")  # the real ones need Citus
+    monkeypatch.setattr(distributing, "_DATABASE_SETTINGS", "SELECT")  # the real settings need Citus
     return database_url
 
 

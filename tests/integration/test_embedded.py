@@ -60,7 +60,7 @@ def test_data_survives_a_stop(data_dir: Path):
 
 def test_processes_share_a_server_and_the_last_one_stops_it(data_dir: Path):
     with using(data_dir) as first, using(data_dir) as second:
-        assert first.says() == second.says()  # both processes began to start it at the same time
+        assert first.says() == second.says()  # both processes began to start the server at the same time
         pid = postmaster(data_dir)
         with start(data_dir) as server:
             assert value(server.url, "SELECT 1") == 1

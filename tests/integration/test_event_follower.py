@@ -40,7 +40,7 @@ class Follower:
 
 
 async def write(merchant: Merchant, plan: Json, terms: Json) -> None:
-    """Create, customize and cancel subscriptions. Each request emits one event, and refused requests emit none."""
+    """Create, customize and cancel subscriptions. Each accepted request emits one event."""
     for _ in range(ROUNDS):
         subscription = await merchant.enroll(plan)
         assert (

@@ -197,7 +197,7 @@ COUNT = """
     UPDATE account_counter SET invoices_STATE = invoices_STATE + 1;
     UPDATE account_counter SET invoices_draft = invoices_draft - 1
 """
-"""Updates the counters of invoices by status, as the engine does with each move. The statements of MOVE do not."""
+"""Updates the counters of invoices by status, as the engine does with each move. MOVE does not update them."""
 
 
 async def reported(world: World, invoice_id: UUID, fact: Fact) -> str:

@@ -1,4 +1,4 @@
-"""The first account on a host creates its key ring. A key ring that has encrypted values is never replaced."""
+"""Opening a host's first account creates the host's key ring. A key ring with encrypted values is never replaced."""
 
 import asyncio
 import json

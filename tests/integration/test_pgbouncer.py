@@ -66,7 +66,7 @@ async def _clock_is_ready(client: Client) -> None:
 
 
 async def _assert_shared(database_url: str, pooler_url: str) -> None:
-    """Check that the pooler has few connections, none with `app.account` set, and that the worker listens directly."""
+    """Check that the pooler has few connections, none with `app.account` set, and that LISTEN bypasses the pooler."""
     direct = await asyncpg.connect(database_url)
     pooled = [await asyncpg.connect(pooler_url, statement_cache_size=0) for _ in range(SERVER_CONNECTIONS)]
     try:

@@ -83,7 +83,7 @@ async def test_a_late_charge_of_a_canceled_invoice_is_emitted(world: World) -> N
 
 
 async def test_a_look_up_counts_from_its_request(world: World) -> None:
-    """A look-up sent soon after the request does not prove that no charge exists, however late its answer. [D-33]"""
+    """A look-up sent soon after the request does not prove that no charge exists, even if its answer is late. [D-33]"""
     await world.enroll(await world.plan())
     await world.run("generation")
     await _reserved(world)  # reserves the request of a worker that dies

@@ -19,7 +19,7 @@ HEADERS = ("x-request-id", "retry-after", "idempotent-replayed")
 
 
 def closed(document: Json) -> Json:
-    """Return a copy of the document that forbids undocumented fields. Clients of the API must accept such fields."""
+    """Return a copy that forbids undocumented fields. The original allows them, as clients must accept new fields."""
     document = copy.deepcopy(document)
     for schema in document["components"]["schemas"].values():
         if schema.get("type") == "object":

@@ -31,7 +31,7 @@ async def populate(merchant: Merchant) -> dict[str, Json]:
     await merchant.run()
     await merchant.enroll(await merchant.plan(item(await merchant.variable_product())))
     await merchant.run()
-    free = await merchant.product(0)  # tests copy the newest invoice, which must have its first status
+    free = await merchant.product(0)  # a free invoice keeps its first status, so tests can copy it
     await merchant.enroll(await merchant.plan(item(free)))
     await merchant.run()
     [invoice] = await merchant.invoices(subscription)

@@ -21,7 +21,7 @@ class ResourceUse:
 
 @asynccontextmanager
 async def measure() -> AsyncGenerator[ResourceUse]:
-    """Measure how long a block stalls other tasks at most, and by how much memory use grows.
+    """Measure the longest stall of other tasks during a block, and the growth of memory use.
 
     `gc.freeze` exempts objects of earlier tests from garbage collection, which would stall tasks too.
     """

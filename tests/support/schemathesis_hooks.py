@@ -32,7 +32,7 @@ NEEDED = {
     "archive_product": ("productId", RESOURCES["product_id"]),
     "revoke_api_key": ("apiKeyId", FILLED["api_key_id"]),
 }
-"""The path parameter and the id that later requests need, by the operation that would end the resource."""
+"""Resources that later requests need, each by the operation that would end it: the path parameter and the id."""
 MAX_DAYS = 2
 """Maximum advance of the test clock by one request, because each day takes time to run."""
 

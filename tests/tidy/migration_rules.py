@@ -92,7 +92,7 @@ def triggers_read_their_row(statements: Statements) -> Iterator[str]:
 
 
 def small_steps(statements: Statements) -> Iterator[str]:
-    """Rule 11: each ALTER has one subcommand. Named constraints come after their columns, children after parents."""
+    """Rule 11: each ALTER has one subcommand. Columns precede their constraints. Parent tables precede children."""
     known: set[str] = set()
     for statement in statements:
         if isinstance(statement, ast.AlterTableStmt):

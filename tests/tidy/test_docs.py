@@ -73,7 +73,7 @@ def unexplained_dependencies(requirements: list[str], dependencies: str) -> Iter
 
 
 def broken_links(source: Source) -> Iterator[Finding]:
-    """Refuse links between pages that do not resolve."""
+    """Refuse links to files that do not exist."""
     for number, line in enumerate(source.lines, 1):
         for target in _LINK.findall(line):
             if not (ROOT / source.path).parent.joinpath(target).exists():
@@ -81,7 +81,7 @@ def broken_links(source: Source) -> Iterator[Finding]:
 
 
 def unknown_routes(source: Source, paths: dict[str, Any]) -> Iterator[Finding]:
-    """Refuse routes in prose and in curl commands that are no routes of the API."""
+    """Refuse prose and curl commands that name a route which the API does not have."""
     for number, line in enumerate(source.lines, 1):
         called = [(method or "GET", f"/v1{path}") for method, path in _CURLED.findall(line)]
         for method, path in _ROUTE.findall(line) + called:

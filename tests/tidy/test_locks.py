@@ -20,7 +20,7 @@ def lock(path: str) -> Source:
 
 
 def pins(source: Source) -> dict[str, set[str]]:
-    """Return the pinned versions of each package. It may be pinned once per platform."""
+    """Return the pinned versions of each package. A package may have one version per platform."""
     found: dict[str, set[str]] = {}
     for pin in filter(None, map(_PIN.match, source.lines)):
         found.setdefault(pin[1], set()).add(pin[2])

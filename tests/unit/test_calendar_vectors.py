@@ -1,7 +1,7 @@
 """Due dates from the tests of other billing engines, compared where their rules equal ours.
 
 Days 29 to 31 become day 28, our last charge day (D-4). Cases with a partial first period are omitted, because Fatura
-bills whole periods. The table of Kill Bill has a date that differs because of D-3, with the reason.
+bills whole periods. One row of Kill Bill's table explains a difference because of D-3.
 """
 
 from datetime import date, timedelta

@@ -30,7 +30,7 @@ def with_retry_after(**duration: int) -> AttemptResult:
 
 
 def test_an_event_is_attempted_twelve_times():
-    """The attempts take 75 hours, 37 minutes and 35 seconds in total, without jitter. [D-39 schedule]"""
+    """Without jitter, the last attempt is 75 hours, 37 minutes and 35 seconds after the first. [D-39 schedule]"""
     assert MAX_ATTEMPTS == 12
     seconds = [int(delay.total_seconds()) for delay in RETRY_DELAYS]
     assert seconds == [5, 30, 120, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400]

@@ -27,7 +27,7 @@ FAULTS = ("timeout_before", "timeout_after", "server_error", "rate_limited", "re
 @pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_a_failed_creation_ends_with_one_charge(world: World, fault: str, times: int) -> None:
-    """Only a refused request leaves no charge; then a person must act. [D-33, D-46]"""
+    """After a refusal, no charge exists and a person must act. After other faults, one exists. [D-33, D-46]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", fault, times=times)
 

@@ -66,7 +66,7 @@ async def compare(world: World, *, dry_run: bool = False) -> RestoreReport:
 async def issued_by(world: World, invoice: Json) -> str | None:
     """Run the workers, check the invariants, and return the id of the invoice's charge.
 
-    While the invoice has no charge, the gateway may have several charges for it.
+    The gateway may have several charges for the invoice, until the engine records one of them.
     """
     await world.run()
     charge_id: str | None = (await read(world, invoice))["gatewayInvoiceId"]

@@ -151,7 +151,7 @@ async def test_no_answer_event_or_log_line_contains_the_document(world: World):
         await world.advance(days=10)
 
     lines = [line for line in logs.getvalue().splitlines() if json.loads(line).get("logger") != "httpx"]
-    everywhere = [str(await everything(world)), *lines]  # httpx, the test's own client, logs URLs
+    everywhere = [str(await everything(world)), *lines]  # not httpx, which logs this test's URLs
     everywhere += [f"{answer.body} {answer.headers}" for answer in answers]
     assert any("/v1/customers/{customerId}" in line for line in lines), "requests are logged"
     for document in (DOCUMENT, "52998224725", OTHER_DOCUMENT):
