@@ -14,7 +14,7 @@ from tests.faults.journal import Journal
 def capabilities_of(config: ConnectionConfig) -> Capabilities:
     """Return the gateway's capabilities.
 
-    The setting `idempotency` names its protection against duplicate charges. The default is the look-up by reference.
+    The setting `idempotency` names the protection against duplicate charges. It defaults to look-ups by reference.
     """
     return Capabilities(
         issues_charges=True,

@@ -22,7 +22,7 @@ def create_app(
     resources: Sequence[Routes] = RESOURCES,
     authenticate: Authenticate = accounts.authenticate,
 ) -> FastAPI:
-    """Return the application. Without `deps`, call `set_deps` before the first request."""
+    """Return the application. If `deps` is None, call `set_deps` before the first request."""
     app = FastAPI(
         docs_url=None,
         redoc_url=None,

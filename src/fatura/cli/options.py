@@ -61,7 +61,7 @@ def read_settings(data_dir: Path | None, *, quiet: bool = False) -> Settings:
 def run_with_deps(
     data_dir: Path | None, function: Callable[[Deps], Awaitable[T]], *, may_create: bool = False
 ) -> T:
-    """Run `function` on a migrated database; a new embedded one only if it `may_create` it.
+    """Run `function` on a migrated database. Create an embedded database only with `may_create`.
 
     Raises SettingsError and what `migrated_database` and `opened` raise.
     """

@@ -43,7 +43,7 @@ def restored(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count; change nothing.")] = False,
     json_: Json = False,
 ) -> None:
-    """After a restore from a backup, find the charges that gateways made since then, so that none is made twice.
+    """After a restore, find the charges that gateways made since the backup, so that none is made twice.
 
     No invoice of an account is generated or issued until its charges are compared. You can repeat the command.
     Exits with 3 when a person must act: some charges remain unmatched, or a connection did not answer.

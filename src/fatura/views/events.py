@@ -83,7 +83,7 @@ class PricingErrorView(View):
 
 
 class IssueErrorView(View):
-    """Why the charge was not created, or why a second charge needs a person (D-36)."""
+    """Why the charge was not created, or why a person must check a second charge (D-36)."""
 
     code: str
     message: str

@@ -24,7 +24,7 @@ class InvalidFieldView(View):
 
 
 class ConnectionOptionView(View):
-    """A gateway connection that can bill. `engine.payment_method_unsupported` also shows what it can charge."""
+    """A gateway connection that can bill. Only `engine.payment_method_unsupported` lists methods and installments."""
 
     connection_id: Id
     provider: str

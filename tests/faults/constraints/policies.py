@@ -18,7 +18,7 @@ _INSERT = "INSERT INTO TABLE SELECT r.* FROM jsonb_populate_record(NULL::TABLE, 
 async def try_policies(
     url: str, catalog: Catalog, *, mine: UUID, theirs: UUID, rows: Mapping[str, str], tally: Tally
 ) -> None:
-    """Try to reach rows of account `theirs`: with `mine` set, with no or an empty account set, and in discovery mode.
+    """Try to reach rows of account `theirs` as account `mine`, as no account, as an empty one, and in discovery mode.
 
     `rows` has one row of account `theirs` for each table, as JSON.
     """
@@ -53,7 +53,7 @@ async def try_policies(
 
 
 async def _reachable(connection: Any, table: str, theirs: UUID, *, row: str) -> AsyncGenerator[str]:
-    """Try every operation on rows of account `theirs`, which is not set. Yield those that succeeded."""
+    """Try every operation on rows of another account, `theirs`. Yield the operations that succeeded."""
     if await connection.fetchval(f"SELECT count(*) FROM {table} WHERE account_id = $1", theirs):  # noqa: S608 - from the catalog
         yield "are seen"
     for done, statement in (

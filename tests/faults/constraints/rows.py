@@ -2,7 +2,7 @@
 
 from tests.support.world import rows
 
-# `once` has the columns of a unique index without `account_id`. `where` has values that put a row into a partial index.
+# `once` lists a unique index's columns except `account_id`. A row with the values `where` is in a partial index.
 UNIQUE_ROWS = rows("""
     index                          | table              | once                             | where
     invoice_one_per_cycle          | invoice            | subscription_id cycle            |
@@ -117,7 +117,7 @@ CHECKS = rows("""
     sandbox_fault_times             | sandbox_fault      | "times_left": -1
 """)  # noqa: E501 - wrapped rows would be hard to read
 
-# Columns that may not change after the assignment `when`, or never if `when` is blank. `*` means every column.
+# Columns that never change after the assignment `when`. If `when` is blank, they never change. `*`: every column.
 FROZEN = rows("""
     trigger                | table            | when                       | columns
     event_kept             | event            |                            | *

@@ -1,7 +1,7 @@
 """Test that every unique index, foreign key, check, trigger and policy refuses violations without help of the others.
 
 Violations are derived from the catalog or written by hand. The run reports each accepted violation, and each constraint
-without violations.
+that has no violation to try.
 """
 
 import asyncio

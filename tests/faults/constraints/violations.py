@@ -84,7 +84,7 @@ class Violations:
     def _bad_references(self) -> Iterator[Violation]:
         """Yield rows that reference unknown rows or rows of another account.
 
-        Covers all foreign keys, and columns without one that are named like another table's key.
+        Covers all foreign keys, and columns that lack one but are named like another table's key.
         """
         for constraint in self.catalog.of(FOREIGN):
             yield from self._unknown_and_foreign(constraint)

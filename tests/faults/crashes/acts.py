@@ -18,8 +18,8 @@ HONEST = GatewayFaults()
 class Request:
     """A request with its own Idempotency-Key. After a kill, its client repeats it until it is answered.
 
-    `path` may contain ids from the preparation, such as `{plan}`. `body` is computed from the shop. For routes without
-    Idempotency-Keys, `replays` is false, and `done_by` is the status of a repeat whose effect already exists.
+    `path` may contain ids from the preparation, such as `{plan}`. `body` is computed from the shop. If a route takes no
+    Idempotency-Key, `replays` is false, and `done_by` is the status of a repeat whose effect already exists.
     """
 
     method: str

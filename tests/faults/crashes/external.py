@@ -22,7 +22,7 @@ from tests.faults.gateway import faults
 CLOCK_FILE = "clock"
 FAULTS_FILE = "faults"
 KILL_FILE = "kill"
-"""File names in a trial's folder. `kill` contains the id of a process to kill instead of answering its call."""
+"""File names in a trial's folder. `kill` has the id of a process that is killed before its call is answered."""
 KEPT = 32
 """Maximum number of open journals. The least recently used one is closed first."""
 

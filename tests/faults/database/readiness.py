@@ -24,7 +24,7 @@ class Readiness:
                 await asyncio.gather(self._ready(http), self._alive(http), asyncio.sleep(EVERY_SECONDS))
 
     async def until(self, status: int, *, since: float, within_seconds: float) -> float | None:
-        """Wait for a response with the status after `since`. Return how many seconds later it came, or None."""
+        """Wait for a response with the status after `since`. Return the seconds from `since` to it, or None."""
         while monotonic() < since + within_seconds:
             came = [at for at, seen in self.seen if at >= since and seen == status]
             if came:

@@ -15,8 +15,8 @@ class GatewayFaults:
     connection, and creates the charge `late_seconds` later. `refused_before`: it closes the connection and creates no
     charge. `unavailable` and `error`: it responds 503 or 500, and creates no charge.
 
-    Look-ups show a new charge after `lag_seconds`. `lookup_fails` applies to look-ups, `price_fails` and `push_fails`
-    to the merchant's endpoints. `never_paid` is the chance that a charge is never paid. With `knows_keys`, a repeated
+    Look-ups show a new charge after `lag_seconds`. `lookup_fails` applies to look-ups. `price_fails` and `push_fails`
+    apply to the merchant's endpoints. `never_paid`: nobody pays the charge. With `knows_keys`, a repeated
     request returns the first charge, or is refused (`refuses_repeats`).
     """
 

@@ -109,7 +109,7 @@ async def open_world(
 async def _subscribed(
     world: World, kind: Kind, client: httpx.AsyncClient, *, gateway_url: str, listens: bool
 ) -> tuple[Merchant, str]:
-    """Open an account with a gateway and due subscriptions. If it `listens`, it has a webhook."""
+    """Open an account with a gateway and due subscriptions. With `listens`, register a webhook."""
     opened = await open_account(world.deps, name=kind.name, mode=Mode.SANDBOX)
     merchant = Merchant(world.deps, client, opened)
     settings = {"url": gateway_url, "idempotency": kind.idempotency}

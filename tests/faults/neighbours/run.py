@@ -27,7 +27,7 @@ ARRIVE_WITHIN_SECONDS = 180
 HELD_SECONDS = DEADLINE_SECONDS - 1
 """Maximum time that noise continues after a noisy round: until just before the engine ends the hanging calls."""
 MOST_TIMES_LONGER = {Scale.SHORT: 8.0, Scale.FULL: 2.0}
-"""Maximum ratio of the noisy p99 to the quiet one. A hanging call blocks for 10 s, a hundred times a quiet wait."""
+"""Maximum ratio of the noisy p99 to the quiet one. Waiting for a hanging call (10 s) would make the ratio 100."""
 LEAST_WAIT_SECONDS = 0.1
 """A smaller quiet p99 counts as this value, because it depends mostly on the machine."""
 MOST_TIMES_LONGER_BESIDE_A_CROWD = {Scale.SHORT: None, Scale.FULL: 50.0}

@@ -97,7 +97,7 @@ class Setup:
         await self._reset_backoff(self.unhealthy)
 
     async def renew_noise(self) -> None:
-        """Reset the back-off of the hanging endpoints. Endpoints that fail immediately keep theirs."""
+        """Reset the back-off of the hanging endpoints. Endpoints that fail immediately keep their back-off."""
         await self._reset_backoff(self.holding)
 
     async def _reset_backoff(self, unhealthy: Sequence[Merchant]) -> None:

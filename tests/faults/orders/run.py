@@ -29,7 +29,7 @@ from tests.faults.report import Options, Report, Scale
 from tests.support.world import Json
 
 TRIES_FOR_ONE = 20
-"""Maximum random draws per wanted schedule. If a pair locks early, many draws are equal."""
+"""Maximum random draws per wanted schedule. If a pair locks early, many draws give the same schedule."""
 
 
 @dataclass(frozen=True, slots=True)

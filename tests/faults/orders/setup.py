@@ -84,7 +84,7 @@ class Setup:
     prices: PriceServer
     receiver: Receiver
     checks: Any
-    """All invariants without parameters, as one prepared statement."""
+    """The invariants whose `needs` is None, as one prepared statement."""
 
     async def make(self, make_fixture: MakeFixture) -> Fixture:
         """Open an account, create the fixture in it, and save its rows."""

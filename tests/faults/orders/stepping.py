@@ -87,7 +87,7 @@ class _Actor:
 
 
 class Stepper:
-    """Stops every actor before each step until the caller chooses it.
+    """Stops every actor before each step until the caller chooses this step.
 
     1. Pass `connection_class` to `store.db.connect`, for one pool per actor or a shared one.
 

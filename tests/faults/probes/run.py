@@ -190,7 +190,7 @@ def _not_as_unknown(answer: Answer, expected: tuple[Any, ...]) -> bool:
 
 
 async def _own(world: World, own: Owned, *, chance: random.Random, report: Report) -> int:
-    """Send own ids, and return their number. If the responses equal those to unknown ids, the probes prove nothing."""
+    """Send own ids, and return their number. Report a probe that gets the same responses with unknown ids."""
     tried = 0
     listed = list(probes((await world.get("/docs-json")).json, own))
     # Probes of bodies come first, because the others archive resources that the bodies need.

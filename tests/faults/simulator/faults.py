@@ -68,7 +68,7 @@ EAGER = 5
 
 @dataclass(slots=True)
 class Faults:
-    """The chances of faults in one world. They vary by kind, and `on` is false while the world finishes its work."""
+    """The chances of faults in one world. Each group has a random factor. `on` is false while the world settles."""
 
     rng: random.Random
     factors: Sequence[float] = (0.5, 1.0, 1.0, 1.5)

@@ -1,6 +1,6 @@
 """Reads request bodies, limited in size and time, and parses them as strict JSON (D-11).
 
-`fields` and the model of each route then check the contents.
+The module `fields` and the model of each route then check the contents.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ UNSTORABLE = "must not contain NUL characters or lone surrogates"
 async def read(receive: Receive, *, announced_bytes: int | None, max_bytes: int = MAX_BYTES) -> bytes:
     """Return the whole body. If the Content-Length `announced_bytes` is above `max_bytes`, read nothing (D-10).
 
-    Raises EngineError: `engine.payload_too_large`; `engine.invalid_request` if the body takes over READ_SECONDS.
+    Raises EngineError: `engine.payload_too_large`; `engine.invalid_request` if the body takes longer than READ_SECONDS.
     Raises ClientDisconnect when the client disconnects.
     """
     if announced_bytes is not None and announced_bytes > max_bytes:
@@ -134,7 +134,7 @@ def _refuse_constant(name: str) -> None:
 
 
 def _may_hide_refusals(body: bytes) -> bool:
-    """Return whether `_refusals` must check all values, because decoding checks neither escapes nor nesting depth."""
+    """Return whether a body may contain escapes or too deep nesting. Only `_refusals` checks these, not the decoder."""
     return b"\\u" in body or body.count(b"{") + body.count(b"[") > MAX_DEPTH
 
 

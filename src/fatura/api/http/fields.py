@@ -101,7 +101,7 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Text of `least` to `most` code points, stored unchanged. It is not blank if `least` is above 0 (D-11)."""
+    """Text of `least` to `most` code points, stored unchanged. Blank text is refused if `least` is above 0 (D-11)."""
 
     least: int
     most: int
@@ -159,7 +159,7 @@ def _read_date(text: str) -> date:
 
 
 def _read_instant(text: str) -> datetime:
-    """Return the instant in a text, in UTC; a date is its first instant in America/Sao_Paulo. Raises ValueError."""
+    """Return the instant in a text, in UTC. A date means its first instant in America/Sao_Paulo. Raises ValueError."""
     if _DATE.fullmatch(text):
         return start_of_day(_read_date(text))
     if not _INSTANT.fullmatch(text):
@@ -245,7 +245,7 @@ Instant = Annotated[
 
 
 class EndpointUrl:
-    """A URL that Fatura may call. The validation context is the Settings, with the operator's exceptions (D-47)."""
+    """A URL that Fatura may call. The validation context, Settings, has the operator's exceptions (D-47)."""
 
     def __get_pydantic_core_schema__(self, _source: Any, _handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.with_info_after_validator_function(_check_url, core_schema.str_schema(strict=True))

@@ -65,11 +65,11 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         super().on_headers_complete()
         self._in_body = True
-        if asks_for_upgrade:  # the parser reads nothing after it, so the connection must end
+        if asks_for_upgrade:  # the parser reads nothing after an upgrade, so the connection must end
             self.cycle.keep_alive = False
 
     def _announces_body(self) -> bool:
-        """Return whether a body follows. After a head with Upgrade, the parser would take it for a new request."""
+        """Return whether a body follows. After an Upgrade header, the parser would take the body for a request."""
         return any(name in {b"content-length", b"transfer-encoding"} for name, _ in self.headers)
 
     def on_body(self, body: bytes) -> None:
@@ -96,14 +96,14 @@ class LimitedProtocol(HttpToolsProtocol):
         self._watch()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer malformed HTTP with a problem as well (spec 7), and close the connection."""
+        """Answer malformed HTTP with a problem document (spec 7), and close the connection."""
         answer = problem_response(EngineError(INVALID_REQUEST, msg), None, headers={"connection": "close"})
         head = b"".join(b"%b: %b\r\n" % header for header in answer.raw_headers)
         self.transport.write(b"HTTP/1.1 400 Bad Request\r\n" + head + b"\r\n" + bytes(answer.body))
         self.transport.close()
 
     def _watch(self) -> None:
-        """Start a deadline while the client still has to send bytes that no endpoint waits for; else cancel it."""
+        """Start a deadline if the client must still send bytes that no endpoint waits for. Otherwise cancel it."""
         owes = self._in_head or (self._in_body and self.cycle.response_complete)
         if owes and self._deadline is None:
             self._deadline = self.loop.call_later(PATIENCE_SECONDS, self.transport.close)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from fatura.domain.errors import RATE_LIMITED, EngineError
 
 BURST_SECONDS = 2
-"""After an idle time, a key may make the requests of this many seconds at once (D-48)."""
+"""After an idle time, a key may make at once the requests that its rate allows in this many seconds (D-48)."""
 FEWEST_REMEMBERED = 1024
 
 

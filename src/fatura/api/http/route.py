@@ -45,7 +45,7 @@ _TAKES_BODY = frozenset({"DELETE", "PATCH", "POST", "PUT"})
 
 @dataclass(frozen=True, slots=True)
 class Documentation:
-    """What the OpenAPI document says of a route. `answers` has the view of each success status, None for no body."""
+    """What the OpenAPI document says of a route. `answers` maps each success status to a view, or None for no body."""
 
     tag: str
     summary: str

@@ -9,7 +9,7 @@ Schema = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """Values in the answers of some operations that are parameters of others.
+    """Values that some operations answer and other operations take as parameters.
 
     `found` maps a parameter to the JSON pointer of its value in the answer. Links never fill request bodies, because
     client generators refuse a link whose `requestBody` is an object.

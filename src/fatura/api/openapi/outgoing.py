@@ -20,7 +20,7 @@ VIEWS = (PriceRequestView, PriceAnswerView)
 def webhooks() -> tuple[Schema, Schema]:
     """Return the document's webhooks by event type, and the path items that they refer to.
 
-    The webhooks are references, because openapi-generator creates imports that do not compile for inline ones.
+    The webhooks are references, because openapi-generator creates code that does not compile for inline webhooks.
     """
     items = {_name(type_): {"post": _event_call(type_)} for type_ in CATALOGUE}
     return {type_: {"$ref": f"#/components/pathItems/{_name(type_)}"} for type_ in CATALOGUE}, items

@@ -18,7 +18,7 @@ CAP_CENTS = 50_000
 
 @dataclass(frozen=True, slots=True)
 class MeteredProduct:
-    """A product that the example merchant prices; `says` describes its answers to price calls in the results."""
+    """A product that the example merchant prices. In the results, `says` describes its price calls."""
 
     external_ref: str
     name: str

@@ -53,7 +53,7 @@ class Position:
 
 
 async def forward(client: Client, position: Position, *, of: Forwarding) -> None:
-    """Post every event after a position in order, without end. An event is retried unless `skip_failures` is set.
+    """Post every event after a position, in order and without end. Retry failures unless `skip_failures` is set.
 
     Raises ApiError.
     """
