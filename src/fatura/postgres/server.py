@@ -179,14 +179,14 @@ def _clear_pid_file(folder: DataFolder) -> None:
 
 
 def _leave(folder: DataFolder, use: int, stop_seconds: float) -> bool:
-    """End a use; stop the server after the last use; return False if that fails. Call this in `folder.alone()`."""
+    """End a use. If it was the last, stop the server; return False if it still runs. Call this in `folder.alone()`."""
     os.close(use)
     if folder.is_used():
         return True
     deadline = time.monotonic() + stop_seconds
     interrupted, interrupted_at = None, 0.0
     while folder.is_alive():
-        known = address.recorded(folder.cluster)  # a new server writes its pid file some time after its start
+        known = address.recorded(folder.cluster)  # None until a new server has written its pid file
         now = time.monotonic()
         if known and (known[0] != interrupted or now - interrupted_at > INTERRUPT_AGAIN_SECONDS):
             interrupted, interrupted_at = known[0], now

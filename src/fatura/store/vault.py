@@ -1,6 +1,6 @@
 """Encryption of secrets at rest: AES-256-GCM, bound to the row that holds them.
 
-A ciphertext copied to another row, column or account cannot be opened. The ring's first key encrypts; all keys decrypt.
+A ciphertext cannot be opened in another row, column or account. Only the ring's first key encrypts; all can decrypt.
 """
 
 import base64

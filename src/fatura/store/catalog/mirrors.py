@@ -110,7 +110,7 @@ async def record_done(
 async def record_failure(
     tx: Tx, mirror: ClaimedMirror, *, error: str, next_attempt_at: datetime | None
 ) -> None:
-    """Record a failed attempt; if `next_attempt_at` is None, it is not repeated."""
+    """Record a failed attempt. If `next_attempt_at` is None, no further attempt is made."""
     await tx.execute(
         """
         UPDATE product_mirror m SET next_attempt_at = $5, lease_until = NULL, failures = m.failures + 1,

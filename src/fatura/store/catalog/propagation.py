@@ -45,7 +45,7 @@ class SubscriberGroup:
 async def lock(tx: Tx, move: Propagation) -> int:
     """Lock the subscribers against the billing run and other writers; return their number.
 
-    This waits for subscribers that are being billed. Their new invoice keeps the old terms; the one after has the new.
+    This waits for subscribers that are being billed. That invoice keeps the old terms; later ones use the new terms.
     """
     return await tx.fetchval(
         """

@@ -45,7 +45,7 @@ async def lock(tx: Tx, invoice_id: UUID) -> IssuanceState | None:
 
 
 async def make_due(tx: Tx, invoice_id: UUID, *, now: datetime, lease_until: datetime | None) -> None:
-    """Make a locked `ready` invoice due; the caller leases it if `lease_until` is set, else any worker may claim it."""
+    """Make a locked `ready` invoice due. With `lease_until`, the caller leases it, so no other worker claims it."""
     await tx.execute(
         """
         UPDATE invoice v SET next_attempt_at = $3, lease_until = $4,

@@ -24,7 +24,7 @@ async def plan(tx: Tx, invoice_id: UUID, number: int, *, next_check_at: datetime
 
 
 async def claim(tx: Tx, *, now: datetime, gaps: Sequence[timedelta], limit: int) -> Sequence[ChargeAttempt]:
-    """Return attempts that are due for a check. Schedule the next check of each now, in case this worker dies.
+    """Return attempts that are due for a check. Already schedule the next check of each, in case this worker dies.
 
     The first check schedules the second after the first of `gaps`, and so on. The check after the last gap is the last.
     """

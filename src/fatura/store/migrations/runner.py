@@ -26,7 +26,7 @@ _SETTINGS = {
     "idle_in_transaction_session_timeout": "0",
     "lock_timeout": f"{LOCK_SECONDS}s",
     "statement_timeout": "0",
-    "fatura.direct": "on",  # makes a pooler refuse: its clients would share the session's advisory lock
+    "fatura.direct": "on",  # a pooler rejects this setting, and must: its clients would share the advisory lock
 }
 
 

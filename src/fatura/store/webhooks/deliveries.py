@@ -223,7 +223,7 @@ async def attempts_of(tx: Tx, sequence: int, *, limit: int) -> Sequence[Attempt]
 
 
 async def reschedule_after_outage(tx: Tx, *, failed_since: datetime, now: datetime) -> None:
-    """Make delayed deliveries due if they last failed since `failed_since` and before `now`, each only once."""
+    """Make delayed deliveries due, once each, if they last failed from `failed_since` to just before `now`."""
     await tx.execute(
         """
         UPDATE delivery d SET next_attempt_at = $3, hastened = true
