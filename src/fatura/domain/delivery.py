@@ -89,7 +89,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class EndpointHealth:
-    """An endpoint's recent history: `failing_since` is set after a round without any success.
+    """An endpoint's recent history: `failing_since` is set after a round in which no request succeeded.
 
     No event is sent before `next_attempt_at`.
     """

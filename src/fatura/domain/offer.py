@@ -24,19 +24,19 @@ class PaymentMethod(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Discount:
-    """A percentage for a range of cycles. The range has no end if `to_cycle` is None."""
+    """A discount on a range of cycles. The range has no end if `to_cycle` is None."""
 
     percent: int
     from_cycle: int
     to_cycle: int | None
 
     def covers(self, cycle: int) -> bool:
-        """Return whether the rule applies to a cycle; cycles count from 1."""
+        """Return whether the discount applies to a cycle; cycles count from 1."""
         return self.from_cycle <= cycle and (self.to_cycle is None or cycle <= self.to_cycle)
 
 
 def discount_percent(discounts: Sequence[Discount], cycle: int) -> int | None:
-    """Return the percentage of the first rule that covers the cycle; later rules do not add to it (spec 2.3)."""
+    """Return the percentage of the first discount that covers the cycle. Later ones are not added (spec 2.3)."""
     return next((rule.percent for rule in discounts if rule.covers(cycle)), None)
 
 

@@ -41,7 +41,7 @@ class SandboxOperation(StrEnum):
 
 
 class SandboxFault(StrEnum):
-    """How a call fails. With `timeout_after`, the call takes effect but its answer is lost; else it has no effect."""
+    """How a call fails. With `timeout_after`, the call takes effect but its answer is lost. Other faults prevent it."""
 
     TIMEOUT_BEFORE = "timeout_before"
     TIMEOUT_AFTER = "timeout_after"

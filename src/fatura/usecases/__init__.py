@@ -1,1 +1,1 @@
-"""The use cases, one package for each capability. They open the transactions and order the steps."""
+"""The use cases, one package for each capability. They open the transactions and call the steps in order."""

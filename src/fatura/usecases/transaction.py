@@ -70,7 +70,7 @@ class Work:
         self.now = self.account.now(self.deps.clock())
 
     def seal(self, plain: bytes, *, place: str, row_id: object) -> bytes:
-        """Encrypt a value for one column (`place`) of one of the account's rows."""
+        """Encrypt the value of a column (`place`) in one of the account's rows (`row_id`)."""
         account_id = self.account.account_id
         return self.deps.vault.seal(plain, place=place, account_id=account_id, row_id=str(row_id))
 

@@ -68,7 +68,7 @@ async def _locked_plan(work: Work, plan_id: UUID, *, dry_run: bool, from_version
 
 
 def _method_after(route: PaymentRoute, plan: Plan) -> PaymentMethod:
-    """Return the payment method under the new terms: the subscriber's own if it overrides, else the new default."""
+    """Return the payment method under the new terms: the subscriber's override, or else the new default."""
     return route.method if route.source is PaymentMethodSource.OVERRIDE else plan.default_payment_method
 
 

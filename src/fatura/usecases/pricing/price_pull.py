@@ -63,7 +63,7 @@ class CallBatch:
 async def pull(deps: Deps, account: Account, *, limit: int) -> int:
     """Make up to `limit` due price calls concurrently.
 
-    Return the sum of calls made, warnings emitted and lost calls settled. If `limit` calls are due, the lane is
+    Return the sum of calls made, warnings emitted and lost calls recorded. If `limit` calls are due, the lane is
     notified, so that the next batch does not wait for this batch's slowest call (D-31).
     """
     done = 0

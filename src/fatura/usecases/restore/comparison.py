@@ -126,7 +126,7 @@ async def _release(work: Work) -> None:
 
 
 async def _compare_connection(comparison: _Comparison) -> None:
-    """Match charges in batches; trace those without an invoice together, because tracing reads all subscriptions."""
+    """Match charges in batches. Collect those without an invoice, because each `_trace` reads all subscriptions."""
     batch: list[Charge] = []
     without_invoice: list[Charge] = []
     async for charge in _listed(comparison.gateway, comparison.since):
@@ -165,8 +165,8 @@ async def _match_batch(comparison: _Comparison, batch: Sequence[Charge]) -> Sequ
 async def _trace(comparison: _Comparison, without_invoice: Sequence[Charge]) -> None:
     """Find the cycle that each missing invoice billed. Invoice ids contain a hash of subscription and cycle (ADR 0012).
 
-    All subscriptions are read twice: first to try only the next cycle of each, which is the most common one, then to
-    try the other possible cycles.
+    The connection's subscriptions are read up to twice. The first pass tries only the next cycle of each, which
+    matches most often. The second pass tries the other possible cycles.
     """
     wanted: dict[int, list[Charge]] = {}
     for charge in without_invoice:

@@ -66,7 +66,7 @@ def _no_test_clock() -> EngineError:
 async def advance(deps: Deps, account: Account, *, to: datetime | None, days: int | None) -> TestClockView:
     """Set the target and wait until the clock has reached it, at most WAIT_SECONDS (D-45).
 
-    If the time runs out, the `status` in the answer is `advancing`.
+    If the clock has not reached it by then, the `status` in the answer is `advancing`.
     Raises EngineError: `engine.clock_conflict`, `engine.invalid_request`.
     """
     if account.mode is Mode.LIVE:
