@@ -70,7 +70,7 @@ async def _assert_shared(database_url: str, pooler_url: str) -> None:
     direct = await asyncpg.connect(database_url)
     pooled = [await asyncpg.connect(pooler_url, statement_cache_size=0) for _ in range(SERVER_CONNECTIONS)]
     try:
-        for connection in pooled:  # open transactions use all server connections, so all are checked
+        for connection in pooled:  # the open transactions use, and thereby check, all server connections
             await connection.execute("BEGIN")
             assert not await connection.fetchval("SELECT current_setting('app.account', true)")
             assert await connection.fetchval("SHOW lock_timeout") == "0"

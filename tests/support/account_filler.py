@@ -28,7 +28,7 @@ class Resources:
 
 
 class Account:
-    """An API client that fails the test unless a call succeeds."""
+    """An API client. A call that does not succeed fails the test."""
 
     def __init__(self, client: httpx.Client) -> None:
         self._client = client

@@ -67,7 +67,7 @@ class Merchant:
         headers: Mapping[str, str] | None = None,
         content: bytes | None = None,
     ) -> Answer:
-        """Call the API. A POST sends `key` as its Idempotency-Key: by default a new one, and none if `key` is None."""
+        """Call the API. A POST sends `key` as its Idempotency-Key, by default a new one. None sends no key."""
         sent = {"Authorization": f"Bearer {self.api_key}"}
         if method == "POST" and key is not None:
             sent["Idempotency-Key"] = str(uuid4()) if key == "fresh" else key

@@ -111,7 +111,7 @@ def test_a_charge_day_alone_is_its_next_date_after_the_lead(today, charge_day):
 
 @given(st.dates(date(2021, 1, 1), date(2061, 1, 1)))
 def test_without_day_and_date_the_charge_is_as_early_as_possible(today):
-    """The charge day is the day of creation, at most 28. [D-3]"""
+    """The charge day is the day of creation, or 28 if that day is later. [D-3]"""
     cycle = first_cycle(today, charge_day=None, first_charge_date=None)
     assert cycle == FirstCycle(min(today.day, 28), today, today + timedelta(days=3))
 

@@ -110,7 +110,7 @@ def test_kill_bill_periods_begun(start, target, periods):
 
 
 def test_kill_bill_months_on():
-    """Source: killbill/killbill TestInvoiceDateUtils. From 2016-04-08 on, eight monthly dates are the 8th. [D-4]"""
+    """Source: killbill/killbill TestInvoiceDateUtils. The due dates stay on the 8th for eight months. [D-4]"""
     found = list(islice(due_dates(date(2016, 4, 8), 1), 8))
     assert found == [date(2016, 4 + months, 8) for months in range(8)]
 

@@ -58,7 +58,7 @@ def test_a_first_cycle_and_its_successors_have_the_dates_on_the_page(row: Sequen
 
 def test_missed_cycles_are_generated_at_the_instants_on_the_page():
     """[D-5]"""
-    generated_at = datetime(2027, 2, 15, 12, tzinfo=UTC)  # when workers run again after the outage
+    generated_at = datetime(2027, 2, 15, 12, tzinfo=UTC)  # the outage ends, and workers run again
     for cycle, due, generated, at_gateway in MISSED:
         due_date = date.fromisoformat(due)
         if cycle != "1":

@@ -132,7 +132,7 @@ async def test_after_a_crash_before_recording_polling_cancels_the_invoice(world:
 
 
 async def test_a_cancellation_that_polling_recorded_first_succeeds(world: World):
-    """A canceled invoice can be canceled again only with a confirmation by the gateway. [D-27 charge]"""
+    """An invoice may be canceled twice only if the gateway has confirmed the cancellation. [D-27 charge]"""
     invoice_id = UUID((await issued_invoice(world))["id"])
     account = await load_account(world.deps, world.account_id)
     released = await cancellation.release_charge(world.deps, account, invoice_id)

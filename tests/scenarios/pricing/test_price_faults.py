@@ -192,7 +192,7 @@ END $$
 
 
 async def make_unsettleable(world: World) -> None:
-    """Make the database refuse to settle calls to `/make_unsettleable`."""
+    """Make the database refuse to store results of calls to `/make_unsettleable`."""
     for statement in POISON:
         await world.sql(statement)
 
