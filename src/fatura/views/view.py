@@ -12,7 +12,7 @@ from fatura.domain.money import MAX_CENTS
 ViewT = TypeVar("ViewT")
 
 Id = Annotated[str, Meta(extra_json_schema={"format": "uuid"})]
-"""A UUID as text: asyncpg's UUID objects cache their text, and msgspec would format each UUID again."""
+"""A UUID as text, because asyncpg's UUID objects cache their text. msgspec would format each UUID again."""
 Instant = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 """The text that `instant` returns. msgspec itself would write another number of fractional digits."""
 Url = Annotated[str, Meta(extra_json_schema={"format": "uri"})]

@@ -25,7 +25,7 @@ SPEED = 10
 """Seconds of the run's clock per real second. A time-out of 20 s takes 2 real seconds, a lease of 60 s takes 6."""
 AFTER_DUE_SECONDS = 4 * 86400
 LATEST_FOUND_SECONDS = 60
-"""Maximum delay of a charge that the engine must find by look-ups, before it repeats the request."""
+"""Second charges are limited if charges appear within this delay, because look-ups must find them."""
 SECOND_CHARGES_PERMILLE = 5
 """Allowed second charges. A freeze between lease check and request can cause one, which is canceled later."""
 INTERFERENCE_SECONDS = 0.2

@@ -101,7 +101,7 @@ class Stepper:
     """
 
     def __init__(self, control: "asyncpg.Connection[Any]") -> None:
-        """`control` is another connection, with the same role or a superuser. It queries who waits for locks."""
+        """`control` is another connection, of the same role or of a superuser. It finds out who waits for locks."""
         self._control = control
         self._actors: list[_Actor] = []
         self._changed = asyncio.Event()

@@ -36,7 +36,7 @@ SHOWN = {
         database password  | -                        | D-47
     """)
 }
-"""The kinds of secrets, and where their own account may read them. Logs, errors and metrics never show them."""
+"""The kinds of secrets, and where the account that owns one may read it. Logs, errors and metrics never show it."""
 
 
 @dataclass(slots=True)

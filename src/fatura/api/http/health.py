@@ -19,7 +19,7 @@ async def live(_request: Request) -> Response:
 
 
 async def ready(request: Request) -> Response:
-    """Answer 200 when the process can serve requests. Answer 503 when the database is down: then send no traffic."""
+    """Answer 200 if the process can serve requests. If the database is down, answer 503: send no traffic then."""
     checks = await health.check(request.app.state.gate.deps)
     if not checks.database:
         return answer(ReadinessView(status="degraded", checks=checks), status=503)

@@ -132,7 +132,7 @@ SUBSCRIPTION = Subscription(
 
 
 def invoice(status: InvoiceStatus) -> InvoiceDetail:
-    """Return Ana's first invoice in a state: 79.92 for the membership, 120.00 for two training sessions."""
+    """Return Ana's first invoice in a state: R$ 79.92 for the membership, R$ 120.00 for two training sessions."""
     waits = status in {InvoiceStatus.DRAFT, InvoiceStatus.AWAITING_VALUE}
     charged = status in {InvoiceStatus.ISSUED, InvoiceStatus.PAID, InvoiceStatus.OVERDUE}
     shown = Invoice(
