@@ -232,7 +232,7 @@ class GatewayAndMerchant:
         return web.Response(status=status)
 
     def _verified(self, request: web.Request, raw: bytes) -> bool:
-        """Return whether the signature is by one of the account's secrets, and at most 300 s from the run's time."""
+        """Return whether a secret of the account made the signature, within 300 s of the run's time."""
         secrets = json.loads((self.folder / SECRETS_FILE).read_text()).get(
             request.match_info["account_id"], []
         )

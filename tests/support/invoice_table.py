@@ -51,7 +51,7 @@ EFFECTS: dict[tuple[str, str], tuple[str, tuple[str, ...]]] = {
     """)
 }
 
-# The changes of state that PostgreSQL allows: from the state of the row to the state of the column.
+# The changes of state that PostgreSQL allows: each line is the state before, each column the state after.
 _MOVES = rows("""
     from           | draft | awaiting_value | ready | issued | paid | overdue | canceled
     draft          | yes   | yes            | yes   | no     | yes  | no      | yes

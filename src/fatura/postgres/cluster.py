@@ -83,7 +83,7 @@ def _fill(folder: DataFolder, binaries: Binaries, cluster: Path) -> None:
         "--encoding=UTF8",
         "--locale=C",
         "--data-checksums",
-        # The socket needs no password: only the server's user may enter its folder. TCP is off and needs a password.
+        # The socket needs no password: only the server's user may enter its folder. TCP, if used, needs a password.
         "--auth-local=trust",
         "--auth-host=scram-sha-256",
         "--no-instructions",

@@ -2,7 +2,7 @@
 
 from tests.support.world import rows
 
-# `once` lists a unique index's columns except `account_id`. A row with the values `where` is in a partial index.
+# `once`: the columns of a unique index, except `account_id`. `where`: values that bring a row into a partial index.
 UNIQUE_ROWS = rows("""
     index                          | table              | once                             | where
     invoice_one_per_cycle          | invoice            | subscription_id cycle            |

@@ -61,7 +61,7 @@ async def unpriced(shop: Shop) -> None:
 
 
 async def held(shop: Shop) -> None:
-    """An invoice held after failed price calls. Flows with this fixture cause the failures by their faults `before`."""
+    """Hold an invoice after failed price calls. Each flow of this fixture sets `Flow.before` to make the calls fail."""
     await unpriced(shop)
     await shop.run("pricing", "push")
     invoice = (await shop.all("/v1/invoices?status=awaiting_value"))[0]

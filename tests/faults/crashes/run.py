@@ -146,7 +146,7 @@ def _report(matrix: Matrix, known: dict[str, list[str]], jobs: Sequence[Job]) ->
     )
     report.count("distinct points killed at", len(matrix.points), at_least=LEAST_POINTS[options.scale])
     report.count("kills without automatic recovery", len(matrix.points) - matrix.recovered, at_most=0)
-    # Allow a few: on a slow machine, a flow without a kill polls more often and has points that no trial reaches.
+    # On a slow machine, the first run of a flow polls more often, and lists a few points that later runs do not reach.
     missed = len(jobs) - len(matrix.points)
     report.count("points that the process did not reach", missed, at_most=max(len(jobs) // 200, 2))
     report.count(

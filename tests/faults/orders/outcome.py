@@ -44,7 +44,7 @@ class Outcome:
         return [row for row in self.rows if row.split(" ", 1)[0] not in tables]
 
     def difference(self, other: "Outcome") -> str:
-        """Describe in a few lines how another outcome differs."""
+        """Describe how this outcome differs from another: only this one has `+` rows, only the other `-` rows."""
         lines = [
             f"{side} answered {mine}, not {other.answers[side]}"
             for side, mine in self.answers.items()

@@ -73,8 +73,8 @@ class Schedule:
     ) -> T:
         """Execute some I/O when this task is chosen.
 
-        `pid` is the server process of a statement that may wait for a lock. The end of a transaction sets
-        `locks_were_freed`.
+        For a statement that may wait for a lock, `pid` returns the id of its PostgreSQL server process. A caller that
+        ends a transaction must set `locks_were_freed`, so that the statements that waited for its locks continue.
         """
         await self._live_only()
         done: asyncio.Future[T] = self._loop.create_future()
@@ -91,7 +91,7 @@ class Schedule:
         await done
 
     async def _live_only(self) -> None:
-        """Block tasks of dead machines forever. When the world has ended, raise WorldEndedError in all tasks."""
+        """Block the calling task forever if its machine is dead. Raise WorldEndedError if the world has ended."""
         if self.over:
             raise WorldEndedError
         if not HOST.get().alive:

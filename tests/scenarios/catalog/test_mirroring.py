@@ -1,7 +1,11 @@
 """A background lane copies (mirrors) products to the catalogs of gateways."""
 
+from datetime import timedelta
+
 import pytest
 
+from fatura.store.catalog import mirrors
+from fatura.usecases.transaction import Work, in_transaction, load_account
 from tests.support.sandbox_steps import connection_id, pass_time, patch_connection, queue_fault
 from tests.support.world import Json, World
 
@@ -107,3 +111,26 @@ async def test_a_reactivated_connection_gets_the_products_created_meanwhile(worl
     await world.run("mirroring")
 
     assert [each["productId"] for each in await mirrored(world)] == [product["id"]]
+
+
+async def test_a_product_that_changes_during_a_failing_copy_is_copied_again(world: World) -> None:
+    """[spec 2.2 mirroring]"""
+    await world.set_up_gateway(productCatalog=True)
+    product = await world.product(name="Gold")
+
+    async def claim(work: Work) -> mirrors.ClaimedMirror:
+        now = work.deps.clock()
+        lease_until = now + timedelta(minutes=1)
+        keys = await mirrors.claim(work.tx, now=work.now, real_now=now, lease_until=lease_until, limit=1)
+        return (await mirrors.claimed(work.tx, keys))[0]
+
+    async def fail(work: Work, claimed: mirrors.ClaimedMirror) -> None:
+        await mirrors.record_failure(work.tx, claimed, error="refused", next_attempt_at=None)
+
+    account = await load_account(world.deps, world.account_id)
+    claimed = await in_transaction(world.deps, account, claim)
+    assert (await world.patch(f"/v1/products/{product['id']}", {"name": "Silver"})).status == 200
+    await in_transaction(world.deps, account, fail, claimed)
+    await world.run("mirroring")
+
+    assert [each["name"] for each in await mirrored(world)] == ["Silver"]

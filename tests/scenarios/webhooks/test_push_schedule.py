@@ -56,7 +56,7 @@ async def test_events_of_an_invoice_are_delivered_in_order(world: World, receive
         assert numbers == sorted(numbers)
     last_tries = [receiver.sequences[::-1].index(sequence) for sequence in range(1, 61)]
     assert max(seen.values()) == 4
-    # Event n-7 precedes event n in its invoice, so more requests follow its last attempt.
+    # Seven invoices take turns, so event n - 7 precedes event n in its invoice. Its last attempt must be earlier.
     for sequence in range(8, 61):
         assert last_tries[sequence - 1] < last_tries[sequence - 8]
     assert await world.broken() == []

@@ -17,7 +17,7 @@ PATIENCE_SECONDS = 10
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """Closes a connection when the client sends the rest of a request too slowly.
+    """Closes a connection if a request's head takes longer than PATIENCE_SECONDS, or is too large.
 
     A body that an endpoint reads has its own limit, `body.READ_SECONDS`. After an early answer (401, 413) the rest of
     the body is discarded for up to PATIENCE_SECONDS, because an immediate close could lose the answer.

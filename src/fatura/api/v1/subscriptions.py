@@ -158,7 +158,7 @@ async def preview_subscription(call: Call, subscription_id: SubscriptionId) -> R
     problems=[*TERMS_PROBLEMS, errors.SUBSCRIPTION_CANCELED],
 )
 async def customize_subscription(call: Call, subscription_id: SubscriptionId, body: TermsForm) -> Response:
-    """Give the subscription terms of its own, from its next cycle on. Send the complete terms."""
+    """Replace the plan's terms for this subscription from its next cycle on. Send the complete terms."""
     given = "commitmentCycles" in body.sent()
     return await run_once(
         call, subscriptions.customize, subscription_id, body.terms(), commitment_given=given

@@ -1,1 +1,1 @@
-"""Statements for products, plans with their versions, propagation and product mirrors."""
+"""Statements for products, plan versions, the propagation of versions to subscriptions, and product mirrors."""

@@ -110,15 +110,19 @@ async def record_done(
 async def record_failure(
     tx: Tx, mirror: ClaimedMirror, *, error: str, next_attempt_at: datetime | None
 ) -> None:
-    """Record a failed attempt. If `next_attempt_at` is None, no further attempt is made."""
+    """Record a failed attempt. The copy is due again at `next_attempt_at`, never if it is None.
+
+    It stays due now if the product changed since the claim.
+    """
     await tx.execute(
         """
-        UPDATE product_mirror m SET next_attempt_at = $5, lease_until = NULL, failures = m.failures + 1,
-            last_error = $4
+        UPDATE product_mirror m SET lease_until = NULL, failures = m.failures + 1, last_error = $4,
+            next_attempt_at = CASE WHEN m.next_attempt_at <> $6 THEN m.next_attempt_at ELSE $5 END
         WHERE m.account_id = $1 AND m.connection_id = $2 AND m.product_id = $3
         """,
         mirror.connection_id,
         mirror.product_id,
         error,
         next_attempt_at,
+        mirror.next_attempt_at,
     )

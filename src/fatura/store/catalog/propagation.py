@@ -25,7 +25,7 @@ class Propagation:
 
 @dataclass(frozen=True, slots=True)
 class PaymentRoute:
-    """How a subscriber pays; it decides whether the connection can charge by the new terms."""
+    """How a subscriber pays. Whether a connection can charge under the new terms depends on it."""
 
     connection_id: UUID
     method: PaymentMethod
