@@ -1,1 +1,1 @@
-"""Benchmarks. Each one compares two measurements from the same run on the same machine, and reports their ratio."""
+"""Benchmarks. Most of them measure the engine and a rival in alternating rounds, and report the ratio of the two."""

@@ -28,7 +28,7 @@ PACE_SECONDS = 0.01
 
 
 async def timed(world: World, stop: asyncio.Event) -> list[float]:
-    """Send requests until `stop` is set. Return the milliseconds of each."""
+    """Send requests until `stop` is set. Return the latency of each request in ms."""
     latencies_ms: list[float] = []
     while not stop.is_set():
         started = time.perf_counter()
@@ -40,14 +40,17 @@ async def timed(world: World, stop: asyncio.Event) -> list[float]:
 
 
 async def alone(world: World) -> list[float]:
-    """Return the latencies in ms while no merchant is called."""
+    """Send requests for ALONE_SECONDS while no merchant is called. Return the latency of each request in ms."""
     stop = asyncio.Event()
     asyncio.get_running_loop().call_later(ALONE_SECONDS, stop.set)
     return await timed(world, stop)
 
 
 async def beside(world: World, merchants: Merchants) -> list[float]:
-    """Return the latencies in ms while every kind of misbehaving endpoint is called, until the last call has ended."""
+    """Send requests while all misbehaving endpoints are called, until the last of these calls has ended.
+
+    Return the latency of each request in ms.
+    """
     stop = asyncio.Event()
     timing = asyncio.create_task(timed(world, stop))
     client = MerchantClient(allowed={"127.0.0.1"})

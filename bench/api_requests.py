@@ -50,7 +50,7 @@ class Stage:
 
 
 async def filled(server_url: str, name: str, *, writes: int) -> Stage:
-    """Fill a database for `writes` requests of each kind that writes. Each invoice has a pending item to price."""
+    """Fill a database so that `writes` requests of each POST kind can succeed. Each invoice has a pending item."""
     opened: list[OpenedAccount] = []
 
     async def fill(url: str) -> None:

@@ -1,4 +1,4 @@
-"""A bare ASGI application, to compare with the API. It sends the recorded SQL and answers the recorded bytes.
+"""A bare ASGI application, to compare with the API. It sends recorded SQL and answers with recorded bytes.
 
     python -m bench.bare_api URL RECORDING PORT
 

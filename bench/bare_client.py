@@ -3,7 +3,7 @@
     python -m bench.bare_client URL FILE CONNECTIONS
 
 FILE holds the calls as JSON. Prints `ready`, waits for a line on stdin, makes the calls, and prints the time in
-seconds. It signs events and price calls as the engine does. It reads each answer completely and discards it.
+seconds. The loop signs events and price calls as the engine does. It reads each answer completely and discards it.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ def _headers(path: str, body: bytes) -> Mapping[str, str]:
 
 
 async def repeat_calls(url: str, recorded: RecordedCalls) -> float:
-    """Repeat recorded calls from a child process, over as many connections as before. Return the elapsed seconds."""
+    """Repeat recorded calls from a child process, over as many connections as the engine used. Return the seconds."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(recorded.calls, file)
         file.flush()

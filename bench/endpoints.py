@@ -21,7 +21,7 @@ from aiohttp import web
 
 class Endpoints:
     def __init__(self, delay: float) -> None:
-        """`delay` is the seconds before a price call is answered."""
+        """`delay` is the number of seconds before a price call is answered."""
         self._delay = delay
         self._open = self._most_open = self._answered = 0
         self._prices: dict[str, float] = {}

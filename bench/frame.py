@@ -24,10 +24,10 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A comparison of the engine (`ours`) with another program (`theirs`), shown as one line of the table.
+    """One line of the table that compares the engine with a rival: another program, or the engine in other conditions.
 
-    Both have one value in `unit` per round. `row` is the number shown in that line, and `against` names the other
-    program. The ratio is the engine's value divided by the other value.
+    `ours` has the engine's values in `unit`, one per round, and `theirs` the rival's. `row` is the row number in the
+    table, and `against` names the rival. A ratio is the engine's value divided by the rival's.
     """
 
     row: int

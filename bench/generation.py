@@ -2,7 +2,7 @@
 
 The engine and the statement run alternately, each on a new clone of the same database. The plans have two items and a
 discount. The server is the embedded PostgreSQL with fsync on. The engine runs as a worker process with the generation
-lane. After each round, both must have written the same number of rows, and the sums of their values must be equal.
+lane. After each round, the numbers of rows and the sums of values must be equal on both sides.
 """
 
 import asyncio
@@ -110,7 +110,7 @@ async def _by_hand(url: str, account_ids: Sequence[UUID]) -> float:
 
 
 async def _written(url: str, account_ids: Sequence[UUID]) -> Written:
-    """Return row counts and sums of values. They must be equal after the engine and after the statement."""
+    """Return row counts and sums of values, which must not depend on who billed: the engine or the statement."""
     connection = await connected(url)
     sums: list[Written] = []
     for account_id in account_ids:

@@ -2,9 +2,9 @@
 
     python -m bench.load PORT FILE CONNECTIONS PER_SECOND
 
-Each connection sends a request, waits for the complete answer, and sends the next. PER_SECOND limits the rate of all
-requests; 0 means no limit. The client prints the total seconds, the milliseconds of each answer, and the number of
-answers by status.
+Each connection sends a request, waits for the complete answer, and sends the next. PER_SECOND limits the total rate
+of the requests; 0 means no limit. The client prints the total seconds, the milliseconds of each answer, and the number
+of answers by status.
 """
 
 import asyncio
@@ -97,7 +97,7 @@ async def send(requests: Sequence[bytes], *, port: int, connections: int, per_se
 async def loaded(
     port: int, requests: Sequence[bytes], *, connections: int, per_second: float = 0
 ) -> Answered:
-    """Send requests from a child process, so that the client does not slow this one down."""
+    """Send requests from a child process, so that the client does not slow this process down."""
     with NamedTemporaryFile(prefix="fatura-load-") as file:
         file.write(msgspec.msgpack.encode(requests))
         file.flush()

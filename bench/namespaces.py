@@ -15,7 +15,10 @@ class NoNamespacesError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One host: the command that runs a program in it, and the address at which it reaches the machine."""
+    """One host. `within` is the command prefix that runs a program on the host.
+
+    `gateway` is the address at which programs on the host reach the machine.
+    """
 
     within: Sequence[str]
     gateway: str

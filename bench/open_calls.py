@@ -2,9 +2,10 @@
 
     python -m bench.open_calls [--open 2000] [--hold 8] [--rounds 5] [--samples 40]
 
-One worker process serves both merchants, and each merchant has its own endpoint. Each round measures the other merchant
-alone, and then while all calls to the slow one are open. A measurement begins when a subscription becomes due. One
-ends at its price call, another when its `invoice.ready` event arrives. The program prints the medians and the ratios.
+One worker process serves both merchants, and each merchant has its own endpoint. Each round measures two waiting times
+of the other merchant: first without calls to the slow merchant, then while all these calls are open. Both times begin
+when a subscription becomes due. The first time ends when the price call arrives, and the second when the
+`invoice.ready` event arrives. The program prints the medians and the ratios.
 """
 
 import argparse
@@ -86,7 +87,7 @@ class Merchant:
 
 
 async def merchant(deps: Deps, url: str, base_url: str, *, subscribers: int) -> Merchant:
-    """Open an account whose subscribers have two fixed and one variable product. No subscription is due yet."""
+    """Open an account whose subscriptions have two fixed items and one variable item. No subscription is due yet."""
     opened = await accounts.open_account(deps, name="bench", mode=Mode.SANDBOX)
     connection = await connected(url)
     await prepare(connection, opened.account_id, due=subscribers)

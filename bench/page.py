@@ -23,7 +23,7 @@ BEGIN, END = "<!-- the table: written by `make bench` -->", "<!-- end of the tab
 
 
 def write(measured: Mapping[str, Measured], *, scale: Scale, dry: bool) -> None:
-    """Print the table of `measured`. Unless `dry`, store the results and update the table and plots of the page."""
+    """Print the table of `measured`. If `dry` is false, store the results, and update the page's table and plots."""
     print(_table(measured))
     if dry:
         return

@@ -1,11 +1,11 @@
 """Compare the billing run with two other open-source billing programs, on the same PostgreSQL server.
 
 Each program has a virtual environment under bench/peers, with the versions of bench/peer_<name>.txt. The environment is
-created if it is missing. In a round, the engine and the other program bill one month each. The time excludes the start
-of the process.
+created if it is missing. In a round, the engine and each of the other programs bill one month. The time excludes the
+start of the process.
 
 The engine bills 10,000 subscriptions. The others bill a few hundred, because 10,000 would take them minutes. If the
-engine billed a few hundred, it would spend most of its time on opening connections.
+engine billed only a few hundred, it would spend most of its time on opening connections.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Record the SQL statements that the engine sends for a request, and its answer, for `bench.bare_api` to replay."""
+"""Record the engine's SQL statements and answer for each request. `bench.bare_api` replays the statements."""
 
 import asyncio
 import pickle
@@ -26,7 +26,7 @@ _RECORDED: ContextVar[list[list[Statement]] | None] = ContextVar("recorded", def
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One request's statements, transaction by transaction, and its answer."""
+    """The statements of one request, grouped by transaction, and the answer."""
 
     transactions: Sequence[Sequence[Statement]]
     status: int
@@ -73,7 +73,7 @@ async def record(url: str, account: OpenedAccount, requests: Sequence[ApiRequest
     async with opened(url, connections=AT_ONCE, connection_class=RecordingConnection) as deps:
         transport = httpx.ASGITransport(create_app(deps))
         async with httpx.AsyncClient(transport=transport, base_url="http://fatura") as client:
-            # This request is not recorded, because the first request with an API key also updates `last_used_at`.
+            # Send one request without recording it: the first request with an API key also updates `last_used_at`.
             await client.get(requests[0].target, headers=requests[0].headers(account))
 
             async def ask() -> None:

@@ -1,4 +1,4 @@
-"""Two databases that differ only in the number of subscriptions."""
+"""Create databases that differ only in the number of subscriptions."""
 
 import statistics
 import time

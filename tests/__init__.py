@@ -1,1 +1,1 @@
-"""Tests of the real engine on a real PostgreSQL. No part of the engine is mocked."""
+"""Most tests run the real engine on a real PostgreSQL. The tests in `unit` and `tidy` need no database."""

@@ -28,16 +28,16 @@ SLOWEST = (
     "test_embedded",
     "test_demo",
 )
-"""Modules whose tests start first, so that no long test is the last one running."""
+"""Modules with long tests. They start first, because a long test at the end leaves the other processes idle."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the longest tests first. Keep the order of all others."""
+    """Move the tests of the SLOWEST modules to the front. Keep the order of all other tests."""
     items.sort(key=lambda item: item.path.stem not in SLOWEST)
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Use one test process more than there are processors, at most four. Many tests wait for locks or time-outs."""
+    """Use one test process more than the machine has CPUs, at most four: many tests wait for locks or time-outs."""
     return min((os.cpu_count() or 1) + 1, 4)
 
 
@@ -50,21 +50,28 @@ FAST = {
     "jit": "off",
     "synchronous_commit": "off",
 }
-"""Settings for short-lived databases. Autovacuum, which runs as a superuser, can make a forced DROP DATABASE fail."""
+"""Fast settings for databases that need not survive a crash.
+
+Autovacuum is off because its processes belong to a superuser. The tests' role may not end these processes, so
+a forced DROP DATABASE could fail.
+"""
 MEMORY = Path("/dev/shm")  # noqa: S108 - each server creates its own folder there
 MEMORY_BYTES = 2 << 30
-"""Memory that must be free, because the databases of one server may need it."""
+"""`memory_folder` requires this much free memory, because the databases of one server may use it."""
 
 
 def memory_folder() -> Path | None:
-    """Return a folder in memory if there is room. Copying a template takes half as long there as on a disk."""
+    """Return a folder whose files are in memory, or None if too little memory is free.
+
+    In such a folder, copying a template database takes half as long.
+    """
     has_room = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES
     return MEMORY if has_room else None
 
 
 @pytest.fixture(scope="session")
 def server_url() -> Iterator[str]:
-    """The URL of this test process's server, with the database name `fatura`."""
+    """The URL of the database `fatura` on the PostgreSQL server of this test process."""
     with (
         tempfile.TemporaryDirectory(prefix="fatura-tests-", dir=memory_folder()) as folder,
         postgres.start(Path(folder), settings=FAST) as server,
@@ -122,6 +129,6 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Iterator[Path]:
-    """A new data folder. If a failed test leaves a server running there, the server is killed."""
+    """The path of a new data folder. A server that a failed test leaves running there is killed after the test."""
     yield tmp_path / "data"
     sweep(tmp_path / "data")

@@ -1,6 +1,6 @@
 """An example merchant in one file, with Python's standard library only: a price endpoint and a webhook receiver.
 
-POST /price answers the price of a metered item in a cycle.
+POST /price answers with the price of a metered item in a cycle.
 
 POST /webhooks receives events and handles each one once.
 
@@ -37,7 +37,7 @@ Answer = tuple[HTTPStatus, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Meter:
-    """How a product is metered. Prices are integer cents."""
+    """How the use of a product is measured and priced. Prices are integer cents."""
 
     one: str
     many: str
@@ -73,7 +73,7 @@ class Counts:
             self._counts[what] += 1
 
     def count_price_call(self, product: str, request_id: str) -> int:
-        """Count a call for a price, and return the new count. A retry has the same request id."""
+        """Count a price call. Return how many calls had this request id so far. A retry repeats the id."""
         with self._lock:
             self._asked[product] += 1
             self._price_calls[request_id] += 1
@@ -176,7 +176,7 @@ class Endpoints(BaseHTTPRequestHandler):
         return price(json.loads(body), self._merchant.counts)
 
     def _take_event(self, body: bytes) -> Answer:
-        """Queue the event and answer immediately, because Fatura retries an event that is answered too late."""
+        """Queue the event and answer immediately. If the answer comes too late, Fatura sends the event again."""
         event, counts = json.loads(body), self._merchant.counts
         counts.count("received")
         counts.count("verified")

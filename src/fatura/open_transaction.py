@@ -6,7 +6,7 @@ from contextvars import ContextVar
 
 
 class _Mark:
-    """The mark of one transaction. Tasks started during a transaction share its mark, so they see when it ends."""
+    """Says whether one transaction is open. Tasks that start during the transaction share this object."""
 
     __slots__ = ("is_open",)
 
@@ -19,7 +19,7 @@ _MARK: ContextVar[_Mark | None] = ContextVar("open_transaction", default=None)
 
 @contextmanager
 def mark_open_transaction() -> Generator[None]:
-    """Mark the current task, and tasks that it starts, until the block ends."""
+    """Mark the current task, and the tasks that it starts, as inside a transaction until the block ends."""
     mark = _Mark()
     token = _MARK.set(mark)
     try:

@@ -39,9 +39,9 @@ def verify(
     tolerance_seconds: int = TOLERANCE_SECONDS,
     now: float | None = None,
 ) -> None:
-    """Check that any `v1` of the header signs the body and that `t` is close to `now` (real time).
+    """Check that one of the `v1` signatures fits the body, and that `t` is close to `now` (real time).
 
-    Pass the header as received, or None when it is missing. Compares in constant time.
+    Pass the header as received, or None when it is missing. Signatures are compared in constant time.
     Raises SignatureError (spec 5.6, spec 8, D-40).
     """
     if not secret:
@@ -74,7 +74,7 @@ def _v1(body: bytes, secret: str, timestamp: int) -> str:
 def _decoded(secret: str) -> bytes:
     try:
         key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
-    except ValueError:  # includes binascii.Error
+    except ValueError:  # binascii.Error is a ValueError
         key = b""
     if not key:
         raise SignatureError(f"an integration secret must be `{PREFIX}` followed by base64")

@@ -1,4 +1,4 @@
-"""Fixtures of the API's tests: a world that a module shares, and an API behind a real HTTP server."""
+"""Fixtures of the API's tests: an engine that a module's tests share, and an API on a real HTTP server."""
 
 import asyncio
 import json
@@ -23,14 +23,14 @@ FATURA = (sys.executable, "-m", "fatura")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared_world(server_url: str) -> AsyncIterator[World]:
-    """A world shared by the tests of a module. No test may change another's resources."""
+    """An engine shared by the tests of a module. No test may change resources that another test created."""
     async with fresh_database(server_url) as url, open_world(url) as opened:
         yield opened
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def product(shared_world: World) -> Json:
-    """A fixed product of the shared world. No test may change it."""
+    """A product with a fixed price, in the account of `shared_world`. No test may change the product."""
     return await shared_world.product()
 
 

@@ -15,14 +15,14 @@ KEY_TEXT = re.compile(r"rk_(live|test)_[0-9A-Za-z]{22}_[0-9A-Za-z]{43}")
 
 
 async def with_headers(world: World, *headers: tuple[str, str]) -> Answer:
-    """List the products with only these headers."""
+    """Request the list of products. Send exactly the given headers."""
     sent = [(name.encode(), value.encode("latin-1")) for name, value in headers]
     response = await world._client.request("GET", "/v1/products", headers=sent)
     return Answer(response.status_code, response.content, response.headers)
 
 
 def flipped(key: str, place: int) -> str:
-    """Return a key whose character at `place` is changed."""
+    """Return a copy of the key with another character at index `place`."""
     return key[:place] + ("A" if key[place] != "A" else "B") + key[place + 1 :]
 
 
@@ -174,7 +174,9 @@ async def test_another_account_s_key_cannot_be_revoked(world: World):
 
 
 async def test_every_route_but_health_requires_a_key(world: World):
-    """A gateway's webhook needs a signature instead of a key. [spec 5.1, spec 5.3, spec 5.8, D-10]"""
+    """The route for gateway webhooks needs no API key, because payment gateways sign their calls.
+    [spec 5.1, spec 5.3, spec 5.8, D-10]
+    """
     contract = (await world.get("/docs-json")).json
     open_routes: set[str] = set()
     for path, operations in contract["paths"].items():

@@ -1,4 +1,4 @@
-"""A request repeated with its Idempotency-Key has no second effect and gets the same answer (D-14)."""
+"""A request repeated with its Idempotency-Key has no second effect and gets the first answer (D-14)."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -62,7 +62,7 @@ async def test_a_repeated_request_gets_the_first_answer(world: World):
 
     again = await world.post("/v1/products", BODY, key="k")
     assert (again.status, again.body, is_replay(again)) == (201, first.body, True)
-    archived_again = await world.post(f"{path}/archive", {}, key="k2")  # an empty object counts as no body
+    archived_again = await world.post(f"{path}/archive", {}, key="k2")  # the API treats {} as no body
     assert (archived_again.status, archived_again.body) == (200, archived.body)
     assert is_replay(archived_again)
     now = (await world.get(path)).json
@@ -90,7 +90,7 @@ async def test_bodies_are_compared_as_json(world: World):
 
 
 async def test_a_key_used_for_another_request_is_refused(world: World):
-    """The engine refuses the key before it looks up the resource. [D-14, D-10]"""
+    """The engine refuses a reused Idempotency-Key before it looks up the resource. [D-14, D-10]"""
     one, two = await world.product(), await world.product()
     await world.post(f"/v1/products/{one['id']}/archive", key="k")
     before = await everything(world)
@@ -98,7 +98,7 @@ async def test_a_key_used_for_another_request_is_refused(world: World):
     others: list[tuple[str, Json]] = [
         (f"/v1/products/{one['id']}/unarchive", None),  # another route
         (f"/v1/products/{two['id']}/archive", None),  # another id
-        (f"/v1/products/{UNKNOWN_ID}/archive", None),  # the 422 for the key comes before the 404
+        (f"/v1/products/{UNKNOWN_ID}/archive", None),  # the key is checked before the id
         ("/v1/products", BODY),
         (KEYS, {"name": "x"}),
         ("/v1/integration/gateways", {"provider": "sandbox", "credentials": {}}),
@@ -139,7 +139,7 @@ async def test_accounts_do_not_share_keys(world: World):
 
 
 async def test_refusals_are_not_stored(world: World):
-    """After a refusal, the key is valid for the same body and for another one. [D-14]"""
+    """After a refusal, the client may use the key again, with the same body or another body. [D-14]"""
     product = await world.product()
     path = f"/v1/products/{product['id']}"
     await world.post(f"{path}/archive")

@@ -1,4 +1,4 @@
-"""Values of products and plans at their limits and beyond them, and values that are not integers (spec 8, D-8)."""
+"""The limits of the fields of products and plans, and values of wrong types (spec 8, D-8)."""
 
 import json
 from typing import Any
@@ -12,21 +12,21 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 MOST_CENTS = 999_999_999_999
 GRAPE = "🍇"
-"""One code point, two UTF-16 units, four bytes. Limits count code points (D-11)."""
+"""One code point, but two UTF-16 units and four UTF-8 bytes. Limits of texts count code points (D-11)."""
 
 
 def product_body(**fields: Json) -> Json:
-    """Return the body of a product with a fixed price, with some fields replaced."""
+    """Return a request body that creates a product with a fixed price. `fields` replace or add fields."""
     return {"name": "Gym", "pricing": {"mode": "fixed", "monthlyPriceCents": 1}, **fields}
 
 
 def fixed(cents: Json) -> Json:
-    """Return the body of a product with this fixed price."""
+    """Return a request body that creates a product with this fixed price."""
     return product_body(pricing={"mode": "fixed", "monthlyPriceCents": cents})
 
 
 def capped(cents: Json) -> Json:
-    """Return the body of a product with a variable price and this cap."""
+    """Return a request body that creates a variable product with this cap."""
     url = "https://merchant.example/x"
     return product_body(pricing={"mode": "endpoint", "url": url, "capCents": cents})
 
@@ -105,7 +105,7 @@ async def test_cents_must_be_written_as_integers(shared_world: World, cents):
 
 
 def plan_with(product: Json, **fields: Any) -> Json:
-    """Return the body of a plan with `count` equal items. Each item has the given `discounts`."""
+    """Return a request body that creates a plan with `count` equal items, each with the given `discounts`."""
     one = {"productId": product["id"], "discounts": fields.pop("discounts", [])}
     items = [one] * fields.pop("count", 1)
     return plan_body() | {"items": items} | fields

@@ -1,4 +1,4 @@
-"""Each link of `/docs-json` passes a value of the type that the target operation accepts."""
+"""Each OpenAPI link in `/docs-json` passes a value of the type that the target's parameter requires."""
 
 import re
 from collections.abc import Iterator
@@ -16,7 +16,9 @@ EXPRESSION = re.compile(r"\$response\.body#(/.+)")
 
 
 def links() -> Iterator[tuple[str, Json, Json]]:
-    """Yield the id of an operation, one of its links, and the schema of the response that contains the link."""
+    """For every link, yield three values: the id of the operation whose response contains the link, the link,
+    and the schema of that response.
+    """
     for source, (_, operation) in OPERATIONS.items():
         for status, response in operation["responses"].items():
             for link in response.get("links", {}).values():
@@ -25,7 +27,7 @@ def links() -> Iterator[tuple[str, Json, Json]]:
 
 
 def schema_at(schema: Json, steps: list[str]) -> Json:
-    """Return the schema of the value at a JSON pointer, which is split into steps."""
+    """Return the schema of the value to which a JSON pointer leads. `steps` are the parts of the pointer."""
     for step in steps:
         schema = CONTRACT.resolve(schema)
         schema = CONTRACT.resolve(schema["oneOf"][0]) if "oneOf" in schema else schema
@@ -37,7 +39,10 @@ def schema_at(schema: Json, steps: list[str]) -> Json:
 
 
 def link_parameters(target: str, link: Json) -> Iterator[tuple[str, Json]]:
-    """Yield a link's expressions, each with the schema of the parameter that it fills."""
+    """For each parameter that a link fills, yield the link's expression and the parameter's schema.
+
+    `target` is the operation to which the link leads.
+    """
     _, operation = OPERATIONS[target]
     parameters = {each["name"]: each for each in map(CONTRACT.resolve, operation.get("parameters", []))}
     for name, expression in link.get("parameters", {}).items():

@@ -1,4 +1,4 @@
-"""Each filter of a list returns all records that match and their count. Invalid filters are refused (D-16)."""
+"""A filtered list shows exactly the records that match, and their number. Invalid filters get 400 (D-16)."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ LISTS = ("products", "plans", "customers", "subscriptions", "invoices")
 
 @dataclass(frozen=True, slots=True)
 class FilledWorld:
-    """A world with records of every kind, and its unfiltered lists, newest first."""
+    """An engine whose lists all contain records. `shown` has the records of each list, newest first."""
 
     world: World
     shown: dict[str, list[Json]]
@@ -39,7 +39,7 @@ class FilledWorld:
         return ids, total
 
     def expected(self, noun: str, holds: Callable[[Json], bool]) -> tuple[list[str], int]:
-        """Return the ids and the total that a filtered list must show."""
+        """Return the ids of the records for which `holds` is true, and the number of these records."""
         ids = [each["id"] for each in self.shown[noun] if holds(each)]
         return ids, len(ids)
 
@@ -50,14 +50,18 @@ class FilledWorld:
         wanted: Sequence[str | None],
         has: Callable[[Json], Sequence[str | None]],
     ) -> int:
-        """Filter a list by the `wanted` value of each name, check the result, and return its total."""
+        """Filter a list, check which records it shows, and return its total.
+
+        The filter sets each query parameter in `names` to its value in `wanted`. None omits the parameter.
+        `has` returns the values of a record that the API compares with `wanted`.
+        """
         found = await self.found(noun, **dict(zip(names, wanted, strict=True)))
         assert found == self.expected(noun, lambda each: matches(wanted, has(each))), (noun, wanted)
         return found[1]
 
 
 async def fill(world: World) -> None:
-    """Bill a few customers for two months. Some of them pay."""
+    """Bill a few customers for two months, and pay some of their charges."""
     await world.set_up_gateway(behaviour="never_pay")
     products = [await world.product(externalRef=ref) for ref in ("p-1", "p-1", "p-2", "50%", None)]
     plans = [await world.plan(each) for each in products[:3]]
@@ -78,13 +82,13 @@ async def fill(world: World) -> None:
 
 
 def matches(wanted: Sequence[str | None], found: Sequence[str | None]) -> bool:
-    """Return whether a record has all wanted values. None stands for any value."""
+    """Return whether a record with the values `found` matches the filter `wanted`. None matches any value."""
     return all(want in {None, value} for want, value in zip(wanted, found, strict=True))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def filled(server_url: str) -> AsyncIterator[FilledWorld]:
-    """A world for all tests of this module. No test may change it."""
+    """An engine with a filled account, shared by all tests of this module. No test may change the account."""
     async with fresh_database(server_url) as url, open_world(url) as world:
         await fill(world)
         yield FilledWorld(world, {noun: (await world.all(f"/v1/{noun}"))[::-1] for noun in LISTS})
@@ -205,7 +209,9 @@ async def test_a_page_past_the_end_is_empty(filled: FilledWorld):
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 100])
 @pytest.mark.parametrize("query", ["", "status=overdue", "dueFrom=2033-12-01"])
 async def test_pages_read_from_the_end_are_the_same(filled: FilledWorld, size, query):
-    """Pages in the second half of a list are read from its end. [D-16, spec 2.7 newest first]"""
+    """To find a page in the second half of a list, the engine counts records from the end of the list.
+    [D-16, spec 2.7 newest first]
+    """
     path = f"/v1/invoices?{query}&pageSize="
     all_at_once = (await filled.world.get(f"{path}100")).json["data"]
     assert len(all_at_once) > 3

@@ -97,7 +97,10 @@ async def test_lists_and_totals_exclude_other_accounts(world: World):
 
 
 async def test_a_page_and_its_total_come_from_one_snapshot(world: World, monkeypatch: pytest.MonkeyPatch):
-    """A record committed between the queries for total and page is in both or in neither. [spec 2.7 envelope, D-122]"""
+    """A record that is committed after the API counted the total is in neither the total nor the page.
+
+    [spec 2.7 envelope, D-122]
+    """
     await world.product()
     totals = counters.totals
 

@@ -1,4 +1,4 @@
-"""Rules between terms, the catalog and the gateways (spec 4.3, D-18a, D-20, D-21)."""
+"""A plan's terms must fit the catalog and the gateway connections (spec 4.3, D-18a, D-20, D-21)."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from tests.support.world import Json, World, item, plan_body
 
 
 async def offers(world: World, body: Json) -> list[tuple[int, str, Json]]:
-    """Create a plan and publish a version of a plan with this body. Return both refusals.
+    """Send the body twice: to create a plan, and to publish a version of another plan. Return both refusals.
 
     [spec 4.3 PUT /v1/plans/{planId} 422]
     """
@@ -91,7 +91,7 @@ async def test_without_a_connection_there_are_no_options(world: World):
     ("connections", "asked", "gateway_max"),
     [
         ([3], 4, 3),
-        ([3, 6], 12, 6),  # the higher of the two maximums applies
+        ([3, 6], 12, 6),  # two connections: the higher maximum applies
         ([6, 3], 12, 6),
         ([1], 2, 1),
     ],
@@ -103,7 +103,8 @@ async def test_too_many_installments_show_the_best_maximum(world: World, connect
     await world.set_up_gateway(maxInstallments=connections[0])
     for maximum in connections[1:]:
         await world.connect(maxInstallments=maximum)
-    await world.connect(maxInstallments=12, methods=["pix"])  # no cards, so its maximum does not count
+    # This connection does not accept cards, so its maximum does not count.
+    await world.connect(maxInstallments=12, methods=["pix"])
     product = await world.product()
     body = plan_body(product, defaultPaymentMethod="card", maxInstallments=asked)
 

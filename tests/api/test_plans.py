@@ -94,13 +94,13 @@ async def test_publishing_makes_the_next_version(world: World):
         "items": [{"productId": pool["id"], "position": 0, "discounts": []}],
     }
     assert (await world.get(f"/v1/plans/{first['id']}")).json == published.json
-    third = (await world.put(f"/v1/plans/{first['id']}", sent)).json  # equal terms also make a new version
+    third = (await world.put(f"/v1/plans/{first['id']}", sent)).json  # equal terms also become a new version
     assert third == {**published.json, "version": 3}
     assert [plan["version"] for plan in await world.all("/v1/plans")] == [3]
 
 
 async def test_a_plan_that_was_read_can_be_sent_back(world: World):
-    """An item's position is refused if it differs from the item's index. [D-18a]"""
+    """The engine refuses an item whose `position` differs from the item's index in `items`. [D-18a]"""
     product = await world.product()
     plan = await world.plan(item(product, (5, 1, None), (7, 3, 4)), product)
     terms = {name: plan[name] for name in plan_body() | {"maxInstallments": 1, "commitmentCycles": None}}

@@ -1,4 +1,4 @@
-"""Archiving, restoring and repricing products (spec 2.2, 3.1, 4.2)."""
+"""Archiving, unarchiving and repricing products (spec 2.2, 3.1, 4.2)."""
 
 from datetime import datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""The limit of requests per second and API key (D-48)."""
+"""Each API key may send a limited number of requests per second (D-48)."""
 
 import asyncio
 import time
@@ -43,7 +43,7 @@ async def test_each_key_has_a_bucket_of_its_own(database_url: str):
 
 
 async def test_the_limit_comes_before_the_idempotency_key(database_url: str):
-    """Replays count as requests. [D-48, D-10]"""
+    """A repeated request counts against the limit, although it gets the stored answer. [D-48, D-10]"""
     async with open_world(database_url, FATURA_RATE_LIMIT="1") as world:
         answers = [await world.post("/v1/products", BODY, key="k") for _ in range(4)]
 

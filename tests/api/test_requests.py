@@ -1,4 +1,4 @@
-"""The checks of a request in their order, strict JSON, paths, methods and request ids (D-10, D-11, D-13)."""
+"""The order of the checks of a request, strict JSON, paths, methods and request ids (D-10, D-11, D-13)."""
 
 import json
 import re
@@ -15,7 +15,7 @@ TOO_LARGE = b" " * (256 * 1024 + 1)
 
 
 async def raw(world: World, method: str, path: str, *, content: bytes = b"", **headers: str) -> Answer:
-    """Send a request with only these headers; underscores in their names stand for hyphens."""
+    """Send a request with exactly the given headers. An underscore in a keyword stands for a hyphen."""
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
     response = await world._client.request(method, path, content=content, headers=sent)
     return Answer(response.status_code, response.content, response.headers)
@@ -23,7 +23,7 @@ async def raw(world: World, method: str, path: str, *, content: bytes = b"", **h
 
 @pytest.mark.asyncio(loop_scope="function")
 async def test_the_order_of_the_first_checks(database_url: str):
-    """The order is: route, method, API key, rate limit, size. [D-10, D-48, spec 7 401]"""
+    """The API checks the route first, then method, API key, rate limit and size. [D-10, D-48, spec 7 401]"""
     async with open_world(database_url, FATURA_RATE_LIMIT="20") as world:
         no_key, with_key = {}, {"Authorization": f"Bearer {world.api_key}"}
         for method, path, headers, expected in [
@@ -41,7 +41,7 @@ async def test_the_order_of_the_first_checks(database_url: str):
 @pytest.mark.asyncio(loop_scope="function")
 async def test_the_order_of_checks_of_a_plan(world: World):
     """The order is: size, headers, JSON, fields, 422 for the Idempotency-Key, 404, 409, other 422.
-    Each request corrects the error for which the previous one was refused.
+    Each request corrects the error for which the previous request was refused.
     [D-10, spec 7 400, spec 7 404, spec 7 409 archived product]
     """
     archived = await world.product()

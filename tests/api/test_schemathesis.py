@@ -1,6 +1,7 @@
-"""Test all of `/docs-json` with Schemathesis, on a real API and worker. A failure is printed as a curl command.
+"""Schemathesis tests every operation in `/docs-json` on a real API with a worker.
 
-A longer run: `SCHEMATHESIS_EXAMPLES=200 SCHEMATHESIS_SEED=1 make test ARGS=tests/api/test_schemathesis.py`.
+For each failed request, the output contains a curl command that repeats it. To send more requests, run
+`SCHEMATHESIS_EXAMPLES=200 SCHEMATHESIS_SEED=1 make test ARGS=tests/api/test_schemathesis.py`.
 """
 
 import json
@@ -23,7 +24,7 @@ from tests.support.world import Json
 ST = str(Path(sys.executable).with_name("st"))
 CONFIGURATION = Path(__file__).with_name("schemathesis.toml")
 EXAMPLES = int(os.environ.get("SCHEMATHESIS_EXAMPLES", "10"))
-"""Requests per operation in the fuzzing phase."""
+"""Maximum number of generated requests per operation in the fuzzing phase."""
 SEED = os.environ.get("SCHEMATHESIS_SEED", "20331120")
 RUN_SECONDS = 300
 """Time limit of one run of Schemathesis. It is long enough for a busy machine."""
@@ -35,12 +36,12 @@ GROUPS = (
     ("Invoices", "Events", "Webhooks", "Gateways"),
     ("Integration", "Sandbox"),
 )
-"""Tags of the OpenAPI document. The tags of a group are tested on one account."""
+"""Groups of tags of the OpenAPI document. The operations of one group are tested on one account."""
 CHAINS = (
     ("Products", "Plans", "Subscriptions", "Customers"),
     ("Invoices", "Sandbox", "Events", "Integration", "Gateways", "Webhooks"),
 )
-"""Tags whose operations are connected by links. Schemathesis follows a random selection of the links."""
+"""Groups of tags whose operations are connected by links. Schemathesis follows randomly chosen links."""
 OPERATIONS: defaultdict[str, set[str]] = defaultdict(set)
 for _path in openapi_document()["paths"].values():
     for _operation in _path.values():
@@ -53,7 +54,7 @@ UNANSWERED = {
 
 
 def configuration(filled: FilledAccount) -> str:
-    """Return a configuration with which nine of ten ids in requests are ids of the account's resources."""
+    """Return a configuration with which nine of ten requested ids belong to existing resources."""
     dictionaries = [f"[dictionaries.{name}]\nvalues = {ids}" for name, ids in filled.resources.ids.items()]
     places = [
         f'"{place}" = {{ dictionary = "{name}", probability = 0.9 }}'
@@ -98,7 +99,10 @@ def schemathesis(
 
 
 def failing(answered: dict[str, Counter[str]], tags: Sequence[str]) -> dict[str, Counter[str]]:
-    """Return the operations that never succeeded, with the number of responses by status."""
+    """Return the operations of `tags` that never succeeded, each with the number of its responses by status.
+
+    Operations in UNANSWERED are left out.
+    """
     operations = {operation for tag in tags for operation in OPERATIONS[tag]} - UNANSWERED.keys()
     return {each: answered[each] for each in sorted(operations) if answered[each].keys().isdisjoint(SUCCESS)}
 

@@ -35,7 +35,10 @@ async def test_sixteen_concurrent_requests_with_one_key_create_one(served: Serve
 
 
 async def talk(served: Served, request: bytes) -> tuple[int, bytes, bytes]:
-    """Send bytes on a new connection. Return the status, the header lines in lower case, and the body."""
+    """Send a request on a new connection. Return the status, the header lines in lower case, and the body.
+
+    In `request`, `KEY` stands for the API key, and a newline for CRLF.
+    """
     reader, writer = await asyncio.open_connection(served.host, served.port)
     try:
         writer.write(request.replace(b"\n", b"\r\n").replace(b"KEY", served.api_key.encode()))

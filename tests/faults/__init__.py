@@ -1,1 +1,6 @@
-"""Runs that inject faults into the engine and check its guarantees, repeatable by seed."""
+"""Fault runs: programs that inject faults into the engine and check its guarantees.
+
+Words that all modules of this package use: A run is one of these programs, such as `crashes`; `runs` lists all of them.
+A seed determines the random choices of a run. A trial is one experiment of a run, such as one kill at one statement. A
+journal records, outside the engine's database, what test gateways, test merchants or clients did.
+"""

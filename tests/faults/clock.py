@@ -1,4 +1,4 @@
-"""A clock that all processes of a run share and that may run faster than real time."""
+"""A clock that all processes of a fault run share. It may run faster than real time."""
 
 import mmap
 import struct
@@ -15,8 +15,8 @@ _SECONDS = struct.Struct("d")
 class FastClock:
     """A UTC clock that shows `start` at monotonic time `since` and then runs at `speed` times real time.
 
-    All processes of a machine read the same monotonic time, so their clocks agree. `jumps` is the path of a file by
-    which one process sets the clock forward for all processes.
+    All processes of a machine read the same monotonic time, so their clocks agree. The file `jumps` contains the
+    seconds by which the clock was set forward. One process writes this file, and all processes read it.
     """
 
     start: datetime
@@ -53,7 +53,7 @@ def _mapped(path: str) -> mmap.mmap:
 def started(
     *, speed: float, at: datetime = datetime(2033, 11, 20, 15, tzinfo=UTC), jumps: Path | None = None
 ) -> FastClock:
-    """Return a clock that shows `at` now. If a path `jumps` is given, the clock can be set forward."""
+    """Return a clock that shows `at` at the time of this call. With a file `jumps`, it can be set forward later."""
     if jumps is not None:
         jumps.write_bytes(bytes(_SECONDS.size))
     return FastClock(at, time.monotonic(), speed, str(jumps or ""))

@@ -1,4 +1,4 @@
-"""Connections that call a function around each statement, to count it, to step through it, or to kill the process."""
+"""Database connections that pass each statement to a function, which may delay the statement or kill the process."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
@@ -10,7 +10,7 @@ Send = Callable[[], Coroutine[Any, Any, Any]]
 
 class Around(Protocol):
     async def __call__(self, connection: Any, sql: str, send: Send, *, is_prepared: bool) -> Any:
-        """Call `send`, which sends the statement, and return its result."""
+        """Call `send`, which sends the statement, and return the result of `send`."""
         ...
 
 

@@ -12,7 +12,7 @@ _DIGEST = """
 
 
 async def digest(connection: Any, account_id: object) -> Mapping[str, tuple[int, int]]:
-    """Return the digest by table. The connection's setting `app.account` must be the account."""
+    """Return the digest of each table. The connection's setting `app.account` must be the account's id."""
     found: dict[str, tuple[int, int]] = {}
     for table in await tables(connection):
         count, total = await connection.fetchrow(_DIGEST.replace("TABLE", table), account_id)

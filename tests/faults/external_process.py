@@ -13,13 +13,16 @@ from tests.faults.gateway.faults import GatewayFaults
 
 
 def share_secrets(folder: Path, secrets: Mapping[str, Sequence[str]]) -> None:
-    """Store each account's signing secrets for the test merchant. Call this before the merchant's first request."""
+    """Store the signing secrets of each account in a file, with which the test merchants check signatures.
+
+    Call this before the engine calls a merchant for the first time.
+    """
     (folder / SECRETS_FILE).write_text(json.dumps(secrets))
 
 
 @contextmanager
 def external(folder: Path, *, clock: FastClock, faults: GatewayFaults) -> Generator[str]:
-    """Run the gateway and the merchant during the block. They write their journal to `folder`. Yield their URL."""
+    """Run the test gateway and merchants during the block, and yield their URL. They write a journal into `folder`."""
     if not (folder / SECRETS_FILE).exists():
         share_secrets(folder, {})
     words = [sys.executable, "-m", "tests.faults.external", str(folder), str(clock), str(faults)]

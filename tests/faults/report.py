@@ -8,7 +8,10 @@ from traceback import format_exc
 
 
 class Scale(StrEnum):
-    """`short` runs in `make test`. `full` reaches the figures that the documentation promises."""
+    """The size of a run. `make test` uses `short`. `make faults` uses `full`.
+
+    The numbers in the documentation are those of full runs.
+    """
 
     SHORT = "short"
     FULL = "full"
@@ -16,7 +19,7 @@ class Scale(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`progress(done, total, activity)` reports progress."""
+    """Options of a run. The run calls `progress(done, total, activity)` to show how far it is."""
 
     seed: int = 1
     scale: Scale = Scale.SHORT
@@ -44,14 +47,14 @@ class Figure:
 
 @dataclass(slots=True)
 class Report:
-    """`problems` are sentences. Each names a failure, and the seed or the part of the run in which it occurred."""
+    """The results of a run. Each of the `problems` is a sentence that describes one failure."""
 
     run: str
     seed: int
     figures: list[Figure] = field(default_factory=list[Figure])
     problems: list[str] = field(default_factory=list[str])
     left_out: str | None = None
-    """Why the run or a part of it was skipped on this machine, and what it would need."""
+    """Why the run, or a part of it, was skipped on this machine, and what the skipped part needs."""
 
     def count(
         self, what: str, value: float, *, at_least: float | None = None, at_most: float | None = None
@@ -60,7 +63,7 @@ class Report:
 
     @contextmanager
     def part(self, what: str) -> Generator[None]:
-        """Run one part. If it raises, record a problem and continue with the next part."""
+        """Execute one part of the run. If the part raises an exception, record a problem and suppress the exception."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - reported as a finding

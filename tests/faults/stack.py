@@ -1,4 +1,7 @@
-"""Real engine processes on one database, their logs, and a client that switches to another API on failure."""
+"""Run API processes and a worker on one database, and keep their logs.
+
+The class `Client` sends requests. If a process does not respond, the client repeats the request at another API process.
+"""
 
 import asyncio
 from collections.abc import Generator, Iterator, Sequence
@@ -21,7 +24,7 @@ from tests.support.postgres_processes import until
 
 @dataclass(slots=True)
 class Stack:
-    """`folder` has the logs of all processes, including those that ended."""
+    """The running processes. `folder` contains the logs of all processes, including those that have ended."""
 
     url: str
     folder: Path
@@ -88,7 +91,7 @@ def open_stack(url: str, folder: Path, *, ring: str, apis: int = 2, **variables:
 
 
 class Client:
-    """Sends each request to the next API process, and repeats it at another one if there is no response."""
+    """Sends each request to the next API process. Without a response, repeats the request at another API process."""
 
     def __init__(self, stack: Stack, api_key: str) -> None:
         self._stack = stack
@@ -98,7 +101,7 @@ class Client:
         self.answers: list[httpx.Response] = []
 
     async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> httpx.Response:
-        """Repeat a request with the same Idempotency-Key until an API answers it."""
+        """Send a request, and repeat it until an API process answers. All repeats have the same Idempotency-Key."""
         sent = {"Authorization": f"Bearer {self.api_key}"}
         if method == "POST":
             sent["Idempotency-Key"] = str(uuid4())

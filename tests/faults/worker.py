@@ -1,6 +1,7 @@
-"""A worker process that runs all lanes on the run's clock, connected to the external gateway.
+"""A worker process of the engine for fault runs. It runs all lanes on the run's clock and charges through `external`.
 
-`python -m tests.faults.worker DATABASE_URL KEY_RING CLOCK GATEWAY_URL FILE` works until its stdin closes.
+`python -m tests.faults.worker DATABASE_URL KEY_RING CLOCK GATEWAY_URL FILE` works until its stdin closes. While it
+works, FILE contains the number of its charge calls in progress.
 """
 
 import asyncio
@@ -25,11 +26,11 @@ from tests.faults.external_gateway import ExternalGateway, external_providers
 
 _COUNT = struct.Struct("q")
 JUMP_SECONDS = 0.02
-"""How often the worker checks whether the clock was set forward."""
+"""Interval between two checks whether the clock was set forward."""
 
 
 class OpenCalls:
-    """Counts the charge calls in progress in a file, so that other processes can read it after a freeze or a kill."""
+    """The number of charge calls in progress, in a file that other processes can read after a freeze or a kill."""
 
     def __init__(self, path: Path) -> None:
         with path.open("r+b") as file:

@@ -1,4 +1,4 @@
-"""A claim locks no more rows than its limit, whatever plan PostgreSQL chooses."""
+"""A claim locks no more rows than its limit, whatever query plan PostgreSQL chooses."""
 
 from datetime import timedelta
 
@@ -22,11 +22,14 @@ TEMPTING = (
     "enable_material",
     "enable_memoize",
 )
-"""Planner settings that the test turns off. PostgreSQL may then run a sub-select once per row and lock more rows."""
+"""Planner settings that the test turns off. PostgreSQL may then run a sub-select once per row.
+
+A badly written claim would then lock more rows than its limit.
+"""
 
 
 async def fill(world: World) -> None:
-    """Create many invoices to issue, prices to request and products to mirror."""
+    """Create more than LIMIT `ready` invoices, pending prices, and products that a gateway must mirror."""
     await world.connect(productCatalog=True)
     fixed = await world.plan(*[await world.product(100) for _ in range(5)])
     variable = await world.plan(*[await world.variable_product() for _ in range(5)])

@@ -1,4 +1,4 @@
-"""The constraints accept valid statements. tests/faults/constraints tries the statements that they refuse."""
+"""Statements that the constraints accept. tests/faults/constraints tries invalid statements."""
 
 import json
 

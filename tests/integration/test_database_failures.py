@@ -1,4 +1,4 @@
-"""Failures of the database, and commits that the standby did not confirm."""
+"""Failures of the database, and commits that no standby has confirmed."""
 
 import asyncio
 import socket
@@ -100,7 +100,7 @@ async def test_a_failed_transaction_is_not_reported_as_committed(world: World):
 
 @pytest.fixture
 async def replicated(tmp_path: Path) -> AsyncIterator["Replicated"]:
-    """A world on a server of its own, whose commits can be made to wait for a standby."""
+    """An engine with its own PostgreSQL server. Tests can make the server's commits wait for a standby."""
     server = await asyncio.to_thread(postgres.start, tmp_path / "data", settings={"fsync": "off"})
     try:
         await migrate(server.url)
@@ -112,7 +112,7 @@ async def replicated(tmp_path: Path) -> AsyncIterator["Replicated"]:
 
 
 class Replicated:
-    """A world, and superuser connections that make its commits wait for a standby or cancel their waits."""
+    """An engine, with methods that make its commits wait for a standby, or cancel waiting commits."""
 
     def __init__(self, world: World, owner_url: str) -> None:
         self.world = world
@@ -128,7 +128,7 @@ class Replicated:
             await self._set("synchronous_standby_names", "")
 
     async def cancel_waiting(self, asked: "asyncio.Task[Answer]") -> Answer:
-        """Cancel the waits of commits, as an operator could, until the request is answered."""
+        """Cancel each wait for the standby, as an operator could, until the API answers the request."""
         while not asked.done():
             await self.sql(CANCEL_WAITS)
         return await asked
@@ -139,9 +139,9 @@ class Replicated:
                 await asyncio.sleep(0.01)
 
     async def waiting_create(self) -> "tuple[str, asyncio.Task[Answer]]":
-        """Send create requests until a commit waits. Return the key and the task of that request.
+        """Create products until a commit waits. Return the Idempotency-Key and the task of the waiting request.
 
-        PostgreSQL applies a changed setting with a delay, so the first commits may not wait.
+        PostgreSQL applies a changed setting with a delay, so the first requests may succeed without waiting.
         """
         for key in map(str, range(1000)):
             asked = asyncio.create_task(self.world.post("/v1/products", BODY, key=key))
@@ -164,9 +164,13 @@ class Replicated:
 
 
 async def test_a_commit_without_confirmation_of_the_standby_is_503(replicated: Replicated):
-    """A repeat of the request also waits for the standby, then gets the stored answer. [D-14, D-100]"""
+    """While commits need the standby, a repeated request also waits. Afterwards, it gets the stored answer.
+    [D-14, D-100]
+    """
     world = replicated.world
-    await world.get("/v1/products")  # commits the last use of the API key, so that only creates wait below
+    # At most once a minute, the API stores the instant of a key's last use. This request causes that commit,
+    # so that only creations commit below.
+    await world.get("/v1/products")
     async with replicated.without_standby():
         key, asked = await replicated.waiting_create()
         assert problem(await replicated.cancel_waiting(asked)) == (503, "engine.unavailable", None)

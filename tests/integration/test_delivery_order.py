@@ -13,7 +13,7 @@ READY = """
 
 
 async def ready(world: World) -> list[int]:
-    """Return the numbers of the undelivered events that a claim may take."""
+    """Return the numbers of the undelivered events that do not wait for an earlier event."""
     return [row["sequence"] for row in await world.sql(READY, world.account_id)]
 
 

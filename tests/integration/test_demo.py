@@ -16,7 +16,7 @@ from tests.tidy.sources import ROOT
 
 
 def rows_of(output: str) -> list[list[str]]:
-    """Return the cells of the tables without their headers."""
+    """Return the cells of each table row in the output, without the header rows."""
     lines = [line for line in output.splitlines() if "│" in line]
     return [re.split(r"\s*│\s*", line)[1:-1] for line in lines]
 
@@ -34,7 +34,7 @@ def test_the_tables_of_the_demo_are_consistent(tmp_path: Path) -> None:
     total = [int(footer[1]), *map(int, footer[3:])]
     assert total == [sum(column) for column in zip(*numbers, strict=True)]
     assert all(row[0] == sum(row[1:]) for row in (*numbers, total))
-    assert min(total[1:3]) > 0  # some were paid, some are overdue
+    assert min(total[1:3]) > 0  # some invoices are paid, and some are overdue
     cents = [int(re.sub(r"\D", "", row[2])) for row in (*months, footer)]
     assert cents[-1] == sum(cents[:-1])
 

@@ -1,4 +1,4 @@
-"""Errors of the embedded PostgreSQL, and how it runs for root and for other users. [D-47]"""
+"""Errors of the embedded PostgreSQL, and the operating-system user that runs it. [D-47]"""
 
 import os
 import pwd
@@ -21,7 +21,7 @@ AS_ROOT = pytest.mark.skipif(not IS_ROOT, reason="only root can become another u
 
 @pytest.fixture
 def open_dir() -> Generator[Path]:
-    """A folder that all users may enter. Only its owner may enter tmp_path."""
+    """A folder that all users may enter. Only the user who runs the tests may enter `tmp_path`."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
@@ -123,7 +123,9 @@ def test_a_server_that_fatura_did_not_start_is_not_stopped(data_dir: Path, open_
 @pytest.mark.skipif(not IS_ROOT, reason="only root can mount a small disk")
 @pytest.mark.parametrize("size_megabytes", [20, 70])
 def test_a_full_disk_is_reported(tmp_path: Path, size_megabytes: int):
-    """A first start needs more than 20 MB. On 70 MB it succeeds, and the test then fills the disk."""
+    """On a disk of 20 MB, the first start fails. On a disk of 70 MB, the first start succeeds. The test
+    then fills the disk, so that the second start fails.
+    """
     with small_disk(tmp_path, size_megabytes) as disk:
         if size_megabytes > 50:
             with start(disk / "data"):

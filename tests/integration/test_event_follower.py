@@ -1,4 +1,4 @@
-"""Readers of GET /v1/events beside many writers get every event once, in order and without gaps."""
+"""While many clients write, readers of GET /v1/events get every event once, in order and without gaps."""
 
 import asyncio
 import random
@@ -19,14 +19,14 @@ MAX_LIMIT = 200
 
 @dataclass(slots=True)
 class Follower:
-    """A client that polls with its cursor, a few events at a time, and stores them."""
+    """A client that polls the event stream with its cursor, and stores the events."""
 
     merchant: Merchant
     seen: list[Json] = field(default_factory=list)
     cursor: str = "0"
 
     async def follow(self, written: asyncio.Event) -> None:
-        """Poll until the writers have finished and the stream has ended."""
+        """Poll the stream. Return at the first empty page whose poll began after all writers had ended."""
         while True:
             is_last_poll = written.is_set()
             limit = random.randint(1, MAX_LIMIT)  # noqa: S311 - page sizes, not secrets
@@ -84,7 +84,10 @@ async def test_readers_beside_sixteen_writers_get_every_event_once(world: World)
 
 
 async def test_an_open_transaction_delays_no_reader_and_loses_no_event(world: World) -> None:
-    """A transaction numbers its events in its last statement, so no event appears before a reader's cursor. [D-38]"""
+    """A transaction numbers its events in its last statement.
+
+    A slow transaction's events thus come after all events that a reader has already seen. [D-38]
+    """
     plan = await world.plan()
     slow_may_commit = asyncio.Event()
     account = await load_account(world.deps, world.account_id)

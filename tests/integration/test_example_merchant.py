@@ -29,7 +29,7 @@ def merchant() -> Iterator[ExampleMerchant]:
 def signed(
     merchant: ExampleMerchant, path: str, message: Json, *, off: int = 0, secrets: str = SECRET
 ) -> Json:
-    """Post a signed message as the engine does, by a clock that is `off` seconds fast. Return status and body."""
+    """Post a message with the engine's signature, dated `off` seconds ahead. Return status and body."""
     body = json.dumps(message).encode()
     header = sign(body, secrets.split(","), timestamp=int(time.time()) + off)
     answer = merchant.post(path, body, X_Service_Signature=header)
@@ -60,7 +60,10 @@ def test_a_price_is_the_same_for_repeated_requests(merchant: ExampleMerchant) ->
 
 
 def test_prices_can_fail_first_or_always(merchant: ExampleMerchant) -> None:
-    """Failures are counted by request id, which retries keep. Test calls never fail. [D-31, spec 4.7 rule 3]"""
+    """For towels, the first two live calls with one request id fail. For smoothies, all calls fail.
+
+    [D-31, spec 4.7 rule 3]
+    """
     towels = [signed(merchant, "/price", price_request("towels", "late"))[0] for _ in range(4)]
     assert towels == [503, 503, 200, 200]
     assert signed(merchant, "/price", price_request("towels", "tried out", mode="test"))[0] == 200

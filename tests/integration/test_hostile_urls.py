@@ -19,7 +19,7 @@ LOOPBACK = ("127.0.0.1", "::1")
 
 
 def _on_event(event: str, arguments: tuple[Any, ...]) -> None:
-    """Record every connection that this process opens, and refuse those to other machines."""
+    """While a test uses `connects`, record each connection attempt and refuse addresses outside LOOPBACK."""
     if event == "socket.connect" and _watched and isinstance(arguments[1], tuple):
         host, port = arguments[1][:2]
         _watched[-1].append((host, port))
@@ -32,7 +32,7 @@ sys.addaudithook(_on_event)
 
 @pytest.fixture
 def connects() -> Iterator[list[tuple[str, int]]]:
-    """The addresses and ports that this process connects to."""
+    """The addresses and ports to which this process connects during the test."""
     _watched.append([])
     yield _watched[-1]
     _watched.pop()
@@ -40,7 +40,7 @@ def connects() -> Iterator[list[tuple[str, int]]]:
 
 @dataclass(slots=True)
 class Canary:
-    """A server on all loopback addresses that answers with `answer`."""
+    """A server that counts its connections and answers each request with `answer`."""
 
     port: int = 0
     accepted: int = 0
@@ -59,7 +59,7 @@ class Canary:
 
 @asynccontextmanager
 async def listening() -> AsyncGenerator[Canary]:
-    """Listen on a port, with IPv6 if available."""
+    """Run a `Canary` on a free port of 127.0.0.1, and on the same port of ::1 if the machine has IPv6."""
     canary = Canary()
     async with await asyncio.start_server(canary.serve, "127.0.0.1", 0) as server:
         canary.port = server.sockets[0].getsockname()[1]
@@ -72,20 +72,20 @@ async def listening() -> AsyncGenerator[Canary]:
 
 @pytest.fixture
 async def canary() -> AsyncIterator[Canary]:
-    """A server that must not be reached."""
+    """A server to which no hostile URL may lead."""
     async with listening() as opened:
         yield opened
 
 
 @pytest.fixture
 async def strict_world(database_url: str) -> AsyncIterator[World]:
-    """An engine with an empty FATURA_OUTBOUND_ALLOW, which may call public addresses only."""
+    """An engine that may call only public addresses, because FATURA_OUTBOUND_ALLOW is empty."""
     async with open_world(database_url, FATURA_OUTBOUND_ALLOW="") as opened:
         yield opened
 
 
 class Names:
-    """A resolver with scripted answers: each lookup uses the next one, and the last one repeats."""
+    """A resolver with a list of answers per name. Each look-up returns the next answer; the last repeats."""
 
     def __init__(self, script: dict[str, Sequence[Sequence[str]]]) -> None:
         self._answers = {name: chain(answers[:-1], repeat(answers[-1])) for name, answers in script.items()}
@@ -287,5 +287,5 @@ async def test_requests_use_no_proxy_and_no_other_headers(
 
 
 def _outside(connects: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Return the recorded connections, except those to the database."""
+    """Return the recorded connections to addresses that are not in LOOPBACK."""
     return [each for each in connects if each[0] not in LOOPBACK]

@@ -1,4 +1,4 @@
-"""Opening a host's first account creates the host's key ring. A key ring with encrypted values is never replaced."""
+"""Opening the first account creates the key ring. While accounts exist, Fatura creates no other key ring."""
 
 import asyncio
 import json

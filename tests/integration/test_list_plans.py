@@ -1,4 +1,4 @@
-"""The plans of lists: a filter uses its index, and a page reads no more customers than it shows (D-16, D-130)."""
+"""Query plans of lists: filters use indexes, and a page reads only customers that it shows (D-16, D-130)."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -57,7 +57,9 @@ async def explaining(billed: World) -> AsyncIterator[Deps]:
 async def test_each_filter_of_customers_uses_its_index(
     billed: World, explaining: Deps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Under Row Level Security, PostgreSQL uses an index only for leakproof operators. [D-130]"""
+    """With Row Level Security, PostgreSQL uses an index for a filter only if the operator of the filter is
+    leakproof. [D-130]
+    """
     account = await load_account(billed.deps, billed.account_id)
     monkeypatch.setattr(customers, "_hashes", lambda _work, document: [b"other", document.encode()])
     for wanted, index in [
@@ -69,7 +71,7 @@ async def test_each_filter_of_customers_uses_its_index(
         page = await in_transaction(explaining, account, customers.read_page, Page(1, 25), wanted)
         assert page.pagination.total_records == (11 if wanted.name else 1)
         assert len(page.data) == page.pagination.total_records
-        # These two queries filter. The last query only reads the customers of the page.
+        # The last query reads the found customers by id. The two queries before it count and find them.
         for plan in PLANS[-3:-1]:
             assert index in {node.get("Index Name") for node in nodes(plan)}, plan
 

@@ -1,4 +1,4 @@
-"""`fatura listen` against the real API: a local receiver gets what a webhook would get."""
+"""`fatura listen` reads the events of a real API and posts them to a local receiver as webhooks."""
 
 import asyncio
 import json

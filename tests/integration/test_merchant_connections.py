@@ -26,12 +26,12 @@ from tests.support.world import World, eventually
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 MANY = 2000
 MAX_STALL_SECONDS = 0.5
-"""Maximum time for which the calls, and the test's server in the same thread, may block other tasks."""
+"""Maximum time for which the calls may block other tasks. The test's server runs in the same thread."""
 
 
 @dataclass(slots=True)
 class Merchant:
-    """A server that counts its connections and the requests on each."""
+    """A server that counts its connections. `asked` lists the connection number of each request."""
 
     port: int = 0
     opened: int = 0
@@ -81,7 +81,7 @@ async def merchant() -> AsyncIterator[Merchant]:
 
 @pytest.fixture
 def client() -> MerchantClient:
-    """A client that may call 127.0.0.1 and two names that resolve to this address."""
+    """A client whose list of allowed hosts contains 127.0.0.1 and two names."""
     return MerchantClient(allowed={"127.0.0.1", "localhost", "shop.example"})
 
 
@@ -125,7 +125,7 @@ async def test_two_thousand_concurrent_calls_are_answered(merchant, client):
     allow_many_open_files()
     merchant.delay_seconds = 1
     stalls: list[float] = []
-    for run in range(1, 4):  # one of three runs must be fast, because other programs may delay a run
+    for run in range(1, 4):  # other programs may delay a run, so one fast run of three suffices
         async with (
             measure() as measured,
             client.session() as one,
@@ -231,7 +231,10 @@ async def test_a_silent_name_server_fails_only_its_call(merchant):
 
 
 class _NameServer(asyncio.DatagramProtocol):
-    """Answers queries for IPv4 with one address and other queries with none, or sends no answer at all."""
+    """Answers IPv4 queries with the address `answer`, and other queries without an address.
+
+    If `answer` is None, it sends no answers.
+    """
 
     def __init__(self, answer: str | None) -> None:
         self.answer = answer
@@ -265,7 +268,7 @@ async def name_server(answer: str | None) -> AsyncGenerator[tuple[str, list[byte
 
 
 async def test_missing_file_descriptors_are_no_failure_of_the_merchant(merchant, client):
-    """The engine postpones the call, because its own process lacks the resources. [D-30]"""
+    """If the engine's own process has no free file descriptors, the call raises OutOfResourcesError. [D-30]"""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     async with client.session() as session:
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))

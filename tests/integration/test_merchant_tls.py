@@ -1,4 +1,4 @@
-"""Merchants' servers need TLS 1.2 or newer and a certificate for their name. (D-30, D-47)"""
+"""A merchant's server needs TLS 1.2 or newer and a certificate for its name. (D-30, D-47)"""
 
 import asyncio
 import ssl
@@ -22,7 +22,7 @@ LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 @dataclass(slots=True)
 class Shop:
-    """A TLS server: its port, the server names that clients sent in handshakes, and the heads of its requests."""
+    """A TLS server: its port, the server names in its handshakes, and the headers of its requests."""
 
     port: int
     names: list[str | None] = field(default_factory=list[str | None])
@@ -33,7 +33,7 @@ class Shop:
 async def shop(
     certificate: trustme.LeafCert, *, newest: ssl.TLSVersion | None = None
 ) -> AsyncGenerator[Shop]:
-    """Run a TLS server with a certificate. If `newest` is given, it supports no newer version of TLS."""
+    """Run a TLS server with a certificate. If `newest` is given, the server refuses newer versions of TLS."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     certificate.configure_cert(context)
     if newest is not None:
@@ -61,7 +61,7 @@ async def _resolve(_host: str) -> list[str]:
 
 
 def _client() -> MerchantClient:
-    """Return a client that trusts only the authority of the tests."""
+    """Return a client that trusts AUTHORITY, in addition to the system's authorities."""
     context = trusting_context()
     AUTHORITY.configure_trust(context)
     return MerchantClient(allowed={NAME}, resolver=_resolve, ssl_context=context)

@@ -1,4 +1,4 @@
-"""Calls to misbehaving servers end within their deadline, read little and delay nothing else."""
+"""Calls to misbehaving servers end within their deadline, read little data and block no other task."""
 
 import asyncio
 import json
@@ -26,9 +26,15 @@ WITHIN_SECONDS = 10.5
 MAX_STALL_SECONDS = 0.5
 MAX_GROWN_MB = 10
 RUNS = 3
-"""Attempts to meet the limits, because other programs may delay a run. The outcomes must be right in every run."""
+"""Maximum number of runs. At least one must meet the limits, because other programs may slow a run down.
+
+The outcomes must be right in every run.
+"""
 MAX_SENT_BYTES = 3 * 500_000
-"""Bytes that kernel buffers hold for three calls. If a behaviour sent more, the client did not stop reading."""
+"""Maximum that a server may send in three calls. The kernel's buffers hold less.
+
+If a server sent more, the client kept reading.
+"""
 SECRETS = ["whsec_c2VjcmV0"]
 ENDINGS = """
     behaviour                        | ended         | status | outcome of a price call
@@ -182,7 +188,7 @@ def test_calls_to_every_kind_of_server_end_in_time() -> None:
 async def _every_kind() -> ResourceUse:
     with misbehaving_merchants() as merchants:
         client = MerchantClient(allowed={"127.0.0.1"})
-        # A first call loads modules, so that the measurement does not include this.
+        # The first call loads Python modules, so it is made before the measurement.
         await _post(client, merchants.urls["TLS with a server of plain HTTP"])
         async with (
             measure() as measured,

@@ -66,17 +66,20 @@ async def _clock_is_ready(client: Client) -> None:
 
 
 async def _assert_shared(database_url: str, pooler_url: str) -> None:
-    """Check that the pooler has few connections, none with `app.account` set, and that LISTEN bypasses the pooler."""
+    """Check that the pooler opened few connections to PostgreSQL and left `app.account` unset in each.
+
+    LISTEN must have a connection of its own.
+    """
     direct = await asyncpg.connect(database_url)
     pooled = [await asyncpg.connect(pooler_url, statement_cache_size=0) for _ in range(SERVER_CONNECTIONS)]
     try:
-        for connection in pooled:  # the open transactions use, and thereby check, all server connections
+        for connection in pooled:  # each open transaction occupies a server connection
             await connection.execute("BEGIN")
             assert not await connection.fetchval("SELECT current_setting('app.account', true)")
             assert await connection.fetchval("SHOW lock_timeout") == "0"
         names = {row["name"]: row["sessions"] for row in await direct.fetch(_SESSIONS)}
         assert names.pop("fatura listen") == 1
-        assert sum(names.values()) <= SERVER_CONNECTIONS + 1, names  # one of them is `direct`
+        assert sum(names.values()) <= SERVER_CONNECTIONS + 1, names  # `direct` is one more
     finally:
         for connection in [*pooled, direct]:
             await connection.close()
@@ -89,7 +92,9 @@ WHERE datname = current_database() AND backend_type = 'client backend' GROUP BY 
 
 
 async def test_migrations_refuse_a_pooler(database_url: str, tmp_path: Path):
-    """Migrations hold an advisory lock on their connection, and a pooler would share this connection. [D-47]"""
+    """A migration holds an advisory lock, which belongs to one server connection. pgbouncer may run each
+    transaction on another server connection. [D-47]
+    """
     with pgbouncer(database_url, tmp_path) as pooler_url:
         refused = await asyncio.to_thread(run, "migrate", env=environment(pooler_url))
     assert refused.returncode == 1

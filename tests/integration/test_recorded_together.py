@@ -1,4 +1,7 @@
-"""Charges whose answers arrive together are recorded in one transaction, unless PostgreSQL refuses one of them."""
+"""Answers that arrive together are recorded in one transaction.
+
+If that transaction fails, each answer is recorded in a transaction of its own.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,7 +19,10 @@ _ISSUED = "SELECT count(*) AS invoices, count(DISTINCT xmin::text) AS transactio
 
 
 class _SimultaneousGateway:
-    """A gateway that answers several calls at the same time, optionally all with the same charge id."""
+    """A gateway that withholds its answers to all `create_charge` calls and sends them at one moment.
+
+    If `charge_id` is given, each answer has this charge id.
+    """
 
     def __init__(self, gateway: Any, moment: asyncio.Barrier, *, charge_id: str | None = None) -> None:
         self._gateway = gateway

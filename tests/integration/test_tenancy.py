@@ -1,4 +1,4 @@
-"""Lists and the event stream show no data of other accounts. tests/faults/probes tries foreign ids in requests."""
+"""Lists and the event stream show only the account's own data. tests/faults/probes sends ids of other accounts."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.support.world import World
 
 @pytest.fixture
 async def owned(world: World) -> tuple[Owned, Owned]:
-    """Two accounts with one of everything."""
+    """Two accounts, each with resources of every type."""
     return await own_everything(world, world), await own_everything(world, await world.another())
 
 

@@ -1,4 +1,4 @@
-"""Capture the engine's log lines, however the process has configured its logs before."""
+"""Capture the engine's log lines, whatever logging configuration the process had before."""
 
 import io
 import logging

@@ -15,11 +15,14 @@ from referencing.jsonschema import DRAFT202012
 Json = Any
 BASE = "urn:contract"
 HEADERS = ("x-request-id", "retry-after", "idempotent-replayed")
-"""Headers that the document must list for a response that has them. Other headers need not be listed."""
+"""If a response has one of these headers, the document must list the header. Other headers need not be listed."""
 
 
 def closed(document: Json) -> Json:
-    """Return a copy that forbids undocumented fields. The original allows them, as clients must accept new fields."""
+    """Return a copy of the document that forbids undocumented fields.
+
+    The original allows such fields, because clients must accept fields of later versions.
+    """
     document = copy.deepcopy(document)
     for schema in document["components"]["schemas"].values():
         if schema.get("type") == "object":
@@ -52,7 +55,7 @@ class Contract:
         return node
 
     def faults(self, value: Json, *pointer: str) -> list[str]:
-        """Return the errors of a value against the schema at a JSON pointer of the document."""
+        """Validate a value with the schema that is at a JSON pointer of the document. Return the errors."""
         steps = "/".join(quote(step.replace("~", "~0").replace("/", "~1")) for step in pointer)
         validator = Draft202012Validator(
             {"$ref": f"{BASE}#/{steps}"}, registry=self._registry, format_checker=FormatChecker()
@@ -60,7 +63,7 @@ class Contract:
         return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(value)]
 
     async def judge(self, response: httpx.Response) -> None:
-        """Check a response against its schema, and the request too if it was accepted. Used as an httpx event hook."""
+        """Check a response and, if it is a success, its request against their schemas. httpx calls this event hook."""
         method, path = response.request.method.lower(), self._template(response.request.url.path)
         body, status = await response.aread(), str(response.status_code)
         operation = self.document["paths"][path][method]

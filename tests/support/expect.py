@@ -27,7 +27,7 @@ def problem(answer: Answer) -> tuple[int, str, Json]:
 
 
 def invalid(answer: Answer) -> dict[str, str]:
-    """Return the messages of a 400 by the path of each invalid field."""
+    """Check that a response is a 400 for invalid fields. Return the message for each field, by path."""
     status, type_, meta = problem(answer)
     assert (status, type_) == (400, "engine.invalid_request"), answer.body
     fields: list[dict[str, str]] = meta["fields"]

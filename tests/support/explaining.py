@@ -1,4 +1,4 @@
-"""A database connection that records the plan of every query."""
+"""A database connection that records the plan of every query that runs with `fetch`."""
 
 import json
 from typing import Any

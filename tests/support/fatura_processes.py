@@ -20,13 +20,13 @@ from fatura.store.vault import new_key
 from tests.support.postgres_processes import is_running, until
 
 KEY_RING = new_key()
-"""The FATURA_SECRET_KEYS of all processes of a test run."""
+"""The FATURA_SECRET_KEYS of commands for which `environment` gets a database URL."""
 START_SECONDS = 30
 STOP_SECONDS = 25
 
 
 def environment(database_url: str | None = None, **variables: str) -> dict[str, str]:
-    """Return this process's environment with only the Fatura variables that are given here."""
+    """Return the environment for a command. It inherits none of this process's FATURA_ variables."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("FATURA_")}
     found = {**inherited, "FATURA_LOG_FORMAT": "json", "COLUMNS": "200", "PYTHONUNBUFFERED": "1", **variables}
     if database_url is not None:
@@ -72,7 +72,7 @@ class Running:
     output: Path
 
     def said(self) -> str:
-        """Return the output so far, including that of child processes."""
+        """Return the output so far, including the output of child processes."""
         return self.output.read_text()
 
     def kill(self) -> None:
@@ -85,7 +85,7 @@ class Running:
         return self.process.wait(STOP_SECONDS)
 
     def children(self) -> dict[str, int]:
-        """Return the process ids of the command's `fatura` child processes, by their commands."""
+        """Return the process id of each `fatura` child process by its command, such as `worker`."""
         listed = subprocess.run(
             ["ps", "-ww", "--no-headers", "-o", "pid=,args=", "--ppid", str(self.process.pid)],
             capture_output=True,
@@ -98,7 +98,7 @@ class Running:
 
 @contextmanager
 def running(*arguments: str, env: dict[str, str], output: Path, module: str = "fatura") -> Generator[Running]:
-    """Run a command during the block, then kill it and its child processes."""
+    """Run a command during the block, then kill it. Its child processes then end by themselves; wait for them."""
     with output.open("wb") as file:
         process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],

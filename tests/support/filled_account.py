@@ -79,7 +79,7 @@ def running_engine(database_url: str, folder: Path) -> Generator[Engine]:
 
 
 class _Answers(BaseHTTPRequestHandler):
-    """The merchant server. It answers every POST with a price, but those to `/later` with an error."""
+    """The merchant server. It answers a POST to `/later` with an error, and every other POST with a price."""
 
     protocol_version = "HTTP/1.1"
 

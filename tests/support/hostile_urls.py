@@ -120,7 +120,7 @@ DETOURS = (
 
 
 def hostile_urls(port: int) -> list[str]:
-    """Return all URLs without duplicates. The test listens on `port` to detect calls."""
+    """Return all hostile URLs, without duplicates. A server of the test listens on `port` to detect calls."""
     hosts = [spelled for target in TARGETS for spelled in spellings(target)] + list(NAMES)
     found = [f"https://{host}:{port}/price" for host in hosts]
     found += [f"https://{host}/" for host in hosts]
@@ -130,7 +130,7 @@ def hostile_urls(port: int) -> list[str]:
 
 
 PRIVATE_ADDRESSES = (
-    "0.0.0.0",  # noqa: S104 - as above
+    "0.0.0.0",  # noqa: S104 - no server listens on it
     *("0.1.2.3", "10.0.0.1", "10.255.255.255", "100.64.0.1", "100.100.100.200", "127.0.0.1"),
     *("127.255.255.254", "168.63.129.16", "169.254.169.254", "172.16.0.1", "172.31.255.255"),
     *("192.0.0.1", "192.0.2.1", "192.88.99.1", "192.168.0.1", "198.18.0.1", "198.19.255.255"),

@@ -31,7 +31,7 @@ class Api:
         self._serving: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Start the server. Returns when it answers requests."""
+        """Start the server and wait until it answers requests."""
         self._stop = asyncio.Event()
         server = run_server(create_app(self._world.deps), self._stop, host="127.0.0.1", port=self._port)
         self._serving = asyncio.create_task(server)

@@ -1,4 +1,4 @@
-"""A server of misbehaving merchants, on raw sockets, with one path per behaviour.
+"""A program that plays misbehaving merchant servers on raw sockets, with one path per behaviour.
 
 The program prints two ports: one for all paths, and one whose TLS handshake arrives byte by byte. `/sent` returns the
 number of bytes that each behaviour has sent.
@@ -46,7 +46,7 @@ def _endlessly(name: str, before: bytes, piece: bytes) -> None:
 
 
 def _once(name: str, *pieces: bytes, then_close: bool = True) -> None:
-    """Add a behaviour: send the pieces once, then close the connection, or keep it open and send nothing."""
+    """Add a behaviour: send the pieces once, then close the connection. Without `then_close`, leave it open."""
 
     async def behave(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
         for each in pieces:

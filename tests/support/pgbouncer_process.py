@@ -19,7 +19,7 @@ SERVER_CONNECTIONS = 3
 
 @contextmanager
 def pgbouncer(database_url: str, folder: Path) -> Generator[str]:
-    """Run pgbouncer during the block, and yield the URL of the database through it."""
+    """Run pgbouncer during the block, and yield a URL that reaches the database through pgbouncer."""
     assert PROGRAM, "check PROGRAM before"
     parts = urlsplit(database_url)
     socket_folder = parse_qs(parts.query)["host"][0]

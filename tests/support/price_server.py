@@ -37,9 +37,10 @@ class Reply:
 
 
 class PriceServer:
-    """A server whose paths send their scripted replies one after another, and then repeat the last one.
+    """A server with a script of replies for each path. It sends them one after another, then repeats the last reply.
 
-    If `withholds` is set, each call adds an event to `withheld`, and is answered when the test sets this event.
+    If `withholds` is true, each call adds an `asyncio.Event` to `withheld`. The call is answered when
+    the test sets that `asyncio.Event`.
     """
 
     def __init__(self) -> None:

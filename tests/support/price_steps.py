@@ -7,7 +7,7 @@ from tests.support.world import Json, Merchant, World
 async def usage(
     world: Merchant, prices: PriceServer, *, path: str = "/price", cap: int = 100_000, **fields: Json
 ) -> Json:
-    """Create a product whose prices are requested from a path of `prices`."""
+    """Create a variable product whose price endpoint is a path of the server `prices`."""
     pricing = {"mode": "endpoint", "url": prices.url(path), "capCents": cap}
     return await world.made("/v1/products", {"name": "Usage", "pricing": pricing, **fields})
 

@@ -11,7 +11,7 @@ async def propagate(world: World, plan: Json, **body: Json) -> Json:
 
 
 async def publish(world: World, plan: Json, *items: Json, **fields: Json) -> Json:
-    """Publish a new version of a plan. A bare product becomes an item without discounts."""
+    """Publish a new version of a plan. `items` may be products, which become items without discounts."""
     answer = await world.put(f"/v1/plans/{plan['id']}", plan_body(*items, **fields))
     assert answer.status == 200, answer.body
     return answer.json
@@ -24,7 +24,7 @@ async def sum_of_previews(world: World, subscriptions: Sequence[Json]) -> int:
 
 
 async def tables(world: World) -> dict[str, list[str]]:
-    """Return the account's rows by table, except the tables that every request writes."""
+    """Return all rows of the account by table, except the tables `idempotency_key` and `api_key`."""
     listed = await world.sql(
         "SELECT table_name FROM information_schema.columns WHERE table_schema = 'public' AND column_name = 'account_id'"
     )

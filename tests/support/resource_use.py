@@ -23,7 +23,8 @@ class ResourceUse:
 async def measure() -> AsyncGenerator[ResourceUse]:
     """Measure the longest stall of other tasks during a block, and the growth of memory use.
 
-    `gc.freeze` exempts objects of earlier tests from garbage collection, which would stall tasks too.
+    Garbage collection would also stall tasks, while it visits the objects that earlier tests left in memory.
+    `gc.freeze` exempts these objects from collection.
     """
     gc.collect()
     gc.freeze()

@@ -32,16 +32,16 @@ class Statement:
 
     @property
     def discovers(self) -> bool:
-        """Whether the statement may read rows of all accounts, by the name of its owner."""
+        """Whether the owner's name begins with `discover`. Such a statement may read rows of all accounts."""
         return self.owner.startswith("discover")
 
 
 class NotSqlError(Exception):
-    """A literal begins like SQL but is not one statement."""
+    """A literal begins like an SQL statement but is not exactly one valid statement."""
 
 
 def literals(source: Source) -> Iterator[tuple[int, str, str]]:
-    """Yield the line, the owner and the text of every string that begins like a statement."""
+    """Yield the line, the owner and the text of every string that begins like an SQL statement."""
     for node, owner in _owned(source.tree, ""):
         if isinstance(node, python.Constant) and isinstance(node.value, str) and _STATEMENT.match(node.value):
             yield node.lineno, owner, node.value
@@ -90,7 +90,7 @@ def _owned(node: python.AST, owner: str) -> Iterator[tuple[python.AST, str]]:
 
 
 def walk(node: Any, *, skip: tuple[type[ast.Node], ...] = ()) -> Iterator[Any]:
-    """Yield a node and all nodes below it. Fields of the types in `skip` are left out."""
+    """Yield a node and all nodes below it. A field that holds a node of a type in `skip` is left out."""
     if isinstance(node, tuple):
         for each in node:
             yield from walk(each, skip=skip)
@@ -106,7 +106,7 @@ def nodes(tree: Any, *kinds: type[ast.Node]) -> Iterator[Any]:
 
 
 def walk_level(node: Any) -> Iterator[Any]:
-    """Yield the nodes of a query without those of its sub-queries."""
+    """Yield the nodes of a query, but not the nodes of its sub-queries."""
     return walk(node, skip=(ast.SelectStmt, ast.WithClause))
 
 
@@ -120,7 +120,7 @@ def function_names(tree: Any) -> Iterator[str]:
 
 
 def conjuncts(condition: Any) -> Iterator[Any]:
-    """Yield the conditions that AND connects, or the condition itself."""
+    """Split a condition at its ANDs, and yield the parts. A condition without AND is yielded whole."""
     if isinstance(condition, ast.BoolExpr) and condition.boolop == BoolExprType.AND_EXPR:
         for part in condition.args or ():
             yield from conjuncts(part)

@@ -12,7 +12,7 @@ PROSE = ("src/**/*.py", "src/**/*.sql", "tests/**/*.py", "bench/*.py", "docs/**/
 
 
 def unknown_clauses(path: Path) -> Iterator[Finding]:
-    """Refuse bracketed ids that are not in the index."""
+    """Refuse bracketed ids that are not in the index of clauses."""
     known = spec.clauses()
     for citation in spec.bracketed(path):
         if citation.id not in known:
@@ -21,7 +21,7 @@ def unknown_clauses(path: Path) -> Iterator[Finding]:
 
 
 def unknown_mentions(path: Path) -> Iterator[Finding]:
-    """Refuse sections and decisions in prose that are not in the index."""
+    """Refuse text that mentions a section or a decision which the index of clauses does not have."""
     known = spec.clauses()
     for citation in spec.mentioned(path):
         if not spec.resolves(citation.id, known):

@@ -1,4 +1,4 @@
-"""House rules on the lock files: they pin the requirements of pyproject.toml by hash and agree."""
+"""House rules on the lock files: they pin every requirement of pyproject.toml with a hash, and they agree."""
 
 import re
 import tomllib
@@ -59,7 +59,7 @@ def disagreeing(run: Source, dev: Source) -> Iterator[Finding]:
 
 
 def required(*groups: str) -> list[str]:
-    """Return the dependencies in pyproject.toml, and those of the given groups."""
+    """Return the dependencies in pyproject.toml: those of the project, then those of the given groups."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     listed = [each for group in groups for each in project["dependency-groups"][group]]
     return project["project"]["dependencies"] + [each for each in listed if isinstance(each, str)]

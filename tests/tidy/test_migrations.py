@@ -1,4 +1,4 @@
-"""House rules on migrations. They are checked over the statements of all files, in order."""
+"""House rules on migrations. Each rule gets the statements of all migration files, in the order of the files."""
 
 from typing import Any
 

@@ -22,7 +22,7 @@ def functions(source: Source) -> Iterator[Function]:
 
 
 def long_files(source: Source) -> Iterator[Finding]:
-    """Refuse files that are too long to read at once."""
+    """Refuse files with more than MAX_FILE_LINES lines."""
     if (length := len(source.lines)) > MAX_FILE_LINES:
         yield Finding(
             source.path, length, f"{length} lines, {MAX_FILE_LINES} at most: make it a package of that name"
@@ -30,7 +30,7 @@ def long_files(source: Source) -> Iterator[Finding]:
 
 
 def long_functions(source: Source) -> Iterator[Finding]:
-    """Refuse functions that do not fit on a screen."""
+    """Refuse functions with more than MAX_FUNCTION_LINES lines."""
     for function in functions(source):
         length = (function.end_lineno or function.lineno) - function.lineno + 1
         if length > MAX_FUNCTION_LINES:
@@ -64,7 +64,7 @@ def many_positional(source: Source) -> Iterator[Finding]:
         asked = [name for place, name in enumerate(takes) if not _is_context(takes[: place + 1])]
         registered = any(isinstance(decorator, ast.Call) for decorator in function.decorator_list)
         if registered or any(name.startswith("_") for name in asked):
-            continue  # a framework calls this route, command or callback
+            continue  # frameworks call this function, not our code
         if len(asked) > MAX_POSITIONAL and not function.name.startswith("_"):
             yield Finding(
                 source.path, function.lineno, f"{function.name}: put a * after {asked[MAX_POSITIONAL - 1]}"
@@ -72,12 +72,15 @@ def many_positional(source: Source) -> Iterator[Finding]:
 
 
 def _is_context(leading: list[str]) -> bool:
-    """Return whether all these parameters are a context, such as a transaction or an account."""
+    """Return whether each of these parameters is a context, such as a transaction or an account."""
     return set(leading) <= CONTEXT
 
 
 def transaction_closures(source: Source) -> Iterator[Finding]:
-    """Refuse nested functions that run in a transaction. With named functions, a caller reads from top to bottom."""
+    """Refuse nested functions that take a transaction.
+
+    Code with top-level functions reads from top to bottom.
+    """
     for outer in functions(source):
         for inner in ast.walk(outer):
             if inner is outer or not isinstance(inner, ast.AsyncFunctionDef):

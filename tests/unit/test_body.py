@@ -19,7 +19,7 @@ from tests.unit.tiny_api import client_of, fields_of, tiny_api
 
 
 def refused(sent: bytes) -> list[tuple[str, str]]:
-    """Return the path and message of each field for which a body is refused."""
+    """Parse a body that must be refused. Return the path and message of each field that the refusal lists."""
     with pytest.raises(EngineError) as raised:
         body.parse(sent)
     assert raised.value.problem is INVALID_REQUEST
@@ -144,7 +144,7 @@ def test_any_bytes_are_parsed_or_refused(sent):
 
 
 def arriving(pieces: Iterable[bytes], *, end: bool = True) -> Any:
-    """Return an ASGI `receive` that yields these pieces, then the end of the body or a disconnect."""
+    """Return an ASGI `receive` that yields these pieces, then the end of the body (or, without `end`, a disconnect)."""
     messages = [{"type": "http.request", "body": piece, "more_body": True} for piece in pieces]
     messages.append({"type": "http.request", "more_body": False} if end else {"type": "http.disconnect"})
     waiting = iter(messages)

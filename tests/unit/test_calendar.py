@@ -33,7 +33,8 @@ def at(text: str) -> datetime:
 @pytest.mark.parametrize(
     ("instant", "local"),
     [
-        # Days with and without clock changes. Kill Bill had bugs with such days: killbill/killbill#743, #1074, #139.
+        # Until February 2019, clocks in Sao Paulo changed twice a year. Kill Bill had bugs on days with a
+        # clock change: killbill/killbill#743, #1074, #139.
         pytest.param("2018-11-04T02:59:59Z", "2018-11-03", id="before the missing midnight"),
         pytest.param("2018-11-04T03:00:00Z", "2018-11-04", id="at 01:00, there was no midnight"),
         pytest.param("2018-02-18T01:59:59Z", "2018-02-17", id="the first 23:59:59"),

@@ -1,6 +1,7 @@
 """Due dates, discounts and amounts over forty years, compared with independent calculations.
 
-dateutil adds the months, fractions compute the amounts, and a table lists the discount of each cycle.
+The calculations in this file add months with dateutil, compute amounts with fractions, and list the discount of
+each cycle in a dictionary.
 """
 
 from datetime import date, timedelta
@@ -20,7 +21,7 @@ CHARGE_DAYS = range(1, 29)
 PERIODS = (1, 3, 6, 12)
 YEARS = 40
 SCHEDULE = [(35, 2, 3), (100, 4, 4), (7, 1, 30), (13, 20, None)]
-"""Rules (percent, fromCycle, toCycle) in priority order. Some overlap, some end, some do not end."""
+"""Discounts (percent, fromCycle, toCycle) in priority order. Their cycles overlap, and the last one has no end."""
 
 
 def period_starts(first: date, *, charge_day: int, months: int, years: int) -> list[date]:
@@ -55,7 +56,7 @@ def test_cycles_after_a_first_date_on_another_day_fall_on_the_charge_day(months)
 
 
 def percents_by_cycle(cycles: int) -> dict[int, int]:
-    """Return the discount of each cycle. Rules are applied from last to first, so that the first matching rule wins."""
+    """Return the discount of each cycle. The last rule is entered first, so that an earlier rule overwrites it."""
     found: dict[int, int] = {}
     for percent, first, last in reversed(SCHEDULE):
         found |= dict.fromkeys(range(first, (last or cycles) + 1), percent)

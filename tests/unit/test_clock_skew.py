@@ -1,4 +1,4 @@
-"""The host's clock is compared with the database's once a second, and as soon as the host's clock is set."""
+"""The clock skew is measured at most once a second, and again whenever someone sets the host's clock."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -6,7 +6,7 @@ from fatura.usecases.clock_skew import ClockSkew
 
 
 class _Clocks:
-    """A host clock that can be set, and a database clock that counts how often it is read."""
+    """A host clock that is ahead by `set_by`, and a database clock. `asked` counts the reads of the database clock."""
 
     def __init__(self) -> None:
         self.set_by = timedelta()

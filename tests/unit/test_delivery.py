@@ -87,8 +87,8 @@ def test_retry_after_only_lengthens_the_delay():
 
 
 def test_an_endpoint_goes_down_and_up():
-    """After failures, single probes are sent with growing delays. After a success, concurrency doubles each round.
-    [D-39 probes]
+    """While all attempts fail, one probe at a time is sent, with growing delays. Each round with a success
+    doubles the maximum number of concurrent pushes, up to 64. [D-39 probes]
     """
     health, at, waits = NEW_ENDPOINT, NOW, list[int]()
     for _ in range(7):
@@ -137,7 +137,9 @@ def test_an_endpoint_is_disabled_after_five_days_or_a_410(
 
 
 def test_failures_before_a_long_gap_do_not_count():
-    """A gap of 30 hours without attempts is long, because no event waits 30 hours for a retry. [D-39 disabling]"""
+    """If a due attempt is not made for 30 hours, the endpoint's earlier failures no longer count. The retries
+    of an undelivered event are never 30 hours apart. [D-39 disabling]
+    """
     failed = EndpointHealth(1, 9, NOW - 4 * DAY, NOW - 6 * DAY, NOW)
     assert failed.after_round([BAD], now=NOW + 27 * HOUR).failing_since == NOW - 4 * DAY
     later = NOW + 30 * DAY

@@ -6,7 +6,7 @@ from fatura.store.migrations.distribute import ForeignKey, order
 
 
 def keys(text: str) -> list[ForeignKey]:
-    """Parse foreign keys written as `child > parent`."""
+    """Parse foreign keys that are written as `child>parent` and separated by spaces."""
     pairs = [pair.split(">") for pair in text.split()]
     return [ForeignKey(child, parent, f"{child}_{parent}", "") for child, parent in pairs]
 
@@ -24,6 +24,6 @@ def keys(text: str) -> list[ForeignKey]:
     ],
 )  # fmt: skip
 def test_parents_come_before_children(tables, references, ordered, closing):
-    """A foreign key that closes a cycle is added after all tables are distributed. [D-47]"""
+    """A foreign key that completes a cycle of references is added after all tables are distributed. [D-47]"""
     found, late = order(tables.split(), keys(references))
     assert (found, [key.name for key in late]) == (ordered.split(), closing.split())

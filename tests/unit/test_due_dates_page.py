@@ -17,7 +17,7 @@ DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 def table(*header: str) -> list[list[str]]:
-    """Return the cells of the rows below a header."""
+    """Return the rows of the page's table that has this header. Each row is a list of cells."""
     _, found, after = PAGE.read_text("utf-8").partition(f"| {' | '.join(header)} |\n")
     assert found, header
     rows = after.partition("\n\n")[0].splitlines()[1:]

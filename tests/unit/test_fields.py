@@ -93,7 +93,7 @@ def test_integers_of_a_query_are_digits(value):
     "value", ["", " 1", "1 ", "+1", "1.0", "1e1", "0x1", "1_0", "\u0661", "true", "9" * 30, "-"]
 )
 def test_other_text_of_a_query_is_no_integer(value):
-    """Python's `int()` accepts some of these values. [D-16]"""
+    """Python's `int()` accepts some of these values; the API accepts none. [D-16]"""
     assert str(read(Number, value)) == "must be an integer from 1 to 100"
 
 
@@ -165,7 +165,7 @@ def test_canonical_uuids_are_accepted(value):
     ],
 )
 def test_other_spellings_of_uuids_are_refused(value):
-    """Python's `uuid.UUID` and PostgreSQL accept most of these values. [D-11]"""
+    """Python's `uuid.UUID` and PostgreSQL accept most of these values; the API accepts none. [D-11]"""
     assert str(read(Id, value)) == "must be a UUID of 36 characters"
 
 
@@ -195,7 +195,7 @@ def test_dates_are_year_month_day(value):
     ],
 )
 def test_other_spellings_of_dates_are_refused(value):
-    """Python and pydantic accept some of these values. [spec 2.1 dates]"""
+    """Python and pydantic accept some of these values; the API accepts none. [spec 2.1 dates]"""
     assert str(read(Day, value)) == "must be a date as YYYY-MM-DD"
 
 

@@ -57,7 +57,7 @@ def test_an_invoice_is_created_ready_paid_or_draft(products, status, total, fixe
         ("card", 12, 12),
         ("pix", 1, None),
         ("boleto", 1, None),
-        ("pix", 12, None),  # the subscription overrides the card plan's method [D-20]
+        ("pix", 12, None),  # a card plan, but this subscription pays by pix [D-20]
         ("boleto", 12, None),
     ],
 )

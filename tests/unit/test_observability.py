@@ -12,7 +12,10 @@ from tests.support.captured_logs import captured_logs
 
 @pytest.fixture
 def lines():
-    """The logged lines as JSON. The logging configuration is restored after the test."""
+    """A function that returns the logged lines as JSON.
+
+    The logging configuration is restored after the test.
+    """
     with captured_logs() as stream:
         yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
 

@@ -155,7 +155,7 @@ async def test_a_route_without_parameters_refuses_any(client, method):
 
 
 async def test_routes_without_authentication_accept_any_query(client):
-    """Health probes may add their own parameters. [D-60]"""
+    """Monitoring and browsers may add query parameters of their own. [D-60]"""
     for path in ("/health", "/docs", "/docs-json"):
         assert (await client.get(f"{path}?cache=1")).status_code == 200
 

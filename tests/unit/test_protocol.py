@@ -1,4 +1,4 @@
-"""Slow, oversized and malformed requests over a real socket, with the production limits."""
+"""Slow, oversized and malformed requests over a real socket. Sizes have the real limits, deadlines are shortened."""
 
 import asyncio
 import socket
@@ -69,7 +69,7 @@ async def closed_after(reader: asyncio.StreamReader) -> float:
     """Return the number of seconds until the server closes the connection."""
     started = asyncio.get_running_loop().time()
     async with asyncio.timeout(GRACE):
-        with suppress(ConnectionResetError):  # raised if bytes arrived after the server closed
+        with suppress(ConnectionResetError):  # raised if the server closed before it read all our bytes
             assert await reader.read() == b""
     return asyncio.get_running_loop().time() - started
 
@@ -177,7 +177,7 @@ async def test_a_slow_body_is_refused_at_the_deadline(connect):
 
 
 async def test_an_announced_oversized_body_is_413_at_once(connect):
-    """The server then reads and discards the body for a while, so that the client gets the response. [D-11]"""
+    """After the 413, the server discards the body for a while. An immediate close could lose the response. [D-11]"""
     async with connect() as (reader, writer):
         writer.write(f"{POST}Content-Length: {body.MAX_BYTES + 1}\r\n\r\n".encode())
         await check(reader, PAYLOAD_TOO_LARGE)
@@ -214,7 +214,7 @@ async def test_an_unauthenticated_request_is_answered_before_its_body(connect):
 
 
 async def test_a_connection_is_kept_between_requests(connect):
-    """An idle connection may wait longer than the deadline for a request's head."""
+    """The deadline for a request's head does not apply to an idle connection between two requests."""
     async with connect() as (reader, writer):
         for _ in range(2):
             writer.write(GET.encode())

@@ -1,4 +1,4 @@
-"""Parse HTTP responses: any bytes, split anywhere, within fixed limits."""
+"""The parser of HTTP responses handles any bytes, however they are split, and stops at fixed limits."""
 
 import pytest
 from hypothesis import given
@@ -15,7 +15,7 @@ ALL_BYTES = MAX_HEADER_BYTES + MAX_BODY_BYTES + MAX_FRAMING_BYTES
 
 
 def read(data: bytes, *, pieces: int = 4096) -> Response:
-    """Feed a response in pieces, never more bytes than the parser requests."""
+    """Feed data to the parser in pieces. No piece is larger than the parser's `wanted_bytes`."""
     response = Response()
     while data and not response.is_ended:
         size = min(pieces, response.wanted_bytes)

@@ -38,7 +38,7 @@ def accepts(body: bytes, header: str | None, secret: str = NEW, *, now: float = 
 
 
 def test_a_signature_is_the_hmac_of_timestamp_and_body():
-    """The key of the HMAC is the whole secret. [spec 5.6, D-42 keys]"""
+    """The key of the HMAC is the whole secret, including `whsec_`. [spec 5.6, D-42 keys]"""
     keyed = hmac.new(NEW.encode(), f"{NOW}.".encode() + BODY, hashlib.sha256).hexdigest()
     assert sign(BODY, [NEW], timestamp=NOW) == f"t={NOW},v1={keyed}"
 
@@ -215,7 +215,7 @@ def test_stripes_package_verifies_the_signature():
 
 
 def standard_accepts(body: bytes, secrets: list[str], secret: str, *, message_id: str, at: int) -> bool:
-    """Return whether the Standard Webhooks library accepts our headers."""
+    """Sign a body as message `msg_1`. Return whether Standard Webhooks accepts it as message `message_id`."""
     headers = {
         "webhook-id": message_id,
         "webhook-timestamp": str(at),
@@ -229,7 +229,7 @@ def standard_accepts(body: bytes, secrets: list[str], secret: str, *, message_id
 
 
 def test_standard_webhooks_verifies_the_signature():
-    """The library's key is the base64-decoded secret. [D-42 keys, D-40]"""
+    """The Standard Webhooks library uses the base64-decoded secret as the key. [D-42 keys, D-40]"""
     now, both = int(time.time()), [NEW, OLD]
     for secret, accepted in ((NEW, True), (OLD, True), (OTHER, False)):
         assert standard_accepts(BODY, both, secret, message_id="msg_1", at=now) is accepted

@@ -1,4 +1,4 @@
-"""Check the engine's OpenAPI document, or the file given as the argument. Exit with 1 if a tool found something."""
+"""Check the engine's OpenAPI document, or the file given as argument. Exits with 1 if a tool has a finding or fails."""
 
 import shutil
 import sys

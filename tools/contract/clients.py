@@ -8,8 +8,10 @@ from tools.contract.engine import Engine
 from tools.contract.process import CLIENTS, DEV_BIN, DOCUMENT, HERE, TOOLS_PYTHON, empty, run
 
 _JAVA_NOISE = (
-    "OpenAPI 3.1 support is still in beta",  # printed for every OpenAPI 3.1 document
-    "Failed to get the schema name: null",  # printed for every document, even with a single schema
+    # openapi-generator prints the first warning for every OpenAPI 3.1 document.
+    "OpenAPI 3.1 support is still in beta",
+    # It prints the second warning for every document, even if the document has a single schema.
+    "Failed to get the schema name: null",
 )
 _IMPORT_ALL = """
 import importlib, pkgutil, sys

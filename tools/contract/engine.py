@@ -1,4 +1,4 @@
-"""Run `fatura up` on a free port with a temporary data folder, for the generated clients to call."""
+"""Run `fatura up` on a free port with a temporary data folder. The generated clients call this engine."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Run a tool in the build folder, with an environment of its own, and return its output."""
+"""Run a tool in the build folder with the environment for tools, and return its output."""
 
 import os
 import shutil

@@ -15,7 +15,7 @@ _VERSION = "import importlib.metadata, sys; print(importlib.metadata.version(sys
 
 
 def install() -> None:
-    """Install the tools, unless these versions are installed already. Raises ToolError."""
+    """Install the pinned versions of the tools if they are not installed yet. Raises ToolError."""
     wanted = hashlib.sha256(b"".join((HERE / name).read_bytes() for name in _PINS)).hexdigest()
     if _STAMP.exists() and _STAMP.read_text("utf-8") == wanted:
         return

@@ -1,4 +1,4 @@
-"""The command `fatura`: one module or package for each subcommand; `main` runs it (D-47)."""
+"""The command `fatura`: `main` runs it, and modules and packages of this folder define its subcommands (D-47)."""
 
 import sys
 from typing import Annotated

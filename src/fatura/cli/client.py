@@ -41,7 +41,7 @@ class Client:
     async def wait_until_ready(self) -> None:
         """Wait until the API is ready. Raises TimeoutError."""
         async with asyncio.timeout(START_WITHIN_SECONDS):
-            while not await self._is_ready():  # noqa: ASYNC110 - waits for another process
+            while not await self._is_ready():  # noqa: ASYNC110 - no event of this process tells when the API is ready
                 await asyncio.sleep(0.1)
 
     async def _is_ready(self) -> bool:
@@ -52,15 +52,15 @@ class Client:
             return False
 
     async def get(self, path: str) -> Any:
-        """GET. Raises ApiUnavailableError, ApiError."""
+        """Send a GET request. Raises ApiUnavailableError, ApiError."""
         return json.loads(await self.read("GET", path))
 
     async def post(self, path: str, body: object) -> Any:
-        """POST with a new Idempotency-Key. Raises ApiUnavailableError, ApiError."""
+        """Send a POST request with a new Idempotency-Key. Raises ApiUnavailableError, ApiError."""
         return json.loads(await self.read("POST", path, body=body, idempotency_key=str(uuid4())))
 
     async def put(self, path: str, body: object) -> Any:
-        """PUT. Raises ApiUnavailableError, ApiError."""
+        """Send a PUT request. Raises ApiUnavailableError, ApiError."""
         return json.loads(await self.read("PUT", path, body=body))
 
     async def read(

@@ -19,7 +19,7 @@ app = typer.Typer(help="Manage the key ring that encrypts secrets at rest.", no_
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """How many values are encrypted with each key, by key id; `ring` has the ids in the ring's order."""
+    """The use of each key. `used` counts the values encrypted with each key id; `ring` has the ring's ids in order."""
 
     ring: tuple[bytes, ...]
     used: Counter[bytes]
@@ -46,7 +46,7 @@ class _State:
 
 @app.command("list")
 def list_(data_dir: DataDir = None, *, json_: Json = False) -> None:
-    """Show how many secrets are encrypted with each key, by key id, and which keys can be removed."""
+    """Show for each key id how many secrets the key encrypts, and whether you can remove the key from the ring."""
     _print(run_with_deps(data_dir, _read_state), json_=json_)
 
 

@@ -9,7 +9,10 @@ from fatura.domain.credentials import Mode
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """An account; `clock_offset` is zero on live accounts (D-45)."""
+    """One merchant's account.
+
+    `clock_offset` is how far the account's time is ahead of real time. It is zero on live accounts (D-45).
+    """
 
     account_id: UUID
     mode: Mode
@@ -17,6 +20,6 @@ class Account:
     clock_offset: timedelta
 
     def now(self, real_now: datetime) -> datetime:
-        """Return the account's time in whole milliseconds (D-1)."""
+        """Return the account's current time, cut to whole milliseconds (D-1)."""
         instant = real_now + self.clock_offset
         return instant.replace(microsecond=instant.microsecond // 1000 * 1000)

@@ -30,7 +30,7 @@ _DIGITS = {character: digit for digit, character in enumerate(ALPHABET)}
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """An API key as listed; the key itself is shown once, at creation (D-41)."""
+    """An API key as lists show it. The text of the key is shown only once, at creation (D-41)."""
 
     api_key_id: UUID
     name: str
@@ -90,7 +90,7 @@ def parse_key(text: str) -> ParsedKey | None:
 
 
 def hash_secret(key: str) -> bytes:
-    """Return the hash to store. Plain SHA-256 is enough, because the key contains 256 random bits."""
+    """Return the hash that is stored instead of the key. SHA-256 is enough, as the key contains 256 random bits."""
     return hashlib.sha256(key.encode()).digest()
 
 

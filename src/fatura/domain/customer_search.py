@@ -1,4 +1,4 @@
-"""Search keys of customers, which omit the differences that a search ignores (D-130)."""
+"""Keys for searching customers. Texts that a search treats as equal, such as Ana and ANA, have equal keys (D-130)."""
 
 import unicodedata
 
@@ -7,9 +7,9 @@ MAX_NAME_KEY_CHARS = 200
 
 
 def name_key(name: str) -> str:
-    """Return a name without upper case, accents and compatibility forms. It is never empty.
+    """Return the key of a name: lower case, without accents, and with plain letters for forms such as the ligature fi.
 
-    The key of a prefix of a name is a prefix of the name's key, so that names can be searched by prefix.
+    The key is never empty. A search for names that begin with a text finds the keys that begin with the text's key.
     """
     decomposed = unicodedata.normalize("NFKD", name.casefold())
     bare = "".join(char for char in decomposed if not unicodedata.combining(char)).casefold()

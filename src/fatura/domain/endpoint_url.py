@@ -24,7 +24,7 @@ class RefusedUrlError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A parsed URL. The URL check and the request use the same one, so both see the same host.
+    """A parsed URL. A request is built from its Target, so that it calls exactly the host that was checked.
 
     `host` is lower case; an IPv6 address has no brackets. `path` includes the query.
     With `is_exempt`, the operator allows http and private addresses for this host, or for this port of the host.
@@ -44,9 +44,10 @@ class Target:
 
 
 def refusal(url: str, *, allowed: Collection[str] = ()) -> str | None:
-    """Return why a URL is refused, or None if it is https with a public host name and no user or fragment.
+    """Return why a URL is refused, or None if Fatura may call it.
 
-    `allowed` has the operator's exceptions, each `host` or `host:port`. They may use http and be private (D-47).
+    The URL must be https and have a public host name, and must not have a user, a password or a fragment.
+    `allowed` has the operator's exceptions, each `host` or `host:port`. These hosts may use http and be private (D-47).
     """
     try:
         read(url, allowed=allowed)
@@ -56,9 +57,9 @@ def refusal(url: str, *, allowed: Collection[str] = ()) -> str | None:
 
 
 def read(url: str, *, allowed: Collection[str] = ()) -> Target:
-    """Parse a URL; refuse text in which another parser might find a different host.
+    """Parse a URL, and check it by the rules of `refusal`.
 
-    Raises RefusedUrlError.
+    Raises RefusedUrlError, also for text in which another parser might find a different host.
     """
     target = _parse(url)
     if _is_allowed(target, allowed):

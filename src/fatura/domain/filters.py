@@ -35,7 +35,7 @@ class CustomerFilter:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionFilter:
-    """Selects subscriptions by state, the client's own id, plan, and customer (by our id or the client's)."""
+    """Selects subscriptions by state, the client's own id, plan, and customer (by Fatura's id or the client's)."""
 
     status: SubscriptionStatus | None = None
     external_ref: str | None = None
@@ -46,7 +46,7 @@ class SubscriptionFilter:
 
 @dataclass(frozen=True, slots=True)
 class InvoiceFilter:
-    """Selects invoices by state, subscription, customer (by our id or the client's), and range of due dates."""
+    """Selects invoices by state, subscription, customer (by Fatura's id or the client's), and range of due dates."""
 
     status: InvoiceStatus | None = None
     subscription_id: UUID | None = None

@@ -36,7 +36,7 @@ class Discount:
 
 
 def discount_percent(discounts: Sequence[Discount], cycle: int) -> int | None:
-    """Return the percentage of the first discount that covers the cycle. Later ones are not added (spec 2.3)."""
+    """Return the percentage of the first discount that covers the cycle. Later ones do not count (spec 2.3)."""
     return next((rule.percent for rule in discounts if rule.covers(cycle)), None)
 
 
@@ -50,7 +50,7 @@ class OfferItem:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The complete terms of an offer, immutable once published (spec 2.3, D-19)."""
+    """The complete terms of one plan version; they never change (spec 2.3, D-19)."""
 
     period_months: int
     default_payment_method: PaymentMethod

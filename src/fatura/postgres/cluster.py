@@ -40,6 +40,7 @@ CREATE DATABASE fatura OWNER fatura;
 def major_of(cluster: Path) -> int | None:
     """Return the major version of the PostgreSQL that created the cluster, or None if there is no cluster.
 
+    An empty folder is removed, and counts as no cluster.
     Raises EmbeddedPostgresError if the folder holds something else, or may not be read.
     """
     if not cluster.exists():

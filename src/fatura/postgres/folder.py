@@ -17,7 +17,7 @@ LOG_KEPT_BYTES = 1_000_000
 class DataFolder:
     """A data folder and the user that PostgreSQL runs as.
 
-    All locks are `flock`s: the kernel releases them when the last process that holds them ends.
+    All locks are `flock`s: the kernel releases a lock when the last process that holds it ends.
 
     - `lock` (exclusive) is held while the server is started or stopped.
     - `lock.users` (shared) is held by every process that uses the server.

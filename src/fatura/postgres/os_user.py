@@ -20,7 +20,7 @@ _MAY_NOT_SWITCH = {errno.EPERM, errno.EINVAL}
 
 @dataclass(frozen=True, slots=True)
 class OsUser:
-    """A user of the operating system; `switched` if it is not the user of this process.
+    """A user of the operating system. `switched` is true if this process runs as another user, which is root.
 
     PostgreSQL refuses to run as root, and the user that replaces root may be unable to enter folders above the cluster.
     So PostgreSQL inherits a descriptor of the cluster's folder, and uses the path `/proc/self/fd/<number>`.
@@ -85,7 +85,7 @@ class OsUser:
             return False
 
     def interrupt(self, pid: int) -> None:
-        """Send SIGINT with this user's rights, because an old pid file may name a process of another user."""
+        """Send SIGINT as this user, not as root: a stale pid file may name a process that belongs to someone else."""
         self.run(["/bin/sh", "-c", 'kill -INT "$1"', "sh", str(pid)])
 
     def own(self, path: Path) -> None:
@@ -102,9 +102,11 @@ class OsUser:
 
 
 def choose(cluster: Path, data_dir: Path) -> OsUser:
-    """Return the user of this process. If this is root, return the owner of the cluster, or else of the data folder.
+    """Return the user that PostgreSQL runs as: the user of this process, unless that is root.
 
-    If root owns both, return `postgres`, or else `nobody`. Raises EmbeddedPostgresError if there is no such user.
+    For root, return the owner of the cluster. If there is no cluster or root owns it, return the owner of the data
+    folder. If root owns that too, return `postgres` or, if there is no such user, `nobody`.
+    Raises EmbeddedPostgresError if the user to return does not exist.
     """
     if os.geteuid() != 0:
         return OsUser(os.geteuid(), os.getegid(), f"user {os.geteuid()}", switched=False)

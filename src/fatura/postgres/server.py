@@ -1,4 +1,4 @@
-"""A PostgreSQL server that runs while any process uses its data folder, shared by all of them (D-47)."""
+"""A PostgreSQL server that all processes with the same data folder share; it runs while any of them uses it (D-47)."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from fatura.postgres.failure import EmbeddedPostgresError, failed, folder_errors
 from fatura.postgres.folder import DataFolder
 
 START_RETRY_SECONDS = 10.0
-"""Maximum time to retry a server that exits at its start, and maximum wait for one that does not answer."""
+"""For this long, Fatura restarts a server that exits while it starts, and waits for a server that does not answer."""
 RECOVERY_SECONDS = 600.0
 """Maximum wait for a server that is starting, for example during crash recovery."""
 STOP_SECONDS = 600.0
@@ -27,10 +27,10 @@ _TEMPORARY = ("Address already in use", "pre-existing shared memory block")
 
 @dataclass(slots=True, eq=False)
 class Server:
-    """The use of the server by one process; a context manager that calls `stop`.
+    """One process's use of the server. As a context manager, it calls `stop` at the end of the block.
 
-    A SIGTERM handler must raise SystemExit or end the event loop, so that the block is left. After `kill -9` of the
-    process the server continues, and the next `start` on the data folder uses it.
+    A SIGTERM handler must raise SystemExit or end the event loop, so that the block ends. If the process is killed by
+    `kill -9`, the server continues, and the next `start` on the data folder uses this server.
     """
 
     url: str
@@ -73,7 +73,7 @@ def start(
 ) -> Server:
     """Use the running server of a data folder, or start one.
 
-    `bin_dir` replaces the programs of the wheel and the system. `settings` apply only if this call starts the server.
+    If `bin_dir` is set, only its programs are used. `settings` apply only if this call starts the server.
     Raises EmbeddedPostgresError.
     """
     path = data_dir.absolute()
@@ -97,7 +97,7 @@ def start(
 
 @dataclass(slots=True, eq=False)
 class _Launch:
-    """The state of one call of `start`, which ends when a server answers."""
+    """The state of one call of `start`. The call ends when a server answers."""
 
     folder: DataFolder
     bin_dir: Path | None
@@ -106,7 +106,7 @@ class _Launch:
     log_offset_bytes: int = 0
 
     def run(self) -> Address:
-        """Return the address of a server that answers, launching one as often as needed."""
+        """Return the address of a server that answers. If none runs, launch one; if that one exits, launch another."""
         began = answered = time.monotonic()
         while True:
             now = time.monotonic()
@@ -156,7 +156,10 @@ class _Launch:
             )
 
     def _raise_if_hopeless(self, elapsed_seconds: float) -> None:
-        """Raise the logged error if its cause is permanent or the time for retries is over; else wait briefly."""
+        """Raise the error that the exited server logged, or wait briefly so that the caller can launch another server.
+
+        Raises if the cause is permanent, or after START_RETRY_SECONDS.
+        """
         output = self.folder.log.read_bytes()[self.log_offset_bytes :].decode(errors="replace")
         hopeless = _REASON.search(output) and not any(sign in output for sign in _TEMPORARY)
         if hopeless or elapsed_seconds > START_RETRY_SECONDS:
@@ -165,7 +168,7 @@ class _Launch:
 
 
 def _clear_pid_file(folder: DataFolder) -> None:
-    """Remove the pid file of a killed server, because another process may have the same id now.
+    """Remove the pid file that a killed server left, because another process may have the same process id now.
 
     Raises EmbeddedPostgresError if a server that Fatura did not start uses the cluster.
     """
@@ -179,7 +182,10 @@ def _clear_pid_file(folder: DataFolder) -> None:
 
 
 def _leave(folder: DataFolder, use: int, stop_seconds: float) -> bool:
-    """End a use. If it was the last, stop the server; return False if it still runs. Call this in `folder.alone()`."""
+    """End this process's use of the server. If no process uses the server any more, stop it.
+
+    Return False if the server still runs after `stop_seconds`. Call this inside `folder.alone()`.
+    """
     os.close(use)
     if folder.is_used():
         return True
@@ -190,7 +196,7 @@ def _leave(folder: DataFolder, use: int, stop_seconds: float) -> bool:
         now = time.monotonic()
         if known and (known[0] != interrupted or now - interrupted_at > INTERRUPT_AGAIN_SECONDS):
             interrupted, interrupted_at = known[0], now
-            folder.user.interrupt(interrupted)  # a repeat has no effect on a server that is stopping
+            folder.user.interrupt(interrupted)  # SIGINT does not disturb a server that is already stopping
         if now > deadline:
             return False
         time.sleep(_POLL_SECONDS)

@@ -1,1 +1,1 @@
-"""The PostgreSQL store: explicit SQL, one function per statement. Every statement of a `Tx` names the account."""
+"""SQL for PostgreSQL, in small functions. In each statement of a `Tx`, `$1` is the account's id."""

@@ -1,4 +1,4 @@
-"""Idempotency keys: claimed at the start of a request, so that a concurrent repeat waits for the row lock (D-14)."""
+"""Idempotency keys. A request first claims its key, so a concurrent repeat waits for the key's row lock (D-14)."""
 
 from dataclasses import dataclass
 from datetime import datetime

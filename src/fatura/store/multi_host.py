@@ -1,4 +1,4 @@
-"""Connecting to the primary of several hosts: all are tried concurrently, so a silent host delays nothing."""
+"""Connect to the primary among several hosts. All are tried concurrently, so an unresponsive host delays nothing."""
 
 import asyncio
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ async def connect(dsn: str | None = None, **options: Any) -> Any:
         if isinstance(error, asyncpg.InterfaceError):
             raise
         message = "the URL of the database is malformed; percent-encode / @ : # ? and % in its password"
-        raise asyncpg.InterfaceError(message) from None  # the error itself may hold a part of the password
+        raise asyncpg.InterfaceError(message) from None  # `error` may contain a part of the password
     attempts = [
         asyncio.create_task(asyncpg.connect(dsn, **options, host=host, port=port)) for host, port in hosts
     ]

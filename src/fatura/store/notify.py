@@ -1,4 +1,4 @@
-"""Notifications that lanes have work (LISTEN/NOTIFY). Lanes also poll, so a lost notification only delays work."""
+"""Tell workers by LISTEN/NOTIFY which lanes have work. Lanes also poll, so a lost notification only delays work."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from fatura.store.transaction_end import UNAVAILABLE_ERRORS
 
 CHANNEL = "fatura_work"
 GATHER_SECONDS = 0.01
-"""Time to collect the lanes of one notification, so that a burst of requests sends only one notification."""
+"""Wait before a notification, so that one notification names all lanes that a burst of requests concerns."""
 RECONNECT_SECONDS = 1
 
 

@@ -14,11 +14,11 @@ UNAVAILABLE_ERRORS = (
     asyncpg.InternalClientError,  # the server announced its shutdown but has not closed the connection yet
     asyncpg.PostgresConnectionError,
     asyncpg.InsufficientResourcesError,  # disk full, out of memory, too many connections
-    asyncpg.OperatorInterventionError,  # shut down, crashed, starting, statement canceled or timed out
+    asyncpg.OperatorInterventionError,  # the server stops, crashed or starts, or canceled a statement
     asyncpg.PostgresSystemError,  # the server's disk fails
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.IdleInTransactionSessionTimeoutError,
-    asyncpg.InternalServerError,  # a node of a cluster does not answer the others
+    asyncpg.InternalServerError,  # a node of a Citus cluster does not answer
 )
 """The errors of the driver that mean that the database is unavailable."""
 
@@ -59,7 +59,8 @@ async def roll_back(connection: Any) -> None:
 def time_limit(connection: Any, seconds: int) -> Generator[None]:
     """Close the connection if the block lasts longer than `seconds`, so that pending statements fail.
 
-    No cancel request is sent: it could end a COMMIT's wait for the standby and make data visible that can be lost.
+    This does not send a cancel request. Such a request could end the wait of a COMMIT for the standby. Other
+    transactions would then see data that a failover can still lose.
     """
     timer = asyncio.get_running_loop().call_later(seconds, _close, connection)
     try:

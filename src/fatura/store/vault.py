@@ -1,6 +1,7 @@
 """Encryption of secrets at rest: AES-256-GCM, bound to the row that holds them.
 
-A ciphertext cannot be opened in another row, column or account. Only the ring's first key encrypts; all can decrypt.
+A ciphertext cannot be decrypted as a value of another row, column or account. Only the first key of the key ring
+encrypts; every key of the ring can decrypt.
 """
 
 import base64
@@ -48,13 +49,13 @@ class Vault:
         self.sealing_id = self.key_ids[0]
 
     def seal(self, plain: bytes, *, place: str, account_id: UUID, row_id: str) -> bytes:
-        """Encrypt for one place (`table.column`) of one row of one account."""
+        """Encrypt a value. Only `open` with the same `place` (`table.column`), account and row can decrypt it."""
         nonce = secrets.token_bytes(_NONCE_BYTES)
         sealed = self._ciphers[self.sealing_id].encrypt(nonce, plain, _bound_to(place, account_id, row_id))
         return self.sealing_id + nonce + sealed
 
     def open(self, sealed: bytes, *, place: str, account_id: UUID, row_id: str) -> bytes:
-        """Decrypt a value that `seal` made for the same place. Raises KeyRingError."""
+        """Decrypt a value that `seal` encrypted for the same place, account and row. Raises KeyRingError."""
         key_id, nonce = sealed[:KEY_ID_BYTES], sealed[KEY_ID_BYTES : KEY_ID_BYTES + _NONCE_BYTES]
         cipher = self._ciphers.get(key_id)
         if cipher is None:
@@ -69,9 +70,10 @@ class Vault:
             raise KeyRingError(message) from None
 
     def keyed_hashes(self, plain: bytes, *, place: str, account_id: UUID) -> Sequence[bytes]:
-        """Return an HMAC-SHA256 for each key of the ring, the sealing key's first; each starts with its key's id.
+        """Return one HMAC-SHA256 for each key of the key ring. Each begins with the id of its key.
 
-        Equal values of a place have equal hashes within an account and unrelated ones in other accounts.
+        The hash with the key that encrypts comes first. Within one account, equal values of a `place` have equal
+        hashes. Hashes of different accounts are unrelated.
         """
         bound = f"{place}|{account_id}|".encode() + plain
         return [key_id + hmac.digest(key, bound, "sha256") for key_id, key in self._hash_keys.items()]

@@ -1,1 +1,1 @@
-"""Every JSON object that a client sees, written once: answers, events and the OpenAPI document are made of these."""
+"""The definition of every JSON object that a client sees. Answers, events and the OpenAPI document use these views."""

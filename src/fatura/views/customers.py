@@ -9,7 +9,7 @@ from fatura.views.view import ExternalRef, Id, Instant, PageView, View, instant
 
 
 class CustomerView(View):
-    """The customer of a subscription. The tax document is never shown."""
+    """The customer of a subscription or an invoice. The tax document is never shown."""
 
     id: Id
     external_ref: ExternalRef

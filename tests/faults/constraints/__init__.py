@@ -1,1 +1,1 @@
-"""Violate every unique index, foreign key, check, trigger and policy of the database."""
+"""Try to violate every unique index, foreign key, check, trigger and policy of the database."""

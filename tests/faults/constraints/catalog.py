@@ -39,7 +39,10 @@ _COLUMNS = """
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """`columns` are the columns of a key. A foreign key references the columns `refers_to` of table `target`."""
+    """A constraint. `columns` are the columns of its key.
+
+    A foreign key references the columns `refers_to` of `target`.
+    """
 
     kind: str
     name: str
@@ -68,7 +71,10 @@ class Catalog:
         return [each for each in self.constraints if each.kind == kind]
 
     def get(self, kind: str, table: str, name: str) -> Constraint:
-        """Return a constraint. If it is missing, return a stand-in, so that its violations are tried anyway."""
+        """Return a constraint. If the database lacks it, return a placeholder.
+
+        The run then tries its violations as well, and reports that PostgreSQL accepts them.
+        """
         return next((each for each in self.of(kind) if each.name == name), Constraint(kind, name, table))
 
 

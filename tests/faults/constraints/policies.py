@@ -18,9 +18,10 @@ _INSERT = "INSERT INTO TABLE SELECT r.* FROM jsonb_populate_record(NULL::TABLE, 
 async def try_policies(
     url: str, catalog: Catalog, *, mine: UUID, theirs: UUID, rows: Mapping[str, str], tally: Tally
 ) -> None:
-    """Try to reach rows of account `theirs` as account `mine`, as no account, as an empty one, and in discovery mode.
+    """Try to reach rows of account `theirs` with different values of the setting `app.account`, and in discovery mode.
 
-    `rows` has one row of account `theirs` for each table, as JSON.
+    The values are the id of another account (`mine`), an empty text, and no value. `rows` has one row of account
+    `theirs` for each table, as JSON.
     """
     async with connected(url) as connection:
         await connection.execute(
@@ -53,7 +54,7 @@ async def try_policies(
 
 
 async def _reachable(connection: Any, table: str, theirs: UUID, *, row: str) -> AsyncGenerator[str]:
-    """Try every operation on rows of another account, `theirs`. Yield the operations that succeeded."""
+    """Try to read, change, delete, add and move rows of account `theirs`. Yield the operations that succeed."""
     if await connection.fetchval(f"SELECT count(*) FROM {table} WHERE account_id = $1", theirs):  # noqa: S608 - from the catalog
         yield "are seen"
     for done, statement in (
@@ -72,7 +73,7 @@ async def _reachable(connection: Any, table: str, theirs: UUID, *, row: str) -> 
 
 
 async def _touches_none(connection: Any, statement: str, *values: object) -> bool:
-    """Return whether a statement affects no row, and roll it back."""
+    """Run a statement and roll it back. Return whether the statement affected no row."""
     transaction = connection.transaction()
     await transaction.start()
     try:

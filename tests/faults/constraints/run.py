@@ -1,7 +1,7 @@
-"""Test that every unique index, foreign key, check, trigger and policy refuses violations without help of the others.
+"""Test each unique index, foreign key, check, trigger and policy by itself: it must refuse its violations.
 
-Violations are derived from the catalog or written by hand. The run reports each accepted violation, and each constraint
-that has no violation to try.
+Violations are derived from the catalog or written by hand. The run reports each violation that PostgreSQL accepts, and
+each constraint for which the run has no violation.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ KINDS = {
 
 
 def run(options: Options) -> Report:
-    """Try all constraints, in the short run too."""
+    """Try all constraints. A short run tries as many as a full run."""
     report = Report("constraints", options.seed)
     with place.server() as server_url:
         asyncio.run(_run(server_url, options, report))

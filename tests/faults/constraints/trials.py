@@ -12,7 +12,10 @@ Statement = tuple[str, Sequence[object]]
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A statement that `constraint` must refuse. `before` prepares rows without triggers and foreign keys."""
+    """A statement that `constraint` must refuse.
+
+    The statements `before` prepare rows. Triggers and foreign keys are off while they run.
+    """
 
     constraint: Constraint
     description: str
@@ -22,7 +25,11 @@ class Violation:
 
 @dataclass(slots=True)
 class Tally:
-    """`violations` counts tried statements. `failed` contains the constraints that accepted at least one violation."""
+    """The results of the run. `violations` counts tried statements.
+
+    `enforced` contains the constraints that refused all their violations, and `failed` contains the others. `problems`
+    describes the statements that the expected constraint did not refuse.
+    """
 
     violations: int = 0
     enforced: set[Constraint] = field(default_factory=set[Constraint])
@@ -33,7 +40,7 @@ class Tally:
 async def try_violations(
     connection: Any, catalog: Catalog, violations: Sequence[Violation], tally: Tally
 ) -> None:
-    """Disable the other constraints of the tables, try the violations, and roll everything back.
+    """Disable the other constraints of the tables, try the violations of one constraint, and roll everything back.
 
     `connection` must belong to a superuser, so that no policy applies.
     """
@@ -51,7 +58,7 @@ async def try_violations(
 
 
 async def _commit(connection: Any, violation: Violation) -> str | None:
-    """Try a violation and roll it back. Return a problem unless the expected constraint refused it."""
+    """Try a violation and roll it back. Return a problem if the expected constraint did not refuse it."""
     savepoint = connection.transaction()
     await savepoint.start()
     try:
@@ -71,7 +78,10 @@ async def _commit(connection: Any, violation: Violation) -> str | None:
 
 
 def _disable_others(constraint: Constraint, catalog: Catalog) -> Iterator[str]:
-    """Yield statements that disable the other constraints of the table and of the referenced table."""
+    """Yield statements that disable all other constraints of the constraint's table.
+
+    For a foreign key, they also disable the triggers and foreign keys of the table that it references.
+    """
     for each in catalog.constraints:
         own, target = (
             each.table == constraint.table,

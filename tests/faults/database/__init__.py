@@ -1,1 +1,1 @@
-"""Kill, freeze and exhaust PostgreSQL, and fail over a cluster, under load."""
+"""Kill PostgreSQL, suspend it, use up its connections and disks, and fail over a cluster, all under load."""

@@ -1,4 +1,4 @@
-"""An API client that repeats each request until its outcome is known, and keeps a journal."""
+"""API clients that repeat each write until they know whether it succeeded, and record all writes in a journal."""
 
 import asyncio
 import itertools
@@ -17,13 +17,13 @@ CLIENTS = 20
 PACE_SECONDS = 0.2
 """Minimum time between the starts of two writes of a client. All clients together make about 100 writes per second."""
 ABANDONED_PERCENT = 10
-"""Chance that a client gives up a create with unknown outcome. Its rows must then exist completely or not at all."""
+"""Chance that a client gives up a create whose outcome is unknown. All rows of such a create must exist, or none."""
 PATIENCE_SECONDS = 60
 
 
 @dataclass(slots=True, eq=False)
 class Write:
-    """A write as its client sees it. Its `reference` is unique."""
+    """A write request, and what its client knows about the outcome. Each write has its own `reference`."""
 
     kind: str
     method: str
@@ -58,7 +58,7 @@ class Client:
         return sum(1 for write in recent if (write.acknowledged_at or 0) > instant)
 
     async def run(self) -> None:
-        """Write until `stop` is called. Repeat each pending write until its outcome is known."""
+        """Send writes until `stop` is called. Each client still repeats its last write until it knows the outcome."""
         limits = httpx.Limits(max_connections=CLIENTS)
         opened = httpx.AsyncClient(base_url=self.url, timeout=PATIENCE_SECONDS, limits=limits)
         async with opened as http, asyncio.TaskGroup() as group:
@@ -69,7 +69,7 @@ class Client:
         self._stop.set()
 
     async def replay(self, write: Write) -> bool:
-        """Repeat an acknowledged write. Return whether the response was the same."""
+        """Repeat an acknowledged write. Return whether the API replayed the first response."""
         async with httpx.AsyncClient(base_url=self.url, timeout=PATIENCE_SECONDS) as http:
             response = await self._send(http, write)
         return response.json() == write.answer and "idempotent-replayed" in response.headers
@@ -103,7 +103,7 @@ class Client:
         return Write("subscription", "POST", "/v1/subscriptions", reference, body)
 
     async def _settle(self, http: httpx.AsyncClient, write: Write, chance: Random) -> None:
-        """Repeat a write until its outcome is known. At random, give up a create whose outcome is unknown."""
+        """Repeat a write until it succeeds. After each failed attempt at a create, the client may give up at random."""
         while True:
             if await self._send_once(http, write):
                 return
@@ -113,7 +113,7 @@ class Client:
             await asyncio.sleep(chance.uniform(0.2, 1))
 
     async def _send_once(self, http: httpx.AsyncClient, write: Write) -> bool:
-        """Send the write. Return whether its outcome is known."""
+        """Send the write once. Return whether it succeeded."""
         write.asked += 1
         try:
             response = await self._send(http, write)

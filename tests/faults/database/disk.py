@@ -1,4 +1,4 @@
-"""Fill a disk under load: first the disk of the tables, then the disk of the WAL. Both are small file systems."""
+"""Fill a disk while clients send writes: first the disk of the tables, then that of the WAL. Both are small."""
 
 import asyncio
 import errno
@@ -22,7 +22,7 @@ from tests.support.postgres_processes import IS_ROOT
 NEEDS = "disk full needs root and permission to mount a tmpfs"
 SMALL_LOG = {"min_wal_size": "32MB", "max_wal_size": "64MB"}
 REFUSED = 20
-"""Number of refused requests before the disk space is freed."""
+"""The disk stays full until the API has refused this many requests."""
 _CHUNK = bytes(1 << 16)
 
 
@@ -69,7 +69,7 @@ def may_mount(folder: Path) -> bool:
 
 
 async def fill_disks(options: Options, report: Report, folder: Path) -> None:
-    """Fill one disk after the other under load, and add the results to the report."""
+    """Fill one disk after the other while clients send writes, and add the results to the report."""
     if not may_mount(folder):
         report.left_out = NEEDS
         return

@@ -21,13 +21,13 @@ from tests.support.receiver import Receiver, open_receiver
 from tests.support.world import Json, plan_body
 
 API_CONNECTIONS = 4
-"""Database connections of the API, fewer than its clients, so that some requests wait or get a 503."""
+"""Number of database connections of the API. The API has more clients, so some requests wait or get a 503."""
 START_SECONDS = 180
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """The running processes, and the clients and monitors that use them."""
+    """The running API and workers, the clients that send writes, and the monitors of health and webhooks."""
 
     env: dict[str, str]
     client: Client
@@ -45,7 +45,7 @@ class Engine:
         ]
 
     def failures(self) -> Counter[str]:
-        """Return the logged internal errors and how often each occurred."""
+        """Return the exceptions that the processes logged, and how often each occurred."""
         lines = [
             line for name in self.processes for line in (self.logs / f"{name}.log").read_text().splitlines()
         ]

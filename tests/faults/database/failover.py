@@ -1,4 +1,4 @@
-"""Kill the primary of a synchronous cluster under load five times, and check all acknowledged writes."""
+"""Kill the primary of a synchronous cluster five times while clients write, and check all acknowledged writes."""
 
 import asyncio
 import tempfile

@@ -1,4 +1,4 @@
-"""Three PostgreSQL nodes under Patroni with synchronous replication, and etcd, from the distribution's packages."""
+"""Three PostgreSQL nodes with synchronous replication. Patroni and etcd of the Linux distribution manage the nodes."""
 
 import asyncio
 import json
@@ -30,7 +30,10 @@ _ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C", "TZ": "UT
 
 
 def bin_dir() -> Path | None:
-    """Return the newest folder that has all programs that Patroni needs, or None."""
+    """Return the folder of the newest PostgreSQL that has all programs that Patroni needs.
+
+    Return None if there is no such folder, or if Patroni or etcd is not installed.
+    """
     if not shutil.which("patroni") or not shutil.which("etcd"):
         return None
     folders = sorted(
@@ -93,7 +96,7 @@ class Cluster:
         raise TimeoutError(f"no leader with a synchronous standby within {START_SECONDS} s")
 
     async def returned(self) -> float:
-        """Wait until a node accepts writes. Return the time (monotonic)."""
+        """Wait until a node accepts writes. Return the monotonic time."""
         return await accepts_connections(self.url("fatura"), within_seconds=START_SECONDS)
 
 
@@ -108,7 +111,7 @@ async def _roles(http: httpx.AsyncClient, node: Node) -> dict[str, str]:
 
 @asynccontextmanager
 async def open_cluster(folder: Path, programs: Path) -> AsyncGenerator[Cluster]:
-    """Run etcd and the nodes during the block, with the engine's role and database."""
+    """Run etcd and the nodes during the block. Create the engine's role and database before the block."""
     user = os_user.choose(folder / "none", folder)
     etcd_port, password = free_port(), secrets.token_hex(16)
     nodes = [Node(f"node{number}", _own(user, folder / f"node{number}"), user) for number in range(NODES)]

@@ -1,4 +1,4 @@
-"""Faults that are injected into PostgreSQL under load, and the measurement of recovery times."""
+"""Inject faults into PostgreSQL while clients send writes, and measure how long the engine takes to recover."""
 
 import asyncio
 import os
@@ -23,12 +23,12 @@ STORM_SECONDS = 2
 HOLD_SECONDS = 6
 """How long `hold_lock` holds its lock, longer than the engine's lock time-out."""
 PATIENCE_SECONDS = 120
-"""Time limit of a recovery. It should take at most ten seconds, and a slower one is measured up to this limit."""
+"""Time limit of a recovery. The goal is ten seconds; slower recoveries are measured up to this limit."""
 
 
 @dataclass(slots=True, eq=False)
 class Scene:
-    """The processes of the run, and the recovery times so far."""
+    """The processes of the run, and what it has measured so far: recovery times, in seconds, and rates of writes."""
 
     engine: Engine
     chance: Random
@@ -39,7 +39,10 @@ class Scene:
     problems: list[str] = field(default_factory=list[str])
 
     async def wait_for_load(self, writes_a_second: int) -> None:
-        """Wait until `writes_a_second` writes were acknowledged within the last second."""
+        """Wait until `writes_a_second` writes were acknowledged within the last second, and record this rate.
+
+        After BUSY_WITHIN_SECONDS, stop waiting and record the lower rate. `report_times` judges the recorded rates.
+        """
         give_up_at = monotonic() + BUSY_WITHIN_SECONDS
         rate = 0
         while rate < writes_a_second and monotonic() < give_up_at:
@@ -48,7 +51,10 @@ class Scene:
         self.rates.append(rate)
 
     async def refused(self, count: int) -> None:
-        """Wait until `count` more requests have got a 503."""
+        """Wait until the API has answered `count` more requests with 503.
+
+        After REFUSED_WITHIN_SECONDS, stop waiting and record a problem.
+        """
         wanted, give_up_at = self.engine.client.statuses[503] + count, monotonic() + REFUSED_WITHIN_SECONDS
         while self.engine.client.statuses[503] < wanted and monotonic() < give_up_at:  # noqa: ASYNC110 - another task counts
             await asyncio.sleep(0.05)
@@ -56,12 +62,18 @@ class Scene:
             self.problems.append(f"fewer than {count} requests were refused: the fault had no effect")
 
     async def unready(self, since: float) -> None:
-        """Wait until the readiness probe fails. The caller keeps the database unavailable."""
+        """Wait until the readiness probe fails, at most AWAY_SECONDS, and record how long this took.
+
+        The caller must keep the database unavailable meanwhile.
+        """
         seconds = await self.engine.readiness.until(503, since=since, within_seconds=AWAY_SECONDS)
         self.unready_after.append(AWAY_SECONDS if seconds is None else seconds)
 
     async def recovered(self, what: str, *, since: float) -> None:
-        """Wait until the engine is ready and all lanes make progress."""
+        """Wait until the readiness probe succeeds and the engine bills a new subscription. Record both times.
+
+        If one of them does not happen within PATIENCE_SECONDS, record a problem.
+        """
         ready = await self.engine.readiness.until(200, since=since, within_seconds=PATIENCE_SECONDS)
         recovery = await recovered_after(self.engine, since=since)
         self.ready_after.append(PATIENCE_SECONDS if ready is None else ready)
@@ -71,7 +83,7 @@ class Scene:
         self.problems += [f"after {what}: {failure}" for failure in self.engine.exited()]
 
     def report_times(self, report: Report, *, slack: float, least_rate: int) -> None:
-        """Add the recovery times to the report. `slack` multiplies their limits, for busy machines."""
+        """Add the recovery times to the report. On busy machines, `slack` > 1 multiplies the time limits."""
         if self.rates:
             report.count(
                 "fewest writes acknowledged in the second before a fault",
@@ -94,7 +106,7 @@ Fault = Callable[[Scene, Server], Awaitable[None]]
 
 
 async def kill_backend(scene: Scene, server: Server) -> None:
-    """Kill one backend with SIGKILL. PostgreSQL then ends all others and recovers."""
+    """Kill one server process of a session with SIGKILL. PostgreSQL then ends all other sessions and recovers."""
     killed = False
     while not killed:
         backends = await server.backends()
@@ -112,7 +124,7 @@ async def kill_postmaster(scene: Scene, server: Server) -> None:
 
 
 async def freeze(scene: Scene, server: Server) -> None:
-    """Freeze the whole server until the readiness probe fails, and a few seconds longer."""
+    """Suspend all processes of the server until the readiness probe fails, and up to three seconds longer."""
     with server.frozen():
         await scene.unready(monotonic())
         await asyncio.sleep(scene.chance.uniform(0.5, 3))
@@ -138,14 +150,14 @@ async def cancel_statements(scene: Scene, server: Server) -> None:
 
 
 async def hold_lock(scene: Scene, server: Server) -> None:
-    """Hold a lock that all writes of the account need, so that waiting requests occupy all connections of the API."""
+    """Hold a lock that every create of the account needs. The waiting requests occupy connections of the API."""
     async with server.owner() as owner, owner.transaction():
         await owner.execute("SELECT FROM account_counter FOR UPDATE")
         await asyncio.sleep(HOLD_SECONDS)
 
 
 async def take_all_connections(scene: Scene, server: Server) -> None:
-    """Occupy all connections of the server, and end those of the engine."""
+    """Occupy all free connections of the server. Then terminate the engine's connections and occupy these too."""
     occupied: list[asyncpg.Connection[asyncpg.Record]] = []
     async with server.owner() as owner:
         until = monotonic() + STORM_SECONDS

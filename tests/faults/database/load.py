@@ -1,4 +1,4 @@
-"""The load on the engine during a run's faults, and the comparison afterwards."""
+"""Send writes to the engine while a run injects faults, and compare all writes with the database afterwards."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -20,7 +20,7 @@ async def loaded(
 ) -> AsyncGenerator[None]:
     """Run clients during the block, then compare their journal with the database.
 
-    In the short run, recovery may take three times as long, because the machine is busy.
+    In a short run, recovery may take three times as long as in a full run, because the machine is busy.
     """
     engine = scene.engine
     writing, began = asyncio.create_task(engine.client.run()), monotonic()

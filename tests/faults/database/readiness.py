@@ -16,7 +16,7 @@ class Readiness:
     seen: list[tuple[float, int]] = field(default_factory=list[tuple[float, int]])
     """Time and status of each response of `/health/ready`."""
     failures: list[str] = field(default_factory=list[str])
-    """Responses of `/health` other than 200."""
+    """The status or exception of each request to `/health` that did not get a 200."""
 
     async def watch(self) -> None:
         async with httpx.AsyncClient(base_url=self.url, timeout=PATIENCE_SECONDS) as http:
@@ -24,7 +24,7 @@ class Readiness:
                 await asyncio.gather(self._ready(http), self._alive(http), asyncio.sleep(EVERY_SECONDS))
 
     async def until(self, status: int, *, since: float, within_seconds: float) -> float | None:
-        """Wait for a response with the status after `since`. Return the seconds from `since` to it, or None."""
+        """Wait for the first response after `since` that has `status`. Return its delay in seconds, or None."""
         while monotonic() < since + within_seconds:
             came = [at for at, seen in self.seen if at >= since and seen == status]
             if came:

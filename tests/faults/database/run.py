@@ -1,4 +1,4 @@
-"""Run a real API and two workers on a durable PostgreSQL, and kill, freeze and exhaust it under load."""
+"""Kill and suspend a durable PostgreSQL, and use up its connections, while an API and two workers use it."""
 
 import asyncio
 import tempfile

@@ -1,4 +1,4 @@
-"""A PostgreSQL with durable settings that can be killed and frozen."""
+"""A PostgreSQL server with durable settings. The runs kill, suspend and restart the server."""
 
 import asyncio
 import os
@@ -64,7 +64,7 @@ class Server:
             connection.terminate()
 
     async def returned(self, *, within_seconds: float = 60) -> float:
-        """Wait until the engine's role can connect. Return the time (monotonic)."""
+        """Wait until the engine's role can connect. Return the monotonic time."""
         return await accepts_connections(self.url, within_seconds=within_seconds)
 
     def kill(self) -> None:
@@ -91,7 +91,7 @@ def server(
     *,
     before: Callable[[Path], None] = lambda _folder: None,
 ) -> Generator[Server]:
-    """Run a server during the block. `before` may change the new data folder before the server runs."""
+    """Run a server during the block. `before` may change the data folder that a first start has created."""
     started = Server(folder, {**SETTINGS, **(settings or {})})
     try:
         started.start()
@@ -105,7 +105,7 @@ def server(
 
 
 async def accepts_connections(url: str, *, within_seconds: float) -> float:
-    """Wait until a server accepts connections. Return the time (monotonic), or raise the driver's last error."""
+    """Wait until a server accepts connections. Return the monotonic time, or raise the driver's last error."""
     give_up_at = monotonic() + within_seconds
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Compare the clients' journal with the API and the tables after the faults."""
+"""After the faults, compare the clients' journal with the lists of the API and with the tables."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,10 @@ _ROWS = {
 
 
 async def compare(report: Report, client: Client, owner_url: str) -> None:
-    """Report lost, phantom, duplicate and differing writes. The role in `owner_url` must be able to read all rows."""
+    """Compare the journal with the API and the tables. The role in `owner_url` must be able to read all rows.
+
+    Report acknowledged writes that are lost or differ, and rows that are duplicate or that no client requested.
+    """
     there = await _rows(owner_url)
     shown = {kind: await _shown(client, f"/v1/{kind}s") for kind in ("product", "subscription", "customer")}
     problems = [*_phantoms(client, there)]
@@ -41,7 +44,7 @@ async def compare(report: Report, client: Client, owner_url: str) -> None:
 
 
 def _phantoms(client: Client, there: Mapping[str, Counter[str]]) -> Iterator[str]:
-    """Find rows that no client requested, duplicates, and incomplete creates."""
+    """Yield a problem for each row that no client requested, each duplicate, and each create that is incomplete."""
     asked = {kind: {write.reference for write in client.journal if write.kind == kind} for kind in _ROWS}
     asked["customer"] = asked["event"] = asked["subscription"]
     for kind, counted in there.items():
@@ -56,7 +59,7 @@ def _phantoms(client: Client, there: Mapping[str, Counter[str]]) -> Iterator[str
 
 
 def _lost(client: Client, shown: Mapping[str, Mapping[str, Json]]) -> Iterator[str]:
-    """Find acknowledged writes that are missing or different."""
+    """Yield a problem for each acknowledged write that is missing or differs from its response."""
     last: dict[str, Write] = {}
     for write in client.acknowledged:
         if write.kind == "change":

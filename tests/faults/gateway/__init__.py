@@ -1,1 +1,1 @@
-"""Test the engine with a gateway that loses responses, creates charges late and hides them."""
+"""Test the engine with gateways that lose responses, create charges late and show charges late."""

@@ -1,4 +1,4 @@
-"""The faults of the external gateway and merchant, drawn from a seed."""
+"""The faults of the test gateway and merchants. A seed determines which calls they affect."""
 
 import json
 import random
@@ -15,9 +15,11 @@ class GatewayFaults:
     connection, and creates the charge `late_seconds` later. `refused_before`: it closes the connection and creates no
     charge. `unavailable` and `error`: it responds 503 or 500, and creates no charge.
 
-    Look-ups show a new charge after `lag_seconds`. `lookup_fails` applies to look-ups. `price_fails` and `push_fails`
-    apply to the merchant's endpoints. `never_paid`: nobody pays the charge. With `knows_keys`, a repeated
-    request returns the first charge, or is refused (`refuses_repeats`).
+    `lookup_fails`: the gateway answers a look-up with 503. `price_fails` and `push_fails`: the merchant's endpoint
+    responds 500. `never_paid`: nobody pays the charge.
+
+    Look-ups show a new charge after `lag_seconds`. With `knows_keys`, the gateway recognizes a repeated request and
+    returns the first charge. With `refuses_repeats`, it refuses a repeated request that it recognizes.
     """
 
     lost: int = 0
@@ -36,7 +38,7 @@ class GatewayFaults:
     seed: int = 1
 
     def draw(self, kind: str, number: int, **chances: int) -> str | None:
-        """Return the fault of the n-th call of a kind, or None."""
+        """Return the name of the fault of the `number`-th call of a kind, or None. `chances` are per thousand."""
         drawn = random.Random(f"{self.seed}/{kind}/{number}").randrange(1000)  # noqa: S311 - not for security
         for name, chance in chances.items():
             if drawn < chance:

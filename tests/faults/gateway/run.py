@@ -1,7 +1,7 @@
-"""A gateway that loses responses, creates charges late and hides them, while workers are killed and frozen.
+"""Bill through gateways that lose responses, create charges late and show charges late.
 
-Workers and gateways are separate processes. In the end, the journals of gateways and merchants must agree with the
-database (D-33, D-35).
+Workers and gateways are separate processes. Meanwhile, workers are killed and frozen. In the end, the journals of
+gateways and merchants must agree with the database (D-33, D-35).
 """
 
 import asyncio
@@ -22,15 +22,21 @@ from tests.faults.gateway.world import Kind, World, kinds, open_world
 from tests.faults.report import Options, Report, Scale
 
 SPEED = 10
-"""Seconds of the run's clock per real second. A time-out of 20 s takes 2 real seconds, a lease of 60 s takes 6."""
+"""Seconds of the run's clock per real second. A time-out of 20 s takes 2 real seconds, and a lease of 60 s takes 6."""
 AFTER_DUE_SECONDS = 4 * 86400
 LATEST_FOUND_SECONDS = 60
-"""Second charges are limited if charges appear within this delay, because look-ups must find them."""
+"""The number of second charges is limited only at gateways that create late charges within this many seconds.
+
+At a slower gateway, a look-up may miss a charge that appears later, so the engine cannot exclude a second charge.
+"""
 SECOND_CHARGES_PERMILLE = 5
-"""Allowed second charges. A freeze between lease check and request can cause one, which is canceled later."""
+"""Second charges allowed per thousand charges.
+
+A worker that is frozen between its lease check and its request can create a second charge, which is canceled later.
+"""
 INTERFERENCE_SECONDS = 0.2
 INTERFERENCE_PERMILLE = 60
-"""Share of invoices that are canceled or retried while they are charged."""
+"""Number of requests that cancel or retry invoices during the charging, per thousand charges."""
 
 
 def run(options: Options) -> Report:
@@ -91,7 +97,7 @@ async def _show_progress(options: Options, world: World, charges: int) -> None:
 
 
 async def _interfere(world: World, rng: random.Random, *, count: int, report: Report) -> None:
-    """Cancel random invoices and retry the issuance of others, in any state."""
+    """Cancel random invoices, and retry the issuance of other random invoices, whatever their states are."""
     by_id = {merchant.account_id: merchant for merchant in world.merchants}
     answered: Counter[str] = Counter()
     while answered.total() < count:
@@ -131,7 +137,7 @@ async def _count(
     report.count(
         "charge calls that were open in killed or frozen workers (percent)",
         100 * running.calls_hit / charges,
-        # In a short run, most charges may be created before the first kill.
+        # No minimum in a short run, because most charges may be created before the first kill.
         at_least=2 if options.scale is Scale.FULL else None,
     )
     for kind, numbers in of_kind.items():

@@ -1,4 +1,4 @@
-"""The worker processes of the gateway run. They are killed, or frozen for longer than their leases."""
+"""The worker processes of the run `gateway`. It kills some of them, and freezes others for longer than their leases."""
 
 import asyncio
 import os
@@ -67,9 +67,10 @@ class Workers:
     async def kill_and_freeze(
         self, rng: random.Random, *, until_calls_hit: int, frozen_seconds: tuple[float, float]
     ) -> None:
-        """Kill and freeze workers with charge calls in progress, until enough calls were interrupted.
+        """Freeze and kill workers with charge calls in progress, until `until_calls_hit` calls were interrupted.
 
-        A freeze is longer than a lease. Its duration is drawn from a range, in seconds of the run's clock.
+        At least one worker is frozen, and at least one is killed. Each freeze lasts a random time in the range
+        `frozen_seconds`, in seconds of the run's clock. The range must begin above the duration of a lease.
         """
         while self.calls_hit < until_calls_hit or not {"kill", "freeze"} <= set(self.counts):
             victim = await self._busy(rng)
@@ -91,7 +92,11 @@ class Workers:
                 return rng.choice(busy)
 
     async def _freeze(self, victim: WorkerProcess, *, seconds: float) -> None:
-        """Freeze a worker for `seconds` of the run's clock, and long enough for its own timers to expire."""
+        """Leave a stopped worker frozen for `seconds` of the run's clock, then let it continue.
+
+        The run may set its clock forward, which shortens the freeze in real time. But the worker's call time-outs
+        elapse in real time. The freeze therefore also lasts longer than such a time-out in real time.
+        """
         clock = self.world.clock
         thaws_at = clock().timestamp() + seconds
         at_least_until = time.monotonic() + clock.real_seconds(CALL_TIMEOUT_SECONDS + 5)

@@ -1,1 +1,1 @@
-"""Run two concurrent operations in many interleavings, one statement at a time."""
+"""Run two concurrent operations, such as generation and a cancellation, in many orders of their SQL statements."""

@@ -1,4 +1,7 @@
-"""The interleavings to try: all, or those with few switches and random ones."""
+"""Choose schedules. A schedule is an order in which the steps of two operations are executed.
+
+If there are too many schedules to try them all, choose those with few switches and some random ones.
+"""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -9,12 +12,16 @@ from math import comb
 from tests.faults.orders.stepping import Choose
 
 LAST = 10_000
-"""A number of steps that no operation reaches. A turn of this length lasts until the side has ended."""
+"""More steps than any operation has. In a schedule, this count means that an operation runs until it ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The number of steps that each side makes in turn, such as `a3 b2 a`. Turns of blocked sides are skipped."""
+    """The order in which the steps of the operations `a` and `b` are executed.
+
+    `a3 b2 a` means three steps of `a`, two of `b`, then `a` until it ends. If a lock blocks the operation that is next,
+    the other operation executes its next step instead.
+    """
 
     turns: tuple[tuple[str, int], ...]
 
@@ -40,7 +47,7 @@ class Schedule:
 
 
 def of_trace(threads: Sequence[str]) -> Schedule:
-    """Return the schedule that a trace has executed."""
+    """Return the schedule that was executed, given the name of the thread of each executed step."""
     return Schedule(tuple((side, len(list(steps))) for side, steps in groupby(each[0] for each in threads)))
 
 
@@ -48,7 +55,7 @@ SERIAL = (Schedule.read("a b"), Schedule.read("b a"))
 
 
 def few_switches(steps: dict[str, int]) -> list[Schedule]:
-    """Return all schedules in which one side runs completely between two steps of the other."""
+    """Return all schedules in which one operation runs completely between two steps of the other operation."""
     return [
         Schedule(((side, count), (other, LAST), (side, LAST)))
         for side, other in (("a", "b"), ("b", "a"))
@@ -73,9 +80,10 @@ def drawn(steps: dict[str, int], rng: random.Random) -> Iterator[Schedule]:
 
 
 def chosen(steps: dict[str, int], rng: random.Random, *, share: int) -> Iterator[Schedule]:
-    """Yield all schedules if there are at most `share`. Otherwise yield those with few switches, then random ones.
+    """Yield all schedules if there are at most `share`. Otherwise yield those of `few_switches`, then random ones.
 
-    If more than `share` have few switches, yield a sample of them. The random schedules never end and may repeat.
+    If `few_switches` returns more than `share` schedules, yield only a sample of them. The random schedules never end,
+    and may contain the same schedule several times.
     """
     if comb(sum(steps.values()), steps["a"]) <= share:
         yield from all_of(steps)

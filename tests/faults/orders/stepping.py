@@ -1,6 +1,6 @@
 """A deterministic stepper for concurrent tasks: only one task runs at a time, from one statement to the next.
 
-The caller chooses the next task, so every order can be tried, drawn from a seed, or repeated.
+The caller chooses which task runs next. It can therefore try every order, draw random orders, or repeat an order.
 """
 
 import asyncio
@@ -22,14 +22,17 @@ Choose = Callable[[Sequence[str]], str]
 """A function that chooses the next thread, given the sorted names of the threads that are not blocked."""
 
 LOCK_SETTINGS = {"deadlock_timeout": "1ms"}
-"""Server settings with which the thread that completes a deadlock always detects it."""
+"""Server settings. A blocked statement checks for a deadlock after 1 ms, before any other thread continues.
+
+The statement that completes a deadlock therefore always detects the deadlock and fails.
+"""
 
 _LOOK_AFTER_SECONDS = 0.002
 """After this time, the stepper queries PostgreSQL to find out whether a statement waits for a lock."""
 _DEADLOCK_LOOKED_SECONDS = 0.01
 """After this time, a blocked statement has made its only deadlock check."""
 _PATIENCE_SECONDS = 2
-"""Maximum time that other actors wait for an actor that waits for a socket or a timer."""
+"""Maximum time for which an actor that waits for a socket or a timer delays the other actors."""
 _STUCK_SECONDS = 60
 
 
@@ -39,7 +42,7 @@ class StuckError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """An executed step: its thread, its label, and whether it waited for a lock of another thread."""
+    """An executed step: the name of its task, its label, and whether it waited for a lock of another task."""
 
     thread: str
     label: str
@@ -55,7 +58,10 @@ After = Callable[[Step], Awaitable[None]]
 
 @dataclass(slots=True, eq=False)
 class _Thread:
-    """A task of an actor. It waits for its turn, or executes a step. `pid` is the server process of a statement."""
+    """A task of an actor. It waits to be chosen (`gate`), executes a step (`at_work`), or does neither.
+
+    `pid` is the id of the PostgreSQL server process that executes its statement.
+    """
 
     name: str
     label: str = ""
@@ -67,7 +73,7 @@ class _Thread:
 
 @dataclass(slots=True, eq=False)
 class _Actor:
-    """A simulated process. Its tasks are called threads, and named in the order of their first I/O."""
+    """A simulated process. Its asyncio tasks are called threads, and named in the order of their first I/O."""
 
     name: str
     begin: asyncio.Event
@@ -76,7 +82,10 @@ class _Actor:
     named: int = 0
 
     def thread(self) -> _Thread:
-        """Return the thread of the running task. The first is named like its actor, others `name.2`, `name.3` ..."""
+        """Return the thread of the running task.
+
+        An actor's first thread has the actor's name. Its other threads are named `name.2`, `name.3` and so on.
+        """
         task = asyncio.current_task()
         assert task is not None, "actors do I/O in tasks"
         if task not in self.threads:
@@ -91,9 +100,11 @@ class Stepper:
 
     1. Pass `connection_class` to `store.db.connect`, for one pool per actor or a shared one.
 
-    2. `act(name, action)` registers an actor, before or during a run. The returned task has its result or exception.
+    2. `act(name, action)` registers an actor, before or during a run. The returned task gets the result or
+    exception of `action`.
 
-    3. `await run(choose)` runs all actors to their end and returns the trace. Then new actors may be registered.
+    3. `await run(choose)` runs all actors to their end and returns the executed steps. Then new actors may be
+    registered.
 
     Every network access of an actor must be a step. Statements are steps already; other calls must be made inside
     `doing`. Open pools first (`stepping_connection.open_whole`), because connecting is not a step. Code outside actors
@@ -101,7 +112,7 @@ class Stepper:
     """
 
     def __init__(self, control: "asyncpg.Connection[Any]") -> None:
-        """`control` is another connection, of the same role or of a superuser. It finds out who waits for locks."""
+        """`control` is a connection of the actors' role or of a superuser. It queries which sessions wait for locks."""
         self._control = control
         self._actors: list[_Actor] = []
         self._changed = asyncio.Event()
@@ -111,7 +122,7 @@ class Stepper:
 
     @property
     def waiting(self) -> dict[str, str]:
-        """Return the next step of each thread that is not blocked."""
+        """Return the label of the next step of each thread that waits to be chosen."""
         return {thread.name: thread.label for thread in self._threads() if thread.gate is not None}
 
     def act(self, name: str, action: Callable[[], Awaitable[T]]) -> asyncio.Task[T]:
@@ -134,7 +145,7 @@ class Stepper:
     async def run(self, choose: Choose, *, after: After | None = None) -> Sequence[Step]:
         """Run the actors one step at a time until all are done. `after` is called after every step.
 
-        An actor's exception stays in its task. Raises StuckError.
+        If an actor raises an exception, only the task that `act` returned raises it. Raises StuckError.
         """
         self.trace = []
         while True:
@@ -147,7 +158,7 @@ class Stepper:
             elif all(each.task is not None and each.task.done() for each in self._actors):
                 self._actors.clear()
                 return self.trace
-            else:  # all threads wait: for a timer, or for locks of other sessions until the lock time-out
+            else:  # all threads wait for a timer, or for locks of other sessions
                 await self._change()
 
     async def step(self, label: str) -> None:
@@ -164,7 +175,7 @@ class Stepper:
 
         Other threads wait until the I/O ends or is blocked by a lock.
 
-        `pid` is the server process of a statement. With `waits_for_turn=False` the I/O starts immediately.
+        `pid` is the server process of a statement. With `waits_for_turn=False`, the I/O starts without being chosen.
         """
         actor = _ACTOR.get()
         if actor is None:
@@ -222,7 +233,10 @@ class Stepper:
                 await self._mark_waiting(at_work)
 
     async def _mark_waiting(self, at_work: Sequence[_Thread]) -> None:
-        """If all statements are blocked, wait for PostgreSQL's deadlock check, then record the blocking sessions."""
+        """If locks block all statements, wait for PostgreSQL's deadlock check.
+
+        Then record which sessions block them.
+        """
         found = await self._blockers(at_work)
         if not all(found.values()):
             return
@@ -233,7 +247,10 @@ class Stepper:
                 each.waits_for = found[each]
 
     async def _still_wait(self, at_work: Sequence[_Thread]) -> bool:
-        """Return whether all blocked threads are still blocked by the same threads. Mark the others as working."""
+        """Return whether the recorded sessions still block every thread at work.
+
+        If other sessions block a thread now, or none, clear its record `waits_for`.
+        """
         if not all(each.waits_for for each in at_work):
             return False
         found = await self._blockers(at_work)

@@ -1,4 +1,7 @@
-"""Connections on which every statement is a step, and pools that are opened before stepping starts."""
+"""Connections on which every statement is a step of the stepper.
+
+Connecting is not a step, so pools are opened before the stepper starts.
+"""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
@@ -11,13 +14,13 @@ from tests.faults import connections
 from tests.faults.connections import Send
 
 _NOT_A_STEP = ("BEGIN", "SET LOCAL")
-"""Statements that take no lock and no snapshot. They are sent without a step."""
+"""Statements that take no lock and no snapshot. They are no steps, and run without being chosen."""
 
 
 def connection_class(
     doing: Callable[..., AbstractAsyncContextManager[None]],
 ) -> "type[asyncpg.Connection[Any]]":
-    """Return a connection class that executes each statement inside `doing`, with its text as label."""
+    """Return a connection class that executes each statement as a step of the stepper, with its SQL as the label."""
 
     async def around(connection: Any, sql: str, send: Send, *, is_prepared: bool) -> Any:
         step = doing(sql, pid=connection.get_server_pid(), waits_for_turn=not sql.startswith(_NOT_A_STEP))

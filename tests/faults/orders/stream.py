@@ -13,7 +13,7 @@ _PAGE = 200
 
 @dataclass(slots=True)
 class Follower:
-    """A polling client. It reads from its cursor after every commit."""
+    """A polling client. After every commit, it reads the events after its cursor."""
 
     connection: Any
     account_id: UUID
@@ -35,7 +35,7 @@ class Follower:
             self.cursor = found[-1].sequence
 
     async def missed_events(self) -> list[str]:
-        """Read the remaining events. Return the events that the client never received."""
+        """Read the remaining events. Return a message for each event that the client never received."""
         await self.read_on()
         there = await events.after(self._tx, self.since, limit=_PAGE)
         return [

@@ -1,1 +1,1 @@
-"""Send requests with foreign, random and malformed input to every route."""
+"""Send ids of other accounts, random ids and malformed requests to every route."""

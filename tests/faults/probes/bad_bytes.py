@@ -15,7 +15,7 @@ from tests.support.populated import connected
 from tests.support.postgres_processes import until
 
 WAIT_SECONDS = 5
-"""Time limit for a response. The server's own time-out is longer and has other tests."""
+"""Time limit for a response. The server's own time-out is longer, and other tests cover it."""
 
 
 @dataclass(slots=True)
@@ -25,7 +25,7 @@ class Sent:
 
 
 def send_all(server_url: str, options: Options) -> Sent:
-    """Send each kind of invalid bytes many times. None may cause a 5xx or a write, and the API must keep running."""
+    """Send many requests with invalid bytes. None may cause a 5xx or a write, and the API must keep running."""
     return asyncio.run(_with_api(server_url, options))
 
 
@@ -59,7 +59,10 @@ async def _with_api(server_url: str, options: Options) -> Sent:
 
 
 async def _judged(port: int, raw: bytes) -> list[str]:
-    """Send bytes and close the sending side. Return the problems of the responses. A missing response is correct."""
+    """Send bytes, then close the sending side of the connection. Return the problems of the responses.
+
+    No response at all is correct, too.
+    """
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         async with asyncio.timeout(WAIT_SECONDS):

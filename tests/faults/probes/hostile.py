@@ -101,7 +101,6 @@ CORRUPTIONS: tuple[tuple[str, Callable[[bytes, random.Random], bytes]], ...] = (
     ("a scalar", lambda _body, chance: chance.choice(TOKENS).encode()),
     ("single quotes", lambda body, _chance: body.replace(b'"', b"'")),
 )
-"""Functions that corrupt the bytes of a body."""
 
 MEDIA_TYPES = (
     "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/json5", "",
@@ -158,4 +157,3 @@ QUERY_VALUES = (
     "%EF%BC%91", "true", "TRUE", "null", "[]", "paid", "PAID", "invoice.paid", "2026-02-30", "9999-12-31", "2026-01-01",
     "00000000-0000-0000-0000-000000000000", "x" * 121, "x" * 9000, "%zz", "%", quote("' or 1=1--"), "a;b", "a#b", "-0",
 )  # fmt: skip
-"""Texts for query parameters."""

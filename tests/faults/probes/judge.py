@@ -1,4 +1,4 @@
-"""Check every response to a bad request: it matches the OpenAPI document, is no 5xx, and reveals no secret."""
+"""Check that a response to a bad request matches the OpenAPI document, is no 5xx and reveals no secret."""
 
 import json
 import re
@@ -26,7 +26,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """`secret` has texts that no response may contain, and `names` has texts that no error may contain."""
+    """Checks responses.
+
+    `secret` has texts that no response may contain, and `names` texts that no error may contain.
+    """
 
     document: Json
     secret: Collection[bytes]

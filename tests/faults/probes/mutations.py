@@ -12,7 +12,10 @@ from tests.support.world import Json
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """A request as sent. `route` is its operation, or None if a mutation has changed the path or the method."""
+    """A request in the form in which it is sent. `done` names the mutations.
+
+    `route` is the operation, or None if a mutation has changed the path or the method.
+    """
 
     route: str | None
     method: str
@@ -31,7 +34,7 @@ class Wire:
 
 @dataclass(frozen=True, slots=True)
 class Mutator:
-    """`fields` has a sample value for each field name in the OpenAPI document."""
+    """Changes valid requests at random. `fields` has a sample value for each field name in the OpenAPI document."""
 
     chance: random.Random
     fields: Mapping[str, Json]
@@ -78,7 +81,7 @@ class Mutator:
         return replace(wire, body=text.encode(), done=(*wire.done, done))
 
     def _raw_body(self, wire: Wire) -> Wire:
-        """Corrupt the bytes of the body or its content headers."""
+        """Corrupt the bytes of the body, or replace its media type."""
         name, corrupt = self.chance.choice(hostile.CORRUPTIONS)
         if name.startswith("media"):
             media = self.chance.choice(hostile.MEDIA_TYPES)

@@ -1,6 +1,7 @@
-"""Send own, foreign, unknown and malformed ids at every id position of every route.
+"""Send own, foreign, unknown and malformed ids at every place of every route that takes an id.
 
-The positions come from the OpenAPI document, so new routes and fields are included automatically.
+Own ids belong to the account that sends the request, and foreign ids belong to other accounts. The places come from the
+OpenAPI document, so new routes and fields are included automatically.
 """
 
 import asyncio
@@ -27,12 +28,18 @@ SAME_ANSWERS = {
     "pricing-test": "the products of this run have fixed prices",
     "/gateways/": "the webhooks of this run are not signed",
 }
-"""Routes that respond to own and unknown ids alike in this run, with the reason. Scenarios test other responses."""
+"""Routes that respond to own and unknown ids alike in this run, with the reason.
+
+Scenarios test the other responses of these routes.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A request with one id. `where` is the id's position in the request, and `name` its name in the API."""
+    """A request in which one id is replaced. `name` is the id's name in the API.
+
+    `where` is the part of the request that contains the id: path, query or body.
+    """
 
     route: str
     where: str
@@ -49,7 +56,7 @@ class Probe:
 
 
 def probes(document: Json, own: Owned) -> Iterator[Probe]:
-    """Yield every id position of every route. GETs are also sent as HEAD."""
+    """Yield a probe for every place of every route that takes an id. For a GET, also yield it as a HEAD request."""
     bodies = valid_bodies(own)
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
@@ -92,7 +99,7 @@ def unknown(name: str, chance: random.Random) -> str:
 
 
 def run(options: Options) -> Report:
-    """Check that responses to foreign and unknown ids are equal byte for byte, and that nothing changes."""
+    """Check that responses to foreign and unknown ids differ only in id and date, and that no other account changes."""
     report = Report("probes", options.seed)
     with place.server() as url:
         asyncio.run(_run(url, options, report))
@@ -177,7 +184,7 @@ def _id_forms(probe: Probe, sought: str) -> list[str]:
 
 
 def _not_as_unknown(answer: Answer, expected: tuple[Any, ...]) -> bool:
-    """Return whether the response to a malformed id differs from that to an unknown id, apart from the id."""
+    """Return whether the responses to a malformed and an unknown id differ in more than the id."""
     status, headers, body = expected
     kept = {name: value for name, value in headers if name != "content-length"}
     found = {name: value for name, value in answer.headers.items() if name not in {"date", "content-length"}}
@@ -190,10 +197,10 @@ def _not_as_unknown(answer: Answer, expected: tuple[Any, ...]) -> bool:
 
 
 async def _own(world: World, own: Owned, *, chance: random.Random, report: Report) -> int:
-    """Send own ids, and return their number. Report a probe that gets the same responses with unknown ids."""
+    """Send own ids, and return their number. Report each probe that gets the same response to own and unknown ids."""
     tried = 0
     listed = list(probes((await world.get("/docs-json")).json, own))
-    # Probes of bodies come first, because the others archive resources that the bodies need.
+    # Probes with the id in the body come first, because other probes archive resources that the bodies need.
     for probe in sorted(listed, key=lambda each: each.where != "body"):
         if probe.name == "cursor" or any(mark in probe.path for mark in SAME_ANSWERS):
             continue
@@ -225,7 +232,7 @@ async def _keys_of_others(merchant: Merchant, *, report: Report) -> None:
 
 
 async def _cursors_of_others(world: World, other: Owned, *, report: Report) -> None:
-    """Use another account's cursors. Each must count as a position in the account's own stream."""
+    """Send cursors of account `other` as account `world`. They must count as positions in the stream of `world`."""
     mine = [each["id"] for each in await world.events()]
     for limit in range(1, 11):
         cursor = (await other.merchant.get(f"/v1/events?limit={limit}")).json["nextCursor"]

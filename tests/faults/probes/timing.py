@@ -14,7 +14,10 @@ FAR_OFF = 0.15
 
 
 async def compare_times(world: World, other: Owned, *, chance: random.Random, report: Report) -> None:
-    """Measure foreign and unknown ids in turn. Report how well their times can be told apart (0.5: not at all)."""
+    """Measure response times for ids of another account and for unknown ids.
+
+    Report how well the time tells which id was sent (0.5: not at all).
+    """
 
     async def plan(sought: str) -> None:
         await world.post("/v1/plans", plan_body({"id": sought}))

@@ -1,4 +1,4 @@
-"""The application, called in this process, with detection of committed writes."""
+"""Call the application in this process, and detect which requests commit writes."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -22,7 +22,10 @@ _CHANGES: ContextVar[list[str] | None] = ContextVar("changes", default=None)
 
 
 class Watched(asyncpg.Connection):
-    """Records before each commit whether the transaction wrote. Only a transaction that wrote has an id."""
+    """Just before each commit, records PostgreSQL's id of the transaction.
+
+    PostgreSQL gives no id to a transaction that does not write, so only those that write are recorded.
+    """
 
     async def execute(self, query: str, *args: Any, **options: Any) -> str:
         changes = _CHANGES.get()
@@ -35,7 +38,7 @@ class Watched(asyncpg.Connection):
 
 @asynccontextmanager
 async def open_watched(database_url: str) -> AsyncGenerator[tuple[World, Any]]:
-    """Open the engine on watched connections. Yield its world and the application."""
+    """Open the engine on connections that record writes. Yield a `World` with this engine, and the application."""
     async with open_engine(database_url, ring=new_key(), clock=real_clock, connection_class=Watched) as deps:
         app = create_app(deps)
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
@@ -44,7 +47,7 @@ async def open_watched(database_url: str) -> AsyncGenerator[tuple[World, Any]]:
 
 
 async def ask(app: Any, wire_: Wire) -> tuple[Answer, Sequence[str]]:
-    """Send a request. Return the response, and the ids of the transactions in which it wrote."""
+    """Send a request. Return the response, and the ids of the transactions in which the request wrote."""
     changes: list[str] = []
     token = _CHANGES.set(changes)
     sent: list[dict[str, Any]] = []

@@ -1,1 +1,1 @@
-"""Restore backups when the gateway has newer charges than the database."""
+"""Restore backups that are older than some charges at the gateway, and check that the engine finds these charges."""

@@ -1,7 +1,8 @@
-"""Run the comparison of `fatura restored` in its own process, which is killed at its n-th statement.
+"""Run the comparison of `fatura restored` in its own process, which may kill itself midway.
 
-`python -m tests.faults.restore.compare_process URL RING JOURNAL NOW SINCE KILL_AT` prints the comparison's
-counts as JSON. With KILL_AT 0, the process is not killed.
+`python -m tests.faults.restore.compare_process URL RING JOURNAL NOW SINCE KILL_AT` prints the comparison's counts,
+unmatched charges and problems as JSON. The process kills itself before its SQL statement number KILL_AT. With
+KILL_AT 0, it completes.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ from tests.faults.restore.gateway import journal_providers
 
 
 def counting(before_each: Callable[[], None]) -> "type[asyncpg.Connection[asyncpg.Record]]":
-    """Return a connection class that calls a function before every statement, including commits."""
+    """Return a connection class that calls `before_each` before every statement, including commits."""
 
     async def around(connection: Any, sql: str, send: Send, *, is_prepared: bool) -> Any:
         before_each()

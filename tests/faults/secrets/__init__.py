@@ -1,1 +1,1 @@
-"""Search for leaked secrets, swap ciphertexts, and rotate the key ring."""
+"""Search all output for leaked secrets, move ciphertexts to other rows, and rotate the key ring."""

@@ -1,4 +1,4 @@
-"""Use fifty known secrets (canaries) in valid and invalid requests and during faults, then search for them."""
+"""Use at least fifty known secrets (canaries) in requests and during faults, then search all output for them."""
 
 import base64
 import json
@@ -36,7 +36,7 @@ SHOWN = {
         database password  | -                        | D-47
     """)
 }
-"""The kinds of secrets, and where the account that owns one may read it. Logs, errors and metrics never show it."""
+"""For each kind of secret, the places where it may appear. No secret may appear in logs, errors or metrics."""
 
 
 @dataclass(slots=True)
@@ -58,7 +58,10 @@ class Canaries:
 
 
 async def search(server_url: str, folder: Path, *, options: Options, report: Report) -> None:
-    """Use the secrets in real processes that log at level debug, then search for them in every encoding."""
+    """Send the secrets to real processes that log at level debug.
+
+    Then search all output for each secret, in several encodings.
+    """
     canaries = Canaries(random.Random(options.seed))  # noqa: S311 - repeatable by seed
     ring = ",".join(canaries.add("ring key", new_key()) for _ in range(2))
     options.progress(2, 4, "canaries")
@@ -111,7 +114,7 @@ def _contains(canaries: Canaries, text: str) -> set[str]:
 
 
 def _forms(canary: str) -> Iterator[str]:
-    """Yield a text in clear, in JSON, in hexadecimal, and in base64 at every offset."""
+    """Yield a canary as plain text, in JSON, in hexadecimal, and in base64 at each of the three possible offsets."""
     raw = canary.encode()
     yield canary
     yield json.dumps(canary)[1:-1]

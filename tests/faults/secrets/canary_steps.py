@@ -1,4 +1,4 @@
-"""Send secrets to the engine in valid and invalid requests, also while database, gateway and endpoints fail."""
+"""Send secrets to the engine in valid and invalid requests, also while the database or other services fail."""
 
 import asyncio
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ FAULTS = ("server_error", "timeout_after", "rate_limited", "rejected")
 async def push(
     client: Client, canaries: "Canaries", receiver: Receiver, *, server_url: str, url: str
 ) -> None:
-    """Use every kind of secret correctly, incorrectly, and during failures."""
+    """Send every kind of secret in valid requests, in invalid requests, and during failures."""
     await _wrong_keys(client, canaries)
     connection_id = await _gateways(client, canaries)
     await _keys_and_secrets(client, canaries)

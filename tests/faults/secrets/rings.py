@@ -1,6 +1,7 @@
-"""Rotate the key ring under load. Nothing may fail.
+"""Rotate the key ring while requests continue. No request may fail.
 
-The rings are in turn: old; old and new; new and old; the same after re-encryption; new.
+The ring is `[old]`, then `[old, new]`, then `[new, old]`. The first key of a ring encrypts. After all secrets are
+encrypted again with the new key, the ring is `[new]`.
 """
 
 import asyncio
@@ -16,11 +17,14 @@ from tests.faults.secrets.swapped import enroll
 from tests.support.world import World, api_client, open_account
 
 REPEATED = 15
-"""Number of requests that are made with the old key, and repeated with each later ring."""
+"""Number of requests that are sent with the first ring, and repeated with each later ring."""
 
 
 async def rotate_under_load(world: World, report: Report) -> None:
-    """Change the ring as a rolling restart does, with two rings in use at a time. Re-encrypt during requests."""
+    """Change the ring as a rolling restart does, in which old and new processes use different rings.
+
+    Encrypt all secrets again while requests continue.
+    """
     old, new = new_key(), new_key()
     rings = ([old], [old, new], [new, old], [new])
     async with _under(world, [Vault(ring) for ring in rings]) as worlds:
@@ -47,7 +51,7 @@ async def rotate_under_load(world: World, report: Report) -> None:
 
 
 async def _seal_anew(world: World, made: Sequence[bytes], *, report: Report) -> int:
-    """Re-encrypt in small batches, with an interruption and concurrent requests. Return the number of secrets."""
+    """Re-encrypt all secrets in small batches, with an interruption and during requests. Return their number."""
 
     async def rotate(*, batches: int) -> int:
         reencrypted = 0
@@ -78,7 +82,7 @@ async def _make(world: World, number: int) -> bytes:
 
 @asynccontextmanager
 async def _under(world: World, vaults: Sequence[Vault]) -> AsyncGenerator[list[World]]:
-    """Yield one account as seen by processes with these rings."""
+    """Yield a World per vault, all with the same account, as if each World were a process with its own ring."""
     async with AsyncExitStack() as stack:
         every = [replace(world.deps, vault=vault) for vault in vaults]
         opened = await open_account(every[0], Mode.SANDBOX)

@@ -1,4 +1,7 @@
-"""Move ciphertexts to other rows with SQL. None may decrypt. Dependent work waits until the secret is sent again."""
+"""Move ciphertexts to other rows with SQL. No moved ciphertext may decrypt.
+
+Work that needs such a secret must wait until a client replaces the secret.
+"""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -17,7 +20,7 @@ DOCUMENTS = ("529.982.247-25", "111.444.777-35")
 
 
 async def swap_all(world: World, report: Report) -> None:
-    """Swap the values of every encrypted column, then use them through the API and the lanes."""
+    """Swap the ciphertexts of different rows, and let the API and the lanes use the swapped ciphertexts."""
     other = await world.another()
     for merchant in (world, other):
         await _fill(merchant)
@@ -44,7 +47,7 @@ async def enroll(merchant: Merchant, document: str) -> Json:
 
 
 async def _nothing_opens_elsewhere(world: World, other: Merchant, *, report: Report) -> None:
-    """Try to decrypt every value of two accounts in the place of every other value."""
+    """For two accounts, try to decrypt each ciphertext as if it were stored in the place of each other ciphertext."""
     values: list[tuple[str, Any, str, bytes]] = []
     for account_id in (world.account_id, other.account_id):
         async with world.deps.db.transaction(account_id) as tx:
@@ -78,7 +81,7 @@ async def _by_hand(world: World) -> AsyncGenerator[asyncpg.Connection]:
 
 
 async def _documents(world: World, report: Report) -> None:
-    """Check that invoices with a swapped tax document wait while others are issued. No charge has a wrong document."""
+    """Check that invoices wait if the customer's tax document was swapped, while other invoices are issued."""
     async with _by_hand(world) as connection:
         await connection.execute(
             """
@@ -153,7 +156,7 @@ async def _signing_secrets(world: World, report: Report) -> None:
 
 
 async def _stored_answers(world: World, report: Report) -> None:
-    """Check that a response stored for one Idempotency-Key is never returned for another."""
+    """Check that a response that was stored for one Idempotency-Key is never returned for another key."""
     for column in ("answer", "body_hash"):
         async with _by_hand(world) as connection:
             swap = """

@@ -1,1 +1,1 @@
-"""Simulate the whole engine under faults that a seed determines."""
+"""Simulate the whole engine under faults. A seed determines the faults and the order of all I/O."""

@@ -1,4 +1,4 @@
-"""The simulated machines of a world, its event loop, and its trace."""
+"""The simulated machines, the event loop and the trace of a world. The trace lists all executed steps."""
 
 import asyncio
 import selectors
@@ -89,7 +89,10 @@ class WorldLoop(asyncio.SelectorEventLoop):
 
 
 class _Turn:
-    """Lets all ready tasks run once when it is awaited, like the original `asyncio.sleep(0)`, which worlds replace."""
+    """When awaited, lets all ready tasks run once, as `asyncio.sleep(0)` does.
+
+    `determinism` replaces `asyncio.sleep` during a simulation.
+    """
 
     def __await__(self) -> Generator[None]:
         yield

@@ -1,4 +1,7 @@
-"""The price and webhook endpoints of simulated merchants. They are called without a socket and keep a journal."""
+"""The price and webhook endpoints of simulated merchants.
+
+The engine calls them without a socket. They record each call in a journal.
+"""
 
 import contextlib
 import json
@@ -27,8 +30,8 @@ LATENCIES_MS = (40, 40, 40, 40, 700)
 class SimMerchants:
     """Replaces `outbound.http.MerchantClient` for all merchants of a world.
 
-    `down_until` is the end of an endpoint's outage. Accounts in `rotating` requested a new secret and may not have
-    received it yet.
+    `down_until` is the end of an endpoint's outage. Accounts in `rotating` have requested a new secret that they may
+    not have received yet, so they accept any signature.
     """
 
     schedule: Schedule

@@ -1,6 +1,6 @@
-"""The simulator's scheduler. From a seed, it decides which task continues next and what the clock shows.
+"""The simulator's scheduler. A seed determines which task continues next and what the clock shows.
 
-Every I/O of a task is a step. One step is done at a time, and all ready tasks run before the next is chosen. A
+Every I/O of a task is a step. One step is executed at a time, and all ready tasks run before the next step is chosen. A
 statement that waits for a lock is set aside until it gets the lock.
 """
 
@@ -24,17 +24,17 @@ T = TypeVar("T")
 STEP = timedelta(microseconds=900)
 """Time that one step takes on the world's clock."""
 STAYS = 0.8
-"""Chance that the same task continues. Otherwise any task is drawn."""
+"""Chance that the task of the previous step continues. Otherwise a random task continues."""
 LOCK_TIMEOUT = timedelta(seconds=5)
 MOST_STEPS = 150_000
 
 
 class StuckError(Exception):
-    """No task can continue, and no time-out will change that."""
+    """No task can ever continue, or the world has not ended after MOST_STEPS steps."""
 
 
 class WorldEndedError(BaseException):
-    """Ends the remaining tasks of a world."""
+    """Raised in a task that requests I/O or a pause after its world has ended."""
 
 
 @dataclass(slots=True, order=True)
@@ -48,7 +48,10 @@ class Sleeper:
 
 
 class Schedule:
-    """Runs all tasks of one world, one I/O at a time. `inject` is called before each step and may prevent it."""
+    """Runs all tasks of one world, one I/O at a time.
+
+    `inject` is called before each step. If it injects a fault, it returns true, and the step is not executed now.
+    """
 
     def __init__(self, rng: random.Random, now: datetime, loop: WorldLoop) -> None:
         self.rng = rng
@@ -98,7 +101,7 @@ class Schedule:
             await self._loop.create_future()
 
     def wake_early(self, sleeper_of: Host, until: datetime) -> None:
-        """Because of a notification, wake one task of a machine at `until`: the one that would sleep longest."""
+        """After a notification, wake one task of a machine at `until`, namely the task that would sleep longest."""
         mine = [each for each in self._sleepers if each.host is sleeper_of and each.until > until]
         if mine:
             latest = max(mine)
@@ -110,7 +113,7 @@ class Schedule:
     async def drive(self, main: asyncio.Task[T]) -> T:
         """Run all tasks until the main task is done, and return its result. Raises StuckError.
 
-        The clock advances after each turn. Tasks that are due then run before the next I/O begins.
+        The clock advances after each step. Sleeping tasks whose time has come then run before the next step.
         """
         while True:
             await drain_ready()
@@ -120,7 +123,7 @@ class Schedule:
                 raise StuckError(f"no end after {MOST_STEPS} steps")
             if self._wake_one():
                 continue
-            if any(each.done.done() for each in self._steps):  # a deadline canceled a step before its turn
+            if any(each.done.done() for each in self._steps):  # an engine time-out canceled a step
                 self._steps = [each for each in self._steps if not each.done.done()]
             ready = [each for each in self._steps if self._may_go(each.host)]
             if ready:
@@ -131,7 +134,7 @@ class Schedule:
                 self._pass_time()
 
     def forget(self, host: Host) -> list[Step]:
-        """Remove a dead machine's waiting tasks. Return its steps that PostgreSQL still executes."""
+        """Remove a dead machine's waiting tasks. Return those of its steps that wait for locks in PostgreSQL."""
         self._steps = [each for each in self._steps if each.host is not host]
         self._sleepers = [each for each in self._sleepers if each.host is not host]
         heapq.heapify(self._sleepers)
@@ -201,7 +204,10 @@ class Schedule:
         return bool(await self.watch.fetchval("SELECT cardinality(pg_blocking_pids($1)) > 0", pid))
 
     async def _settle_blocked(self) -> None:
-        """Continue statements that have got their lock, one after the other, so that they do not compete for a row."""
+        """Let the statements that wait for locks continue, one after another, so that no two compete for a row.
+
+        A statement that still does not get its lock is stopped again.
+        """
         if not self.locks_were_freed:
             return
         self.locks_were_freed = False
@@ -217,7 +223,7 @@ class Schedule:
                 signal(step, SIGSTOP)
 
     async def _time_out_locks(self) -> None:
-        """End a lock wait with PostgreSQL's lock time-out. Called when no other task can continue."""
+        """End the oldest lock wait as PostgreSQL's lock time-out does. Called when no other task can continue."""
         step = self._blocked.pop(0)
         await self.cancel(step)
         self.trace.add(f"{step.host.name} lock time-out")
@@ -244,7 +250,7 @@ class Schedule:
         self._go_on(max(self.now, min(instants)))
 
     def _wake_one(self) -> bool:
-        """Wake one task whose time has come. Return whether there was one."""
+        """Wake one sleeping task whose time has come. Return whether there was one."""
         while self._sleepers and self._sleepers[0].until <= self.now:
             sleeper = heapq.heappop(self._sleepers)
             if sleeper.done.done():

@@ -12,7 +12,10 @@ from tests.faults.simulator.machines import Host
 
 @dataclass(slots=True, eq=False)
 class Step:
-    """I/O that waits for its turn. `pid` returns the server process of a statement that may wait for a lock."""
+    """I/O that a task has requested. It waits until the schedule chooses it.
+
+    For a statement that may wait for a lock, `pid` returns the id of its PostgreSQL server process.
+    """
 
     host: Host
     task: object

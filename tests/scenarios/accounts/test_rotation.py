@@ -53,7 +53,7 @@ def accepts(verifier: Verifier, each: Received, secret: str) -> bool:
 
 
 async def pushed(world: World, receiver: Receiver) -> Received:
-    """Emit an event and return its delivery."""
+    """Emit an event, deliver it, and return the request that the receiver got."""
     await emit(world, 1)
     await world.run("push")
     return receiver.received[-1]
@@ -78,7 +78,7 @@ async def test_a_rotation_answers_the_new_secret(world: World) -> None:
 async def test_old_and_new_secret_verify_for_a_day(
     world: World, receiver: Receiver, verifier: Verifier
 ) -> None:
-    """Receivers with either secret accept deliveries. After 24 hours only the new secret is valid.
+    """For 24 hours after a rotation, both secrets verify deliveries. Afterwards, only the new secret does.
     [D-40, spec 5.7, spec 8 previous secret, spec 6.3, spec 5.5]
     """
     await register(world, receiver)
@@ -149,7 +149,7 @@ async def test_the_timestamp_is_real_time_on_an_advanced_test_clock(world: World
 
 
 async def test_concurrent_rotations_leave_one_current_secret(world: World, receiver: Receiver) -> None:
-    """Each retired secret signs for one more day. [D-42, D-40]"""
+    """A replaced secret signs for 24 more hours, so all five secrets verify the delivery. [D-42, D-40]"""
     await register(world, receiver)
     secrets = await asyncio.gather(*(rotate(world) for _ in range(5)))
     arrived = await pushed(world, receiver)

@@ -74,7 +74,9 @@ async def test_missed_cycles_are_billed_one_a_day(world: World):
 
 
 async def test_a_late_invoice_is_charged_today(world: World):
-    """The charge is due today. The invoice is overdue only after today. [D-5, D-26]"""
+    """A charge that is created after the invoice's due date is due on the day of its creation.
+    The invoice becomes overdue only after that day. [D-5, D-26]
+    """
     await world.set_up_gateway(behaviour="never_pay")
     await world.advance("2035-01-05")
     subscription = await world.enroll(await world.plan(), chargeDay=10)
@@ -166,7 +168,8 @@ async def test_each_missed_cycle_is_billed_once_for_every_period(world: World, m
     await sleep_until(world, "2037-01-20T15:00:00Z")
     await world.advance("2037-02-19")
     listed = await world.invoices(subscription)
-    # 01-31, then the 28th of each billed month. The test ends before 2037-02-25, when the next cycle is generated.
+    # The first due date is the requested 01-31. Later ones are on the 28th, because no charge day is later.
+    # The test ends before 2037-02-25, when the next cycle is generated.
     later = [f"{2035 + n * months // 12}-{n * months % 12 + 1:02}-28" for n in range(1, 24 // months + 1)]
     assert [each["dueDate"] for each in listed] == ["2035-01-31", *later]
     assert await world.broken() == []

@@ -1,4 +1,4 @@
-"""Workers die, freeze or fail during price calls. Each lost call counts as one failure and is repeated."""
+"""Workers die, are suspended or lose the database during price calls. A lost call counts as one failure."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -55,7 +55,7 @@ async def crash(world: World, prices: PriceServer, *, limit: int) -> None:
 
 
 async def expire_leases(world: World, *, attempts: bool = True) -> None:
-    """Expire the dead worker's leases. If `attempts` is true, its calls also count as lost."""
+    """Expire the leases of the dead worker. With `attempts`, its unfinished calls also count as lost."""
     await world.sql("UPDATE price_pull SET lease_until = now() WHERE lease_until IS NOT NULL")
     if attempts:
         await world.sql("UPDATE pricing_attempt SET open_until = now() WHERE outcome IS NULL")
@@ -72,7 +72,7 @@ async def invoices_held(world: World) -> AsyncGenerator[asyncpg.Connection]:
 async def wait_for_waiters(holder: asyncpg.Connection, count: int) -> None:
     """Wait until `count` transactions wait for a lock."""
     async with asyncio.timeout(4):
-        while await holder.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted") < count:  # noqa: ASYNC110 - the waiting is done in PostgreSQL
+        while await holder.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted") < count:  # noqa: ASYNC110 - PostgreSQL offers no asyncio.Event
             await asyncio.sleep(0.01)
 
 
@@ -124,7 +124,9 @@ async def test_postgresql_refuses_a_second_scheduled_call(world: World, prices: 
 
 
 async def test_a_suspended_worker_makes_no_call(world: World, prices: PriceServer) -> None:
-    """The worker is suspended after it reserves the call and resumes too late to make it. [D-32, spec 4.7 rule 1]"""
+    """The worker is suspended after it has reserved a call, and resumes too late to make that call.
+    [D-32, spec 4.7 rule 1]
+    """
     (invoice,) = await enroll(world, prices, "/a")
     account = await load_account(world.deps, world.account_id)
     batch = await reserve(world)
@@ -192,7 +194,7 @@ END $$
 
 
 async def make_unsettleable(world: World) -> None:
-    """Make the database refuse to store results of calls to `/make_unsettleable`."""
+    """Make PostgreSQL refuse to store the result of a price call to the path `/make_unsettleable`."""
     for statement in POISON:
         await world.sql(statement)
 

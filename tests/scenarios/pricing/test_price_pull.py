@@ -1,4 +1,4 @@
-"""Price calls: successful, skipped, failing and given up (spec 4.7, D-29 to D-32)."""
+"""Price calls that price an item, skip it, fail, or are given up (spec 4.7, D-29 to D-32)."""
 
 from datetime import datetime, timedelta
 
@@ -141,7 +141,7 @@ async def test_after_twelve_failed_calls_the_invoice_stays_held(world: World, pr
     ("reply", "outcome", "status"),
     [
         (Reply({"amount": 0}), "ok", 200),  # a free item
-        (Reply({"amount": 5000}, status=201), "ok", 201),  # any 2xx
+        (Reply({"amount": 5000}, status=201), "ok", 201),  # every 2xx is accepted
         (Reply({"amount": 5001}), "over_cap", 200),
         (Reply({"skip": True, "amount": "x"}), "skip", 200),
         (Reply({"amount": 10.0}), "invalid_response", 200),

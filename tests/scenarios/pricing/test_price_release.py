@@ -1,4 +1,4 @@
-"""A manual value or a manual retry releases a held invoice; lost calls are repeated (spec 4.5, 4.7, D-29, D-32)."""
+"""A manual value or retry releases a held invoice. Lost calls are repeated (spec 4.5, 4.7, D-29, D-32)."""
 
 import asyncio
 import time
@@ -81,7 +81,7 @@ async def test_a_retry_releases_an_exhausted_invoice(world: World, prices: Price
 
 
 async def test_calls_are_signed_with_the_accounts_secret(world: World, prices: PriceServer) -> None:
-    """During a rotation, calls are signed with both secrets.
+    """During a rotation, price calls are signed with the old and the new secret.
     [spec 5.5, spec 5.6, spec 5.7, spec 4.7 headers, D-40, D-42 keys]
     """
     old, new = [(await world.post("/v1/integration/secret/rotate")).json["secret"] for _ in range(2)]
@@ -173,7 +173,7 @@ async def test_manual_retries_are_limited(world: World, prices: PriceServer) -> 
 
 
 async def test_the_attempt_that_set_a_value_is_always_shown(world: World, prices: PriceServer) -> None:
-    """Apart from that attempt, details show only the newest 20 attempts of each item.
+    """The detail shows the newest 20 attempts of each item, and the attempt that priced or skipped the item.
     [D-105, spec 4.5 GET /v1/invoices/{invoiceId} 200]
     """
     prices.answers({"amount": 100}, {"skip": True}, Reply("no", status=500))

@@ -41,7 +41,8 @@ async def test_canceling_returns_the_subscription_with_its_commitment(world: Wor
 )
 async def test_the_commitment_compares_cycles_billed_with_cycles_agreed(world: World, agreed, billed, block):
     """[D-23a, spec 4.4 commitment, spec 2.4 cycleCount]"""
-    await world.set_up_gateway(behaviour="never_pay")  # a billed cycle counts even if it is unpaid
+    # A billed cycle counts towards the commitment even if its invoice is unpaid.
+    await world.set_up_gateway(behaviour="never_pay")
     await world.advance("2035-01-05")
     subscription = await world.enroll(await world.plan(commitmentCycles=agreed), firstChargeDate="2035-02-10")
     if billed:

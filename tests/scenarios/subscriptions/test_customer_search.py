@@ -38,7 +38,7 @@ async def known_customers(merchant: Merchant) -> dict[str, Json]:
 
 
 async def found(merchant: Merchant, **query: object) -> str:
-    """Return the externalRefs on all pages of a search, oldest first."""
+    """Search for customers, and return the externalRefs from all pages, the oldest customer first."""
     shown: list[str] = []
     page, pages, total = 1, 1, 0
     while page <= pages:
@@ -141,8 +141,8 @@ async def search(world: World, document: str, *ring: str) -> list[str]:
 
 @pytest.mark.parametrize("document", [DOCUMENT, "52998224725"])
 async def test_documents_are_found_while_keys_rotate(world: World, document: str) -> None:
-    """After each batch of `fatura keys rotate`, the search runs with both keys.
-    After the last batch, only the new key finds documents.
+    """Between the batches of `fatura keys rotate`, a process with both keys finds every customer by document.
+    After the last batch, the new key is enough to find them. A process with only the old key finds none.
     [D-130, D-15]
     """
     old, new = new_key(), new_key()

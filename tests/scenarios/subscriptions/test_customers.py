@@ -151,7 +151,8 @@ async def test_no_answer_event_or_log_line_contains_the_document(world: World):
         await world.advance(days=10)
 
     lines = [line for line in logs.getvalue().splitlines() if json.loads(line).get("logger") != "httpx"]
-    everywhere = [str(await everything(world)), *lines]  # not httpx, which logs this test's URLs
+    # `lines` omits the lines of httpx, because httpx logs the URLs that this test calls.
+    everywhere = [str(await everything(world)), *lines]
     everywhere += [f"{answer.body} {answer.headers}" for answer in answers]
     assert any("/v1/customers/{customerId}" in line for line in lines), "requests are logged"
     for document in (DOCUMENT, "52998224725", OTHER_DOCUMENT):
@@ -159,7 +160,9 @@ async def test_no_answer_event_or_log_line_contains_the_document(world: World):
 
 
 async def test_no_stored_hash_reveals_the_document(world: World):
-    """Hashes are keyed. Otherwise anyone could find a tax number by hashing all of them. [D-15, D-14]"""
+    """The hashes use a secret key. Without a key, a reader of the database could hash
+    all possible tax numbers and compare the hashes. [D-15, D-14]
+    """
     body = subscription_body(await world.plan())
     body["customer"]["document"] = DOCUMENT
     assert (await world.post("/v1/subscriptions", body, key="k")).status == 201

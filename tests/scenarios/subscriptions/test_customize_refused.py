@@ -1,4 +1,4 @@
-"""Requests that customize refuses. A refused request changes nothing (spec 4.4 customize; D-10, D-22)."""
+"""Refused requests to customize a subscription, which change nothing (spec 4.4 customize; D-10, D-22)."""
 
 from tests.support.expect import UNKNOWN_ID, everything, invalid, problem
 from tests.support.sandbox_steps import connection_id
@@ -26,7 +26,7 @@ BAD: list[tuple[str, Json]] = [
     ("name", {"name": "Mine"}),
     ("chargeDay", {"chargeDay": 5}),
 ]
-"""Invalid body fields, by the path that the 400 names."""
+"""Invalid fields of the body, each after the path that the 400 response names."""
 
 
 async def test_each_invalid_field_is_named(world: World):

@@ -142,7 +142,10 @@ LINES = st.lists(
 async def offer(
     merchant: Merchant, lines: list[tuple[int | None, list[tuple[int, int, int | None]]]]
 ) -> list[Json]:
-    """Create a product for each line, and return the items of a plan. A line without a price is variable."""
+    """Create a product for each line, and return a plan's items for these products.
+
+    A line is a monthly price in cents and discounts. Without a price, the product is variable.
+    """
     return [
         item(await merchant.variable_product())
         if cents is None
@@ -168,7 +171,7 @@ def as_previewed(invoice: Json) -> Json:
 @settings(
     max_examples=20,
     deadline=None,
-    # no shrinking, because each step would bill three more cycles
+    # The phase `shrink` is left out, because each of its steps would bill three more cycles.
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

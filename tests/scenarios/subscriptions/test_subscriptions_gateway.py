@@ -10,7 +10,7 @@ NOT_FOUND = (422, "engine.gateway_connection_not_found", None)
 
 
 async def refused(merchant: Merchant, plan: Json, **fields: Json) -> tuple[int, str, Json]:
-    """Send a subscription that must be refused and must change nothing. Return the problem."""
+    """Post a subscription, check that nothing changed, and return the problem in the response."""
     before = await everything(merchant)
     found = problem(await merchant.post("/v1/subscriptions", subscription_body(plan, **fields)))
     assert await everything(merchant) == before

@@ -16,7 +16,7 @@ SLACK = timedelta(seconds=5)
 
 
 def failing(*sequences: int) -> Answerer:
-    """Answer these events with 500 and all others with 200."""
+    """Return an answerer that responds with 500 to these events and with 200 to all others."""
     return lambda each: Reply(500) if each.sequence in sequences else OK
 
 
@@ -56,7 +56,8 @@ async def test_events_of_an_invoice_are_delivered_in_order(world: World, receive
         assert numbers == sorted(numbers)
     last_tries = [receiver.sequences[::-1].index(sequence) for sequence in range(1, 61)]
     assert max(seen.values()) == 4
-    # Seven invoices take turns, so event n - 7 precedes event n in its invoice. Its last attempt must be earlier.
+    # The events belong to seven invoices in turn, so event n - 7 is the previous event of the same invoice.
+    # The last attempt of event n - 7 must be earlier than the last attempt of event n.
     for sequence in range(8, 61):
         assert last_tries[sequence - 1] < last_tries[sequence - 8]
     assert await world.broken() == []
@@ -121,7 +122,9 @@ async def test_an_endpoint_that_takes_nothing_is_disabled_after_five_days(
 
 
 async def test_events_given_up_in_an_outage_are_reopened(world: World, receiver: Receiver) -> None:
-    """An event is reopened if its last attempt was part of the outage that disabled the endpoint. [D-39 resuming]"""
+    """When the endpoint is enabled again, Fatura sends the events that it gave up in the outage.
+    [D-39 resuming]
+    """
     await register(world, receiver)
     receiver.answer = failing(1)
     await emit(world, 1, invoices=1)

@@ -1,4 +1,4 @@
-"""Call the engine with the client of openapi-python-client: a typed success and a typed error."""
+"""Call the engine with openapi-python-client's client, and check the types of one success and of one error."""
 # pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 

@@ -1,4 +1,4 @@
-"""Call the engine with openapi-generator's Python client: a typed success and a typed error."""
+"""Call the engine with openapi-generator's Python client, and check the types of one success and of one error."""
 # pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
 

@@ -1,4 +1,4 @@
-"""Authentication by API key (spec 5), and reading of the request headers that every route checks."""
+"""Authenticates requests by API key (spec 5), and reads the headers that routes check."""
 
 import re
 from collections.abc import Awaitable, Callable, Iterable
@@ -47,7 +47,7 @@ def bearer_token(headers: Headers) -> str | None:
 
 
 def idempotency_key(headers: Headers, *, required: bool) -> str | None:
-    """Return the Idempotency-Key, if any (D-14).
+    """Return the Idempotency-Key. If the request has none and `required` is false, return None (D-14).
 
     Raises EngineError: `engine.idempotency_key_required`; `engine.invalid_request` for a malformed or repeated header.
     """
@@ -65,13 +65,16 @@ def idempotency_key(headers: Headers, *, required: bool) -> str | None:
 
 
 def content_length(headers: Headers) -> int | None:
-    """Return the Content-Length in bytes. It is None if the header is missing, as for a chunked body, or malformed."""
+    """Return the Content-Length in bytes, or None if it is malformed or missing. Chunked requests have none."""
     sent = values(headers, b"content-length")
     return int(sent[0]) if sent and sent[0].isdigit() else None
 
 
 def check_media_type(headers: Headers) -> None:
-    """Refuse a Content-Type other than JSON in UTF-8 (D-11). Raises EngineError: `engine.invalid_request`."""
+    """Refuse a request whose Content-Type is missing, repeated, or not JSON in UTF-8 (D-11).
+
+    Raises EngineError: `engine.invalid_request`.
+    """
     sent = values(headers, b"content-type")
     if len(sent) != 1 or not _JSON.fullmatch(sent[0].strip()):
         raise invalid_fields(("Content-Type", "must be application/json"))

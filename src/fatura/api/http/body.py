@@ -1,4 +1,4 @@
-"""Reads request bodies, limited in size and time, and parses them as strict JSON (D-11).
+"""Reads request bodies within limits of size and time, and parses them as strict JSON (D-11).
 
 The module `fields` and the model of each route then check the contents.
 """
@@ -23,14 +23,15 @@ READ_SECONDS = 30
 """Maximum time for a whole body to arrive."""
 MAX_NAME_CHARS = 120
 WHOLE_BODY = ""
-"""The path of an error that no single field causes."""
+"""The path of an error that is reported for the body as a whole."""
 TOO_DEEP = f"must not be nested deeper than {MAX_DEPTH} levels"
 UNSTORABLE = "must not contain NUL characters or lone surrogates"
 
 
 async def read(receive: Receive, *, announced_bytes: int | None, max_bytes: int = MAX_BYTES) -> bytes:
-    """Return the whole body. If the Content-Length `announced_bytes` is above `max_bytes`, read nothing (D-10).
+    """Return the whole body. `announced_bytes` is the request's Content-Length.
 
+    A Content-Length above `max_bytes` is refused before anything is read (D-10).
     Raises EngineError: `engine.payload_too_large`; `engine.invalid_request` if the body takes longer than READ_SECONDS.
     Raises ClientDisconnect when the client disconnects.
     """
@@ -70,13 +71,13 @@ def _too_large(max_bytes: int) -> EngineError:
 
 
 class _Repeated(dict[str, Any]):
-    """A JSON object in which each of the keys `names` appeared more than once."""
+    """A JSON object in which some keys appeared more than once; `names` has these keys."""
 
     names: tuple[str, ...] = ()
 
 
 def parse(body: bytes) -> Any:
-    """Return the JSON value of a body. 10.0 stays a float, so that models can refuse it as an integer (D-8).
+    """Return the JSON value of a body. 10.0 stays a float, so that models refuse it for an integer field (D-8).
 
     Raises EngineError: `engine.invalid_request` for a body that is not strict JSON in UTF-8. Repeated keys, NUL
     characters, lone surrogates, too large numbers and nesting deeper than MAX_DEPTH are refused as well (D-11).
@@ -134,7 +135,10 @@ def _refuse_constant(name: str) -> None:
 
 
 def _may_hide_refusals(body: bytes) -> bool:
-    """Return whether a body may contain escapes or too deep nesting. Only `_refusals` checks these, not the decoder."""
+    """Return whether `_refusals` must search a body for values that the decoder accepts and Fatura refuses.
+
+    These are nesting deeper than MAX_DEPTH, and NUL characters and lone surrogates written as escape sequences.
+    """
     return b"\\u" in body or body.count(b"{") + body.count(b"[") > MAX_DEPTH
 
 

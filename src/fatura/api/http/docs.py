@@ -1,4 +1,7 @@
-"""`/docs-json` is the OpenAPI document. `/docs` is a page to try the API; it needs no other hosts (spec 4.6)."""
+"""`/docs-json` is the OpenAPI document. `/docs` is a page to try the API (spec 4.6).
+
+The page loads nothing from other hosts.
+"""
 
 import base64
 import hashlib
@@ -56,7 +59,7 @@ _HEADERS = {
 
 
 def add(app: FastAPI, document: Callable[[FastAPI], dict[str, Any]]) -> None:
-    """Add the routes of the documentation. The document is built at the first request."""
+    """Add the routes of the documentation. The OpenAPI document is built when it is first requested."""
     described = cache(lambda: document(app))
     encoded = cache(lambda: msgspec.json.encode(described()))
     app.openapi = described

@@ -1,4 +1,8 @@
-"""HTTP/1.1 with limits that uvicorn lacks: for the request head, and for the rest of a body after an early answer."""
+"""HTTP/1.1 with limits that uvicorn lacks.
+
+A request's head is limited in size, and in the time in which it must arrive. After an early answer, which is sent
+before the whole body has arrived, the rest of the body is limited in time too.
+"""
 
 import asyncio
 
@@ -10,7 +14,7 @@ from fatura.domain.errors import INVALID_REQUEST, EngineError
 MAX_FRAMING_BYTES = 64 * 1024
 """Maximum size of a request without its body: request line, headers, chunk sizes and trailers.
 
-The last read from the socket may exceed it.
+The size is checked after each read from the socket, so the last read may exceed the limit.
 """
 PATIENCE_SECONDS = 10
 """Maximum time for a request head to arrive, and for the rest of a body after an early answer."""
@@ -19,8 +23,9 @@ PATIENCE_SECONDS = 10
 class LimitedProtocol(HttpToolsProtocol):
     """Closes a connection if a request's head takes longer than PATIENCE_SECONDS, or is too large.
 
-    A body that an endpoint reads has its own limit, `body.READ_SECONDS`. After an early answer (401, 413) the rest of
-    the body is discarded for up to PATIENCE_SECONDS, because an immediate close could lose the answer.
+    A body that an endpoint reads has its own limit, `body.READ_SECONDS`. Some requests are answered before their body
+    has arrived, for example with 401 or 413. The rest of the body is then discarded for up to PATIENCE_SECONDS, because
+    an immediate close could lose the answer.
     """
 
     _in_head: bool = True
@@ -52,7 +57,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header, and drop a trailer: it must not count as a header (RFC 9110, 6.5.1)."""
+        """Keep a header. Drop a trailer, which follows the body and must not count as a header (RFC 9110, 6.5.1)."""
         if self._in_head:
             super().on_header(name, value)
 
@@ -65,11 +70,14 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         super().on_headers_complete()
         self._in_body = True
-        if asks_for_upgrade:  # the parser reads nothing after an upgrade, so the connection must end
+        if asks_for_upgrade:  # the parser reads no further request on this connection, so end it
             self.cycle.keep_alive = False
 
     def _announces_body(self) -> bool:
-        """Return whether a body follows. After an Upgrade header, the parser would take the body for a request."""
+        """Return whether the request has a body.
+
+        If the request also has an Upgrade header, the parser would take the body for the next request.
+        """
         return any(name in {b"content-length", b"transfer-encoding"} for name, _ in self.headers)
 
     def on_body(self, body: bytes) -> None:
@@ -77,10 +85,13 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Log nothing: a client may always ask for an upgrade."""
+        """Log no warning, because a client that asks for an upgrade makes no mistake."""
 
     def on_message_complete(self) -> None:
-        """Restart the keep-alive timer if the request was answered before its body ended."""
+        """Restart the keep-alive timer if the request was answered before its body ended.
+
+        uvicorn starts the timer at the answer, but stops it when the rest of the body arrives.
+        """
         self._in_body = False
         if self.transport.is_closing():
             return
@@ -103,7 +114,11 @@ class LimitedProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def _watch(self) -> None:
-        """Start a deadline if the client must still send bytes that no endpoint waits for. Otherwise cancel it."""
+        """Start or cancel the deadline after which the connection is closed.
+
+        The deadline runs while no endpoint waits for the bytes that the client must still send. These bytes are a
+        request's head, or the rest of a body after the answer.
+        """
         owes = self._in_head or (self._in_body and self.cycle.response_complete)
         if owes and self._deadline is None:
             self._deadline = self.loop.call_later(PATIENCE_SECONDS, self.transport.close)

@@ -1,4 +1,7 @@
-"""The rate limit of each API key and of each gateway connection's webhook, per process (D-48)."""
+"""Limits the rate of requests with one API key, and of webhooks for one gateway connection (D-48).
+
+Each process counts its own requests.
+"""
 
 import math
 import time
@@ -7,14 +10,15 @@ from collections.abc import Callable
 from fatura.domain.errors import RATE_LIMITED, EngineError
 
 BURST_SECONDS = 2
-"""After an idle time, a key may make at once the requests that its rate allows in this many seconds (D-48)."""
+"""An idle key may send a burst: as many requests at once as its rate allows in this many seconds (D-48)."""
 FEWEST_REMEMBERED = 1024
 
 
 class RateLimiter:
     """A token bucket for each key, stored as the time when the bucket will be full again.
 
-    Full buckets are removed, so that ids from unauthenticated gateway webhooks do not accumulate.
+    Full buckets are removed. Otherwise, webhooks with invented connection ids could fill the memory, because a webhook
+    is counted before its signature is checked.
     """
 
     __slots__ = ("_clock", "_full_at", "_limit", "_rate")
@@ -27,7 +31,7 @@ class RateLimiter:
         self._limit = FEWEST_REMEMBERED
 
     def take(self, key: str, *, who: str = "This API key") -> None:
-        """Count one request of a key; `who` is the subject of the error's message.
+        """Count one request of a key. The error's message begins with `who`.
 
         Raises EngineError: `engine.rate_limited` with `retry_after_seconds`.
         """

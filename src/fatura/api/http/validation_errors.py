@@ -31,7 +31,7 @@ _NOT_AN_OBJECT = "must be a JSON object"
 
 
 def listed(error: ValidationError, value: Any) -> list[tuple[str, str]]:
-    """Return `(path, message)` of each error in the validation of `value`, at most MAX_LISTED."""
+    """Return `(path, message)` of at most MAX_LISTED errors that the validation of `value` found."""
     all_details = error.errors(include_url=False, include_input=False)
     return list(islice((place for details in all_details for place in _places(details, value)), MAX_LISTED))
 
@@ -71,9 +71,10 @@ def _alternatives(tags: Sequence[str]) -> str:
 
 
 def _path(location: tuple[str | int, ...], value: Any) -> str:
-    """Return a location as a path in the request, without the names of union members that pydantic inserts.
+    """Convert the location that pydantic gives for an error into a path in the request.
 
-    Any step but the last is such a name if it leads to no object or array in `value`.
+    If a field has a union type, pydantic inserts the name of the type that it tried into the location. The path omits
+    this name. A step before the last is such a name if `value` has no object or array there.
     """
     path = WHOLE_BODY
     for place, step in enumerate(location, 1):

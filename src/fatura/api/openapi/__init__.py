@@ -1,1 +1,1 @@
-"""The OpenAPI document that `/docs-json` serves. FastAPI describes requests; views and samples add the answers."""
+"""The OpenAPI document that `/docs-json` serves: FastAPI describes the requests, this package adds the answers."""

@@ -30,17 +30,17 @@ def event_name(type_: str) -> str:
 
 
 def view_schemas(views: Iterable[type[View]]) -> Schema:
-    """Return the schemas of views, and of everything inside them, by name."""
+    """Return, by name, the schemas of the views, of all types inside them, and of the events."""
     _, found = msgspec.json.schema_components([*views, *DATA.values()], ref_template=_PLACE + "{name}")
     schemas: Schema = {name.removesuffix("View"): schema for name, schema in found.items()}
     for enum in StrEnum.__subclasses__():
-        if enum.__name__ in schemas:  # msgspec sorts the values; restore their order
+        if enum.__name__ in schemas:  # msgspec sorts the values of an enum; restore the declared order
             schemas[enum.__name__]["enum"] = [str(each) for each in enum]
     return schemas | _event_schemas(schemas["Event"])
 
 
 def _event_schemas(event: Schema) -> Schema:
-    """Return one schema for each event type, and `Event` as the choice among them."""
+    """Return one schema for each event type, and the schema `Event`, which allows any of them."""
     names = {type_: event_name(type_) for type_ in CATALOGUE}
     types = {
         names[type_]: {
@@ -66,9 +66,10 @@ def _event_schemas(event: Schema) -> Schema:
 
 
 def tidy(node: Any) -> Any:
-    """Return a part of the document without generated titles, citations and the suffix `View` of references.
+    """Return a part of the document, cleaned up.
 
-    Whole floats become integers, and an enum without a type becomes a string.
+    Removes generated titles, citations of the specification, and the suffix `View` in references. Whole floats
+    become integers, and an enum without a type gets the type `string`.
     """
     if isinstance(node, list):
         return [tidy(inner) for inner in cast("list[Any]", node)]
@@ -82,7 +83,7 @@ def tidy(node: Any) -> Any:
         if not (name == "title" and isinstance(inner, str))
     }
     if isinstance(tidied.get("enum"), list) and "type" not in tidied:
-        tidied["type"] = "string"  # msgspec omits the type
+        tidied["type"] = "string"  # msgspec gives an enum of texts no type
     return tidied
 
 

@@ -1,4 +1,7 @@
-"""The demo's catalog and customers: fixed and metered products, five plans, twenty subscribers."""
+"""The demo's catalog and customers: products, five plans, twenty subscribers.
+
+Some products have a fixed price. The metered products are variable: Fatura calls the example merchant for their prices.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,13 +15,13 @@ NEVER_PAY = frozenset({4, 11, 17})
 QUARTERLY, MONTHLY, CLASSES, TOWELS, SMOOTHIES = range(5)
 """Positions of the plans in the list that `make_catalog` returns."""
 METERED = {1: CLASSES, 7: CLASSES, 10: TOWELS, 13: TOWELS, 5: SMOOTHIES, 14: SMOOTHIES}
-"""The metered plans by the subscriber's index, counted from 0. All other subscribers have fixed plans."""
+"""The plans with a metered product, by the subscriber's index from 0. Other subscribers have fixed products only."""
 CAP_CENTS = 50_000
 
 
 @dataclass(frozen=True, slots=True)
 class MeteredProduct:
-    """A product that the example merchant prices. In the results, `says` describes its price calls."""
+    """A variable product. `says` completes a sentence that the demo prints below the table of variable items."""
 
     external_ref: str
     name: str
@@ -75,7 +78,7 @@ def _items(*products: str) -> list[dict[str, str]]:
 
 
 async def enroll(client: Client, plans: list[str], *, progress: Progress) -> None:
-    """Subscribe twenty customers on different charge days. Three use a gateway where no charge is ever paid."""
+    """Subscribe twenty customers on different charge days. Three use a connection whose charges are never paid."""
     prompt = (await client.get("/v1/integration"))["gateways"][0]["connectionId"]
     never = await client.post(
         "/v1/integration/gateways",

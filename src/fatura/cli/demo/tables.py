@@ -19,7 +19,7 @@ async def months_table(client: Client) -> Table:
     async for invoice in invoices(client):
         for month in (months[invoice["dueDate"][:7]], total):
             month["invoices"] += 1
-            month["cents"] += invoice["totalCents"] or 0  # null while an item has no value
+            month["cents"] += invoice["totalCents"] or 0  # the total is null while an item has no value
             month[invoice["status"]] += 1
     heads = ("month", "invoices", "invoiced", "paid", "overdue", "not due yet", "held")
     table = _table("Invoices by due month", heads, ("total", *_cells(total)))
@@ -33,7 +33,7 @@ def _cells(month: Counter[str]) -> tuple[str, ...]:
 
 
 async def metered_table(client: Client, merchant: dict[str, Any]) -> Table:
-    """Return the metered items; `merchant` is the example merchant's summary."""
+    """Return the table of variable items. `merchant` is what the example merchant answers to GET /summary."""
     found: dict[str, Counter[str]] = defaultdict(Counter)
     async for event in events(client):
         if event["type"] not in {"invoice.held", "invoice.ready"}:
@@ -61,7 +61,7 @@ async def metered_table(client: Client, merchant: dict[str, Any]) -> Table:
 
 
 def webhooks_line(merchant: dict[str, Any], *, emitted: int) -> str:
-    """Return how many emitted events the merchant received and verified."""
+    """Return a line with the numbers of events emitted and received, and of requests verified, refused and repeated."""
     return (
         f"[bold]webhooks[/] {emitted} events were emitted, {sum(merchant['events'].values())} received; "
         f"{merchant['verified']} requests were verified, {merchant['refused']} refused, "
@@ -84,7 +84,7 @@ def _table(title: str, heads: tuple[str, ...], feet: tuple[str, ...] = ()) -> Ta
 
 
 async def invoices(client: Client, query: str = "") -> AsyncIterator[dict[str, Any]]:
-    """Yield all invoices, or those of a query, page by page."""
+    """Yield all invoices, or those that match `query`, such as `&status=overdue`. Fetch them page by page."""
     page, pages = 1, 1
     while page <= pages:
         answer = await client.get(f"/v1/invoices?page={page}&pageSize={PAGE}{query}")

@@ -28,7 +28,10 @@ class _Page(msgspec.Struct):
 
 
 class Stream:
-    """Reads one account's events. While the API is unavailable it retries, and prints one note with `print_note`."""
+    """Reads one account's events.
+
+    While the API is unavailable, the stream retries each call, and reports the outage once with `print_note`.
+    """
 
     def __init__(self, client: Client, *, print_note: Callable[[str], None]) -> None:
         self._client = client
@@ -36,7 +39,7 @@ class Stream:
         self._is_unavailable = False
 
     async def follow(self, after: int) -> AsyncGenerator[StreamEvent]:
-        """Yield every event after a number, and wait for new ones without end. Raises ApiError."""
+        """Yield every event whose number is above `after`, then each new event, without end. Raises ApiError."""
         while True:
             events = await self._page(after, limit=PAGE)
             for event in events:
@@ -62,7 +65,7 @@ class Stream:
         return low
 
     async def _page(self, after: int, *, limit: int) -> list[StreamEvent]:
-        """Return up to `limit` events after a number; the API uses the number as cursor."""
+        """Return up to `limit` events whose numbers are above `after`. An event's number is a cursor of the API."""
         while True:
             try:
                 answer = await self._client.read("GET", f"/v1/events?cursor={after}&limit={limit}")

@@ -17,7 +17,7 @@ from fatura.outbound.webhook import WebhookMessage, headers_of
 DEADLINE_SECONDS = 10
 """Timeout of one request, the same as for webhooks (D-39)."""
 RETRY_SECONDS = (0.5, 1, 2, 5)
-"""Pauses between the attempts of one event; the last one repeats."""
+"""Pauses between the attempts to deliver one event; the last pause repeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Position:
 
 
 async def forward(client: Client, position: Position, *, of: Forwarding) -> None:
-    """Post every event after a position, in order and without end. Retry failures unless `skip_failures` is set.
+    """Post every event after `position`, in order and without end. Retry failures unless `skip_failures` is set.
 
     Raises ApiError.
     """

@@ -1,4 +1,4 @@
-"""The HTTP client for merchants: public addresses only, one deadline, no redirects (D-30, D-47).
+"""The HTTP client for merchants' servers. It calls only allowed addresses, and follows no redirects (D-30, D-47).
 
 Entry point: `MerchantClient.session` opens a MerchantSession, whose `post` returns an Exchange.
 """

@@ -93,7 +93,7 @@ class MerchantSession:
         return await asyncio.shield(lookup)
 
     async def close(self) -> None:
-        """Close all connections and cancel lookups."""
+        """Close the idle connections and cancel lookups."""
         lookups = [lookup for _, lookup in self._lookups.values()]
         for lookup in lookups:
             lookup.cancel()
@@ -129,7 +129,7 @@ class MerchantClient:
             await session.close()
 
     async def close(self) -> None:
-        """Cancel lookups; must be called before the event loop ends."""
+        """Close the resolver, which cancels its lookups. Call this before the event loop ends."""
         await self._dialer.close()
 
 

@@ -6,11 +6,11 @@ import time
 from fatura.outbound.http.response import Response
 
 _READ_BYTES = 4096
-"""Size of a connection's buffer; small, since thousands may be open."""
+"""Size of a connection's buffer; small, since thousands of connections may be open."""
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A connection for one request at a time; it closes when bytes arrive without a request."""
+    """A connection for one request at a time; it closes if the server sends bytes while no request runs."""
 
     def __init__(self) -> None:
         self._buffer = memoryview(bytearray(_READ_BYTES))
@@ -20,7 +20,7 @@ class Connection(asyncio.BufferedProtocol):
         self.idle_since = time.monotonic()
 
     async def ask(self, request: bytes, response: Response) -> None:
-        """Send a request and wait for its complete or faulty response. Cancelling this closes the connection."""
+        """Send a request and wait for its complete or faulty response. A cancelled wait closes the connection."""
         transport = self._transport
         if transport is None or transport.is_closing():
             response.end(was_clean=True)
@@ -50,7 +50,10 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = transport
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the size limit decides instead
-        """Return a buffer for the bytes that may still be read; one byte when idle, to detect unrequested bytes."""
+        """Return the buffer, cut to the number of bytes that the size limits still allow.
+
+        While no request runs, the buffer has one byte, so that unrequested bytes are noticed.
+        """
         wanted = 1 if self._response is None else self._response.wanted_bytes
         return self._buffer[: max(1, min(_READ_BYTES, wanted))]
 
@@ -66,7 +69,7 @@ class Connection(asyncio.BufferedProtocol):
         self._end(was_clean=True)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End the response. An incomplete response is faulty if the connection broke."""
+        """End the response. If the connection broke before the response was complete, the response is faulty."""
         self._end(was_clean=exc is None)
         self._transport = None
 

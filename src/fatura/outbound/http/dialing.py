@@ -25,11 +25,11 @@ LOOKUP_TRIES = 3
 MAX_ADDRESSES = 4
 """Maximum number of a host's addresses that are tried, one after another."""
 ATTEMPT_SECONDS = 3
-"""Connect timeout of each address but the last."""
+"""Connect timeout of every address except the last."""
 KERNEL_BUFFER_BYTES = 64 * 1024
 """Size of a socket's receive buffer; by default it can grow to megabytes."""
 CONNECTS_A_TURN = 16
-"""Maximum number of connections started in one turn of the event loop, so that thousands do not block it."""
+"""Maximum number of connections started in one iteration of the event loop; thousands at once would block the loop."""
 
 
 class NoConnectionError(Exception):
@@ -43,7 +43,7 @@ _NO_TLS = "could not agree on TLS: check the certificate, its name and its chain
 
 
 def trusting_context() -> ssl.SSLContext:
-    """Return a TLS context that requires TLS 1.2 and verifies certificates with the system's authorities."""
+    """Return a TLS context that requires TLS 1.2 or newer and verifies certificates with the system's authorities."""
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
@@ -54,7 +54,7 @@ class AresResolver:
     """Resolves hosts with c-ares, which also reads the hosts file. A slow name server does not block a thread."""
 
     def __init__(self, *, nameservers: Sequence[str] | None = None) -> None:
-        """By default uses the system's name servers. The first lookup must be made in a running event loop."""
+        """By default, use the system's name servers. The first lookup must be made in a running event loop."""
         self._nameservers = nameservers
         self._opened: aiodns.DNSResolver | None = None
 
@@ -101,11 +101,13 @@ class Dialer:
         try:
             async with asyncio.timeout(LOOKUP_SECONDS):
                 return await self._resolver(host)
-        except OSError as error:  # includes TimeoutError
+        except OSError as error:  # TimeoutError is an OSError
             raise NoConnectionError(_UNREACHABLE) from error
 
     async def dial(self, target: Target, addresses: Sequence[str]) -> Connection:
-        """Connect to the first accepting address, IPv4 first. All addresses must be public unless the target is exempt.
+        """Connect to the first address that accepts the connection, trying IPv4 first.
+
+        All addresses must be public unless the target is exempt.
 
         Raises NoConnectionError, OutOfResourcesError.
         """
@@ -121,7 +123,7 @@ class Dialer:
                     return await self._connect(target, address)
             except ssl.SSLError as error:
                 raise NoConnectionError(_NO_TLS) from error
-            except OSError as error:  # includes TimeoutError
+            except OSError as error:  # TimeoutError is an OSError
                 if error.errno in _LOCAL_ERRORS:
                     raise OutOfResourcesError(str(error)) from error
         raise NoConnectionError(_UNREACHABLE)

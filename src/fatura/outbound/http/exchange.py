@@ -11,7 +11,7 @@ MAX_HEADER_BYTES = 16 * 1024
 
 
 class OutOfResourcesError(Exception):
-    """This process cannot open another connection. Nothing was sent; the merchant did not cause it."""
+    """This process cannot open another connection. Nothing was sent, and the merchant's server is not the cause."""
 
 
 class ExchangeOutcome(StrEnum):

@@ -11,7 +11,7 @@ from fatura.store.db import Row, Tx, record
 
 
 async def insert(tx: Tx, plan_id: UUID, *, created_at: datetime) -> None:
-    """Insert a plan with current version 1; `insert_version` adds that version."""
+    """Insert a plan whose current version is 1. The caller then inserts that version with `insert_version`."""
     await tx.execute(
         "INSERT INTO plan (account_id, plan_id, current_version, created_at) VALUES ($1, $2, 1, $3)",
         plan_id,
@@ -22,7 +22,7 @@ async def insert(tx: Tx, plan_id: UUID, *, created_at: datetime) -> None:
 async def insert_version(
     tx: Tx, plan: Plan, terms: Terms, *, subscription_id: UUID | None, created_at: datetime
 ) -> None:
-    """Insert a plan's version, but not its items. A given `subscription_id` makes it private to that one (D-22)."""
+    """Insert a plan version without its items. With `subscription_id`, it is private to that subscription (D-22)."""
     await tx.execute(
         """
         INSERT INTO plan_version (account_id, plan_version_id, plan_id, version, subscription_id, name, period_months,
@@ -131,7 +131,7 @@ async def items(tx: Tx, plan_version_id: UUID) -> Sequence[OfferItem]:
 async def discounts(
     tx: Tx, plan_version_ids: Sequence[UUID]
 ) -> Mapping[tuple[UUID, int], tuple[Discount, ...]]:
-    """Return discount rules in priority order, by version and item position."""
+    """Return the discounts of each item in priority order, by the id of the plan version and the item's position."""
     rows = await tx.fetch(
         """
         SELECT d.plan_version_id, d.position, d.percent, d.from_cycle, d.to_cycle

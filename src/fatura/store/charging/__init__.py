@@ -1,1 +1,1 @@
-"""SQL of charge attempts, the schedule of issuing and polling invoices, late charge checks and gateway connections."""
+"""SQL of charges: issuance, polls, late checks, and the requests that wait until a charge is canceled."""

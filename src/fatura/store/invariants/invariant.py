@@ -6,7 +6,7 @@ from typing import Literal, LiteralString
 
 @dataclass(frozen=True, slots=True)
 class Invariant:
-    """A condition and the statement that returns the ids that violate it as `offender`.
+    """A condition, and a statement that returns the ids of rows that violate the condition, as column `offender`.
 
     In the statement, `$1` is the account, `$2` the maximum number of ids, and `$3` the value that `needs` names.
     """

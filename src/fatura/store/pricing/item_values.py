@@ -22,7 +22,7 @@ class ItemValue:
 
 
 async def close(tx: Tx, values: Sequence[ItemValue]) -> set[ItemKey]:
-    """Set the values of items that are still pending and return those items. Takes at most one value per item."""
+    """Set the values of items that are still pending and return those items. Pass at most one value per item."""
     rows = await tx.fetch(
         """
         UPDATE invoice_item i SET pricing_source = u.source, pricing_status = u.status, amount_cents = u.amount_cents,
@@ -54,7 +54,7 @@ async def find_position(tx: Tx, invoice_id: UUID, item_id: UUID) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class ItemTotals:
-    """An invoice's number of pending items, and the sum of the other items."""
+    """The number of an invoice's pending items, and the sum of the amounts of its other items."""
 
     pending: int
     total_cents: int

@@ -22,7 +22,7 @@ class LostInvoice:
 
 
 async def keep(tx: Tx, lost: LostInvoice) -> None:
-    """Store a lost invoice, or add a charge to a stored one."""
+    """Store a lost invoice. If it is stored already, add the charges that are new."""
     await tx.execute(
         """
         INSERT INTO lost_invoice AS l (account_id, subscription_id, cycle, invoice_id, attempt, amount_cents,

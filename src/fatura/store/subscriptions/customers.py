@@ -24,12 +24,15 @@ class StoredDocument:
 
 
 def document_hashes(vault: Vault, document: str, *, account_id: UUID) -> Sequence[bytes]:
-    """Return a document's possible stored hashes, one for each key of the ring, the current key's first."""
+    """Return the hashes that may be stored for a document: one for each key of the key ring, newest key first."""
     return vault.keyed_hashes(document_key(document).encode(), place=_HASH_PLACE, account_id=account_id)
 
 
 async def insert_unless_known(tx: Tx, customer: Customer, *, created_at: datetime) -> bool:
-    """Insert a customer if the externalRef is new; return whether it was new. Waits for concurrent inserts."""
+    """Insert a customer if the externalRef is new; return whether it was new.
+
+    Waits for a concurrent transaction that inserts the same externalRef.
+    """
     touched = await tx.execute(
         """
         INSERT INTO customer (account_id, customer_id, external_ref, name, name_key, email, email_key, created_at)
@@ -110,7 +113,7 @@ async def replace_document(tx: Tx, customer_id: UUID, document: StoredDocument |
 
 
 async def count(tx: Tx, wanted: CustomerFilter, *, hashes: Sequence[bytes] | None) -> int:
-    """Return the number of customers that match a filter; `hashes` are those of the filter's document."""
+    """Return how many customers match a filter; `hashes` are the possible hashes of the filter's document."""
     rows = await tx.fetch_by_values(
         """
         SELECT count(*) AS total FROM customer x
@@ -126,7 +129,7 @@ async def count(tx: Tx, wanted: CustomerFilter, *, hashes: Sequence[bytes] | Non
 async def page(
     tx: Tx, wanted: CustomerFilter, *, hashes: Sequence[bytes] | None, skip: int, limit: int
 ) -> Sequence[CustomerProfile]:
-    """Return a page of the customers that match a filter, newest first; `hashes` are those of the filter's document."""
+    """Return a page of the customers that match a filter, newest first. For `hashes`, see `count`."""
     rows = await tx.fetch_by_values(
         """
         SELECT x.customer_id FROM customer x
@@ -143,7 +146,7 @@ async def page(
 
 
 def _values(wanted: CustomerFilter, hashes: Sequence[bytes] | None) -> Sequence[object]:
-    """Return the parameters `$2` to `$5` of the statements above."""
+    """Return the filter's values as the parameters `$2` to `$5` of `count` and `page`."""
     return (
         wanted.external_ref,
         None if wanted.email is None else email_key(wanted.email),

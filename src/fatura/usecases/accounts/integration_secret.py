@@ -22,8 +22,8 @@ MAX_SIGNATURES = 8
 async def signing_secrets(work: Work) -> tuple[str, ...]:
     """Return the current secret, then the previous ones that are still valid, newest first (D-40).
 
-    A previous secret that cannot be decrypted is logged and skipped. Raises KeyRingError when the current one cannot
-    be decrypted; rotating the secret repairs that.
+    If a previous secret cannot be decrypted, an error is logged and the secret is skipped. Raises KeyRingError if the
+    current secret cannot be decrypted. To repair that, rotate the secret.
     """
     opened: list[str] = []
     for secret_id, sealed in await stored_secrets.find_valid(work.tx, now=work.now, limit=MAX_SIGNATURES):

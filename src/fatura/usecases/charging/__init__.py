@@ -1,19 +1,19 @@
-"""Create the charges of invoices at payment gateways, poll them, and cancel them; manage gateway connections.
+"""Create the charges of invoices at payment gateways, and find out what happened to requests without an answer.
 
-Entry points: `issuance`, `polling`, `late_charge_checks`, `cancellation`, `second_charges` and `gateway_connections`.
+Entry points: `issuance`, `late_charge_checks` and `probing`.
 Read `issuance` first, then `gateway_calls`, `outcomes` and `late_charge_checks`.
 """
 
-# What happens when an answer is lost and the gateway offers look-ups. T is when the attempt was reserved, on the
+# What happens when an answer is lost and the gateway offers look-ups. T is when the charge was reserved, on the
 # account's clock.
-#   T              the invoice is leased for 60 s, the attempt is stored as `sending`, and the request is sent
-#   T + 20 s       the call times out; the attempt stays `sending`, because its outcome is unknown
+#   T              the invoice is leased for 60 s, the charge is stored as `sending`, and the request is sent
+#   T + 20 s       the call times out; the charge becomes `unknown`
 #   T + 25 s       first look-up; an empty result is ignored, because the request may still be on its way
 #   T + 80 s       first look-up whose empty result counts
-#   T + 140 s      second empty look-up; the attempt is marked `absent` and sent again under the same number
+#   T + 140 s      second empty look-up; the charge is marked `absent` and sent again under the same number
 #   10 min to 24 h after `absent`: late charge checks look for a charge that appears later
 # When a look-up finds the charge, the invoice is issued with it. If a worker is killed, its lease expires and another
-# worker continues from the stored attempt.
+# worker continues from the stored charge.
 # If the gateway deduplicates requests by idempotency key or natural id, the request is repeated instead of looked up.
-# If the gateway offers neither deduplication nor look-ups, it cannot say whether the charge exists: the attempt is
+# If the gateway offers neither deduplication nor look-ups, it cannot say whether the charge exists: the charge is
 # parked, and a person decides.

@@ -1,4 +1,5 @@
-"""What operators observe of the engine: health, the age of due work, call counts and violated invariants.
+"""Show operators the engine's health, the age of due work, call counts and violated invariants.
 
-Entry points: `health.check`, `lateness.measure`, `checks.findings`; use cases count calls in `call_counts`.
+Entry points: `health.check`, `lateness.measure` and the functions of `checks`. Use cases count calls in
+`call_counts`.
 """

@@ -49,7 +49,7 @@ async def record(work: Work, answered: Sequence[AnsweredCall]) -> None:
 
 
 def _values(live: Iterable[AnsweredCall]) -> list[ItemValue]:
-    """Return each item's value, from its first answer that has one."""
+    """Return the values of items. If several answers for an item have a value, the first of these answers counts."""
     values: dict[ItemKey, ItemValue] = {}
     for call, answer in live:
         if answer.outcome in CLOSING:
@@ -68,7 +68,10 @@ def _values(live: Iterable[AnsweredCall]) -> list[ItemValue]:
 async def _reschedule(
     work: Work, settled: Sequence[AnsweredCall], *, live: Sequence[AnsweredCall]
 ) -> Mapping[ItemKey, PricePull]:
-    """Release leases, end the schedules of items with a value, reschedule the others and return their schedules."""
+    """Release the leases, end the schedules of items that have a value, and reschedule the pending items.
+
+    Return the schedules of the pending items.
+    """
     locked = await price_pulls.lock(work.tx, [call.item for call, _ in settled])
     pulls = {pull.item: pull for pull in locked}
     for call, _ in live:
@@ -93,7 +96,10 @@ def _after_failure(work: Work, call: PriceCall, pull: PricePull) -> PricePull:
 
 
 async def report_values(work: Work, invoice_ids: Iterable[UUID], *, missed: Collection[UUID] = ()) -> None:
-    """Report VALUES_CLOSED if no item is pending, else VALUE_MISSED for an invoice in `missed` (spec 3.3, D-24)."""
+    """Report to the state machine which invoices have all their values (spec 3.3, D-24).
+
+    Report VALUES_CLOSED for an invoice without pending items, and VALUE_MISSED for any other invoice in `missed`.
+    """
     reports: list[Report] = []
     for invoice_id, totals in (await item_values.totals(work.tx, sorted(invoice_ids))).items():
         if not totals.pending:
@@ -104,7 +110,10 @@ async def report_values(work: Work, invoice_ids: Iterable[UUID], *, missed: Coll
 
 
 async def warn(work: Work, *, limit: int) -> int:
-    """Emit an `invoice.pricing_warning` per item whose calls have failed for 15 minutes (D-29); return their number."""
+    """Emit `invoice.pricing_warning` for each item whose calls have failed for 15 minutes (D-29).
+
+    Return the number of warnings that were due. No event is emitted for an item that needs no value any more.
+    """
     due = await price_pulls.due_warnings(work.tx, now=work.now, limit=limit)
     if not due:
         return 0

@@ -23,7 +23,7 @@ RETRY_AFTER_SECONDS = 10
 
 
 async def call(deps: Deps, account: Account, product_id: UUID) -> PricingTestView:
-    """Call the endpoint in mode `test` and return the outcome as for a live call; nothing is stored.
+    """Call the endpoint in mode `test`, check the answer as in a live call, and return the outcome; store nothing.
 
     Raises EngineError: `engine.not_found` if the product is unknown or has a fixed price; `engine.rate_limited`;
     `engine.unavailable` if the process has no free sockets.
